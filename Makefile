@@ -155,10 +155,35 @@ gpu-dry: ## Run all of `make gpu` that a CPU can, and write no page
 $(GPU_PARTS):
 	@scripts/gpu.sh --results $(RESULTS) $(@:gpu-%=%)
 
-.PHONY: bench-harness
-bench-harness: $(READY) ## Measure the harness's own cost on this CPU and write docs/results/harness-cpu.md
+.PHONY: bench-guest
+bench-guest: $(READY) ## Measure the harness's own cost on this CPU and write docs/results/harness-cpu.md
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/harness.py --out docs/results/harness-cpu.md
+
+# In an environment that other accounts can read, for isolation `uid`; where the system's Python is
+# none of ours, that of `make setup` is taken, and the page tells what could not be measured.
+SHARED_PYTHON ?= $(firstword $(wildcard $(addprefix /usr/bin/python3.,11 12 13)) $(PYTHON))
+SHARED_BIN := $(VENV)-shared/bin
+
+.PHONY: shared-python
+shared-python: $(READY)
+	@test -x $(SHARED_BIN)/repro-gate || { $(SHARED_PYTHON) -m venv $(VENV)-shared && \
+	  $(SHARED_BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch]'; }
+	@# as an installed package has it, also where the interpreter is told to write none
+	@env -u PYTHONDONTWRITEBYTECODE $(SHARED_BIN)/python -m compileall -q gate
+
+.PHONY: bench-gate
+bench-gate: shared-python ## Measure the gate over its bare trainings, as root, and write docs/results/gate-cpu.md (IMAGE=, PARTS=)
+	@mkdir -p docs/results
+	PYTHONPATH=. $(SHARED_BIN)/python benchmarks/gate_time.py --out docs/results/gate-cpu.md \
+		--image "$(IMAGE)" --parts $(PARTS)
+
+PAIRS ?= 1000
+
+.PHONY: pairs
+pairs: shared-python ## Compare PAIRS=1000 strict pairs side by side under load, and write docs/results/side-by-side-cpu.md
+	PYTHONPATH=benchmarks $(SHARED_BIN)/python scripts/side_by_side_pairs.py --pairs $(PAIRS) --counts build/side-by-side.jsonl \
+		--out docs/results/side-by-side-cpu.md
 
 .PHONY: bench-isolation
 bench-isolation: $(READY) ## Measure, as root, what isolation adds to a run (docs/results/isolation-cpu.md)
@@ -231,4 +256,4 @@ screenshots: ## Show the comment of each outcome as GitHub would, in docs/screen
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-3.* $(VENV)-data $(VENV)-signing $(VENV)-mlflow .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-shared $(VENV)-data $(VENV)-signing $(VENV)-mlflow .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

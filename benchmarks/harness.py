@@ -1,4 +1,4 @@
-"""What the harness costs: at the start of a process, and beside each step. `make bench-harness`.
+"""What the harness costs: at the start of a process, and beside each step. `make bench-guest`.
 
 Both sides of every ratio come from one run of this program, interleaved, on one machine. It prints
 a Markdown page; `--out FILE` writes it as well.
@@ -21,7 +21,7 @@ from harness_workloads import FINGERPRINTS, IMPORTS, MLP, TRANSFORMER, timed
 from measured_processes import write_page
 
 from gate.adapters.files.files import LocalFiles
-from gate.execution.launch import install_harness
+from gate.execution.harness_copy import install_harness
 
 ROUNDS = 9
 TORCH_ROUNDS = 15
@@ -346,7 +346,7 @@ def _about() -> Iterator[str]:
         ),
         platform.machine(),
     )
-    yield "Written by `make bench-harness`. One thread; digests by the interpreter's own OpenSSL.\n"
+    yield "Written by `make bench-guest`. One thread; digests by the interpreter's own OpenSSL.\n"
     yield (
         f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}; "
         f"Python {platform.python_version()}, torch {torch.__version__}."

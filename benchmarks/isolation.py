@@ -22,6 +22,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.isolating import end_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
+from gate.execution.harness_copy import made_harness
 from gate.execution.launch import prepare_folders, run_folders
 from gate.records.processes import ProcessRequest
 from gate.records.runs import Credentials, Isolation, Snapshot, WriteGuard
@@ -90,9 +91,10 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
     parts: dict[str, list[float]] = {
         name: [] for name in ("process", "folders", "clean up", "close")
     }
+    harness = made_harness(FILES, root / "made")
     for _ in range(ROUNDS):
         parts["process"].append(seconds(lambda: nothing(account)) - seconds(lambda: nothing(None)))
-        prepare_folders(FILES, snapshot, folders, alone)
+        prepare_folders(FILES, snapshot, folders, alone, harness)
         parts["folders"].append(seconds(giving))
         parts["clean up"].append(seconds(lambda: end_account(apart)))
         parts["close"].append(seconds(closing))

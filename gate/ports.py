@@ -64,10 +64,63 @@ class Progress(Protocol):
 
 
 class Processes(Protocol):
-    """Starts training processes."""
+    """Starts a process and waits for its end."""
 
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         """Run to the end, to its time limit, or to cancellation, then leave no process behind."""
+        ...
+
+
+class TrainingProcesses(Processes, Protocol):
+    """Starts training processes."""
+
+    def together(self) -> AbstractContextManager[ProcessGroup]:
+        """Processes that live at the same time; none of them is left when the body ends."""
+        ...
+
+
+class ProcessGroup(Protocol):
+    """Processes that live at the same time."""
+
+    def start(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> StartedProcess:
+        """Start one; raises `RunError` when it cannot be started."""
+        ...
+
+    def follow(self, seconds: float) -> None:
+        """Hand on output until one of those that were let go ends, at most for so long."""
+        ...
+
+
+class StartedProcess(Protocol):
+    """A process of a group, from its start on."""
+
+    @property
+    def result(self) -> ProcessResult | None:
+        """How it ended; None as long as it lives."""
+        ...
+
+    def let_go(self) -> None:
+        """Its time counts from now on, and its output is handed on."""
+        ...
+
+    def stop(self) -> None:
+        """End it now, with all that it started; nothing happens where it has ended."""
+        ...
+
+
+class AnsweringProcess(Protocol):
+    """A process that answers questions, each in a child of its own: what one breaks is its own."""
+
+    def wait_until_ready(self) -> None:
+        """Return when it can answer; `RunError` that says why when it could not start."""
+        ...
+
+    def ask(self, question: bytes) -> ProcessResult:
+        """What a child printed, and how it ended; started again where an earlier one took it."""
+        ...
+
+    def end(self) -> None:
+        """Leave no process behind."""
         ...
 
 
@@ -125,6 +178,10 @@ class Files(Protocol):
         """
         ...
 
+    def private_folder(self, path: Path) -> None:
+        """Have a folder, made if need be; `StorageError` where another account may write in it."""
+        ...
+
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:
         """Make an empty folder, removing what was there."""
         ...
@@ -136,15 +193,12 @@ class Files(Protocol):
         """
         ...
 
-    def let_read(self, path: Path) -> None:
-        """Let every account read a file, or a folder and all that is in it."""
+    def let_read(self, path: Path, *, gid: int | None = None) -> None:
+        """Let every account read a file or a folder, or a group a folder of one account."""
         ...
 
     def copy_file(self, source: Path, target: Path, *, max_bytes: int) -> str:
-        """Copy one regular file, no link followed; the SHA-256 of what was copied, in hex.
-
-        The folders of the copy are made as needed.
-        """
+        """Copy one regular file, its folders as needed, no link followed; the copy's SHA-256."""
         ...
 
     def link(self, path: Path, target: Path) -> None:
@@ -157,6 +211,10 @@ class Files(Protocol):
 
     def compile_python(self, folder: Path) -> None:
         """Put byte-code beside every Python module below a folder."""
+        ...
+
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files."""
         ...
 
     def remove_tree(self, path: Path) -> None:

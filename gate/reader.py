@@ -1,20 +1,20 @@
 """A separate program: reads what a run left, writes one document, and holds no secret.
 
-The gate starts it afresh for every run (`gate.evidence.fresh_process`): parsing untrusted bytes in
-the process that later holds the key and the token would put both behind every mistake of a parser.
+The gate starts it once (`gate.evidence.fresh_process`), and a child of it answers each question:
+parsing untrusted bytes in the process that later holds the key and the token would put both behind
+every mistake of a parser.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.files.zip_member import zip_member
-from gate.adapters.process.parser_limits import limit_this_process
+from gate.adapters.process.answering.server import serve
 from gate.baseline.folder import files_in, read_entries, read_entry
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
@@ -23,7 +23,6 @@ from gate.comparison.tensors.states import compare_states
 from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
 from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
-from gate.evidence.fresh_process import READY
 from gate.evidence.locks import read_lock
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
@@ -31,6 +30,8 @@ from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
 from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
+from gate.records.document import Document
+from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measured.state_difference import StateDifference
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
@@ -46,12 +47,18 @@ from gate.records.reading import (
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import parse_settings
 
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
 # each holds stretches as float64: a machine with a hundred cores must not run out of address space
 COMPARING_THREADS = 8
 MAX_HEAD_BYTES = 16 * 1024 * 1024
+# what the tasks below import when they are asked, NumPy with it
+IMPORTED_AHEAD = (
+    "gate.comparison.data_difference",
+    "gate.comparison.measuring.reduction",
+    "gate.comparison.measuring.weights",
+    "gate.evidence.data.statistics",
+)
 FILES = LocalFiles()
 HEAD_TASKS = {
     ReadingTask.SETTINGS: settings_changes,
@@ -61,15 +68,26 @@ HEAD_TASKS = {
 }
 
 
-def main(path: str) -> None:
-    """Read the request at `path`, then, with limits set, what it names; answer on stdout."""
-    data = FILES.read_bytes(Path(path), max_bytes=MAX_REQUEST_BYTES)
-    request = read_document(ReadingRequest, data, "the reading request")
-    # before the first untrusted byte: from here on memory is bounded and no file can be written
-    limit_this_process()
-    # nothing untrusted was read up to here: a reader without this line could not start
-    _write(READY)
-    _write(answered(request).model_dump_json().encode("utf-8"))
+def main(control: int) -> None:
+    """Answer the questions that come on the socket `control`, until it is closed."""
+    # slow to import: done once here, before the first child, and not by each of them
+    for name in IMPORTED_AHEAD:
+        import_module(name)
+    _build(Document)
+    serve(control, _answer)
+
+
+def _build(kind: type[Document]) -> None:
+    """Have pydantic make what it needs to read and write records: each child would else do so."""
+    for record in kind.__subclasses__():
+        record.model_rebuild()
+        _build(record)
+
+
+def _answer(question: bytes) -> bytes:
+    """In a child that is limited already."""
+    request = read_document(ReadingRequest, question, "the reading request")
+    return answered(request).model_dump_json().encode("utf-8")
 
 
 def answered(request: ReadingRequest) -> ReadingAnswer:
@@ -177,6 +195,11 @@ def _traces(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(traces=read_traces(FILES, Path(request.out)))
 
 
+def _cached_runs(request: ReadingRequest) -> ReadingAnswer:
+    data = FILES.read_bytes(Path(request.out), max_bytes=MAX_OUTPUT_BYTES)
+    return ReadingAnswer(cached=read_document(CachedRuns, data, request.shown))
+
+
 def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
     copies = Path(request.out)
     return ReadingAnswer(
@@ -213,6 +236,7 @@ def _leaves(state: ReadState) -> ReadingAnswer:
 
 
 NAMED_TASKS = {
+    ReadingTask.CACHED_RUNS: _cached_runs,
     ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.SAVED: _saved,
     ReadingTask.LOCKS: _locks,
@@ -300,10 +324,3 @@ def _tensor_distances(found: StateDifference) -> Iterator[TensorDistance]:
                 max_absolute=None if most is None else float(most),
                 finiteness_moved=one.numbers.finiteness_moved,
             )
-
-
-def _write(data: bytes) -> None:
-    """Straight to the pipe: no buffer whose end a crash could swallow."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(sys.stdout.fileno(), view) :]

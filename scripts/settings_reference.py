@@ -129,9 +129,11 @@ record:
     "runs": """\
 runs:
   parallel: 4
+  cache: /var/cache/repro-gate/base-runs
 """,
     "cost": """\
 cost:
+  when: nightly
   rounds: 5
   warmup_steps: 10
   budget_percent: 15.0

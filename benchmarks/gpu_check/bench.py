@@ -13,11 +13,14 @@ from pathlib import Path
 
 import yaml
 
+from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
+from gate.execution.call_time import CallTime
 from gate.execution.child_environment import path_with_interpreter
+from gate.execution.harness_copy import made_harness
 from gate.execution.launch import Launcher, run_folders
 from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Isolation, PlannedRun, RunMode, Snapshot
@@ -115,6 +118,8 @@ class Bench:
             settings=settings,
             isolation=ALONE,
             host={**os.environ, "PATH": path_here()},
+            harness=made_harness(FILES, self.folder / "made"),
+            call=CallTime(SystemClock()),
         )
         # a state of gigabytes is read and goes again
         with tempfile.TemporaryDirectory(dir=self.folder) as root:

@@ -64,6 +64,7 @@ def _request(
         baseline_reason=inputs.baseline_reason,
         on_runner=True,
         sign=inputs.sign,
+        nightly=context.nightly,
     )
     if settings.report.history:
         history = _history(git, head_files, settings.report.gate_id)

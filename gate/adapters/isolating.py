@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.beside import account_beside
 from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
-from gate.adapters.account.isolation import choose_isolation
+from gate.adapters.account.isolation import choose_isolation, unused_account
 from gate.adapters.account.residue import remove_residue
 from gate.adapters.engine.container_choice import ContainerChooser, no_container
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.own_container import this_process
 from gate.adapters.engine.training_container import ContainerProcesses, RoutedProcesses
+from gate.adapters.process.answering.client import AnsweringProcess
 from gate.adapters.process.process_table import kill_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
-from gate.records.runs import Isolation
+from gate.errors import RunError
+from gate.records.processes import ProcessRequest
+from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
 
@@ -36,7 +41,8 @@ class Isolating:
         beside = ContainerProcesses(engine, this_process(), interrupts)
         # the label by which a post step finds these containers again, and no other call's
         self.run = secrets.token_hex(8)
-        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside)
+        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside, interrupts)
+        self._interrupts = interrupts
         self._engine = engine
         self._socket = socket
         self.device_groups: tuple[int, ...] = ()
@@ -68,6 +74,42 @@ class Isolating:
         if asked.mode is not IsolationMode.AUTO or asked.image is None:
             return found
         return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_container}")
+
+    def answering(self, request: ProcessRequest) -> AnsweringProcess:
+        """Start a process of this machine that answers questions."""
+        return AnsweringProcess(request, self._interrupts)
+
+    def for_reading(self, isolation: Isolation) -> Isolation:
+        """What reads beside trainings that are isolated so: another account, held until `release`.
+
+        Without an account of their own it is the gate's as well. It is to be cleaned up as a
+        training's is. Raises `RunError` when every account is in
+        use.
+        """
+        account = isolation.credentials
+        # one that is not root can start nothing under another, which is told at the first question
+        if account is None or os.geteuid() != 0:
+            return isolation
+        found = unused_account()
+        if found is None:
+            raise RunError(
+                "every account for trainings is in use on this machine",
+                hint="Wait for the other gates to end, or look for leftover training processes.",
+            )
+        self._accounts.append(found.uid)
+        reading = replace(account, uid=found.uid, gid=found.gid, groups=())
+        return replace(isolation, credentials=reading, container=None)
+
+    def beside(self, isolation: Isolation) -> Credentials | None:
+        """Another account for a run beside one of this isolation, held until `release`.
+
+        None where the training has the gate's own. Raises `RunError` that says why no run can go
+        beside another.
+        """
+        account = account_beside(isolation, self.processes, self._interpreter)
+        if account is not None and not isolation.in_container:
+            self._accounts.append(account.uid)
+        return account
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""

@@ -12,14 +12,19 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import safe_line
 from gate.records.gpu import Gpu, GpusSeen
+from gate.records.processes import Room
 
 # `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
-FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current")
+FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current", "memory.free")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 PROC = Path("/proc")
+# quota and period in microseconds, or "max" (cgroup v2)
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+MIB = 1024**2
 # the kernel keeps fifteen characters of a program's name
 MPS = b"nvidia-cuda-mps"
 NAME_LIMIT = 100
+_AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _MODEL = re.compile(rb"^Model:\s*(.+)$", re.MULTILINE)
 ANSWER_SECONDS = 30.0
 MAX_ANSWER_CHARACTERS = 64 * 1024
@@ -85,7 +90,7 @@ def parse_gpus(text: str) -> GpusSeen:
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != len(FIELDS) or not _UUID.fullmatch(fields[0]):
             return GpusSeen(problem=f"nvidia-smi gave an unexpected answer: {safe_line(line)}")
-        uuid, name, driver, compute_mode, mig = fields
+        uuid, name, driver, compute_mode, mig, free = fields
         gpus.append(
             Gpu(
                 uuid=uuid,
@@ -93,9 +98,35 @@ def parse_gpus(text: str) -> GpusSeen:
                 driver=safe_line(driver),
                 compute_mode=safe_line(compute_mode),
                 mig=mig == "Enabled",
+                # "[N/A]" where it is not told
+                free_bytes=int(free) * MIB if free.isascii() and free.isdigit() else 0,
             )
         )
     return GpusSeen(gpus=tuple(gpus), problem="" if gpus else "nvidia-smi lists no GPU")
+
+
+def room(proc: Path = PROC, quota: Path = CPU_QUOTA) -> Room:
+    """Cores and memory that this process may use."""
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    available = _AVAILABLE.search(_read(proc / "meminfo"))
+    free = int(available[1]) * 1024 if available else 0
+    limit, used = (_number(quota.with_name(name)) for name in ("memory.max", "memory.current"))
+    if limit is not None and used is not None:
+        free = min(free, max(0, limit - used))
+    most, _, period = _read(quota).strip().partition(b" ")
+    whole = int(most) // int(period) if most.isdigit() and period.isdigit() else len(cpus)
+    return Room(cpus=cpus, cpu_quota=min(len(cpus), whole), free_bytes=free)
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _read(path: Path) -> bytes:
+    with suppress(OSError):
+        return path.read_bytes()[:MAX_ANSWER_CHARACTERS]
+    return b""
 
 
 def free_bytes(folder: Path) -> int:

@@ -9,12 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gate.adapters.signers.opening import (
-    check_place,
-    open_signer,
-    refuse_programs_below,
-    secret_files,
-)
 from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import SettingsError
 from gate.ports import Files, Signer
@@ -77,16 +71,26 @@ class _Keys(_JobIdentity):
         No program below `checkout` is started to sign.
         """
         if self._place is not None:
+            # slow to import, and most calls name no place
+            from gate.adapters.signers.opening import (  # noqa: PLC0415
+                check_place,
+                refuse_programs_below,
+            )
+
             check_place(self._place, self._files, self._variables)
-        if checkout is not None:
-            refuse_programs_below(checkout, self._place, self._variables)
+            if checkout is not None:
+                refuse_programs_below(checkout, self._place, self._variables)
         file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
         if file and not allow_plain and not self._given(self._passphrase_variable):
             raise SettingsError("the signing key has no pass phrase", hint=self._hint)
 
     def secret_files(self) -> tuple[Path, ...]:
         """Where key, PIN or token lie in a file; none is opened."""
-        return () if self._place is None else secret_files(self._place, self._variables)
+        if self._place is None:
+            return ()
+        from gate.adapters.signers.opening import secret_files  # noqa: PLC0415 - as above
+
+        return secret_files(self._place, self._variables)
 
     def signing_key(self) -> bytes | None:
         """The private key in PEM, or None where none was given or it is no file."""
@@ -102,6 +106,8 @@ class _Keys(_JobIdentity):
         """The key in a token, in a vault or behind a program, or None when none was named."""
         if self._place is None or isinstance(self._place, FilePlace):
             return None
+        from gate.adapters.signers.opening import open_signer  # noqa: PLC0415 - as above
+
         return open_signer(self._place, self._files, self._variables)
 
     def _given(self, name: str) -> bool:

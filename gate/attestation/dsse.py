@@ -8,8 +8,6 @@ from gate.errors import AttestationError
 from gate.ports import Signer
 from gate.records.sealed.attestation import Envelope, KeyStatus, Signature, TrustedKey, TrustedKeys
 
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-
 
 def pae(payload_type: str, payload: bytes) -> bytes:
     """The pre-authentication encoding: what is signed is type and payload, both with length."""

@@ -13,14 +13,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.dsse import sign
 from gate.attestation.envelope import write_envelope
 from gate.attestation.identity_bundle import write_identity_bundle
 from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key
 from gate.attestation.reading import decode_base64, printable, read_object
 from gate.errors import AttestationError, SealServiceError
 from gate.ports import SealServices
-from gate.records.sealed.attestation import Envelope, Signature
+from gate.records.sealed.attestation import PAYLOAD_TYPE, Envelope, Signature
 from gate.records.sealed.identity import Identity, IdentityRequest
 
 MAX_CLAIMS_BYTES = 64 * 1024

@@ -24,12 +24,17 @@ from cryptography.hazmat.primitives.serialization import (
 from gate.attestation.pkcs8 import read_encrypted, write_encrypted
 from gate.attestation.reading import decode_base64, read_record
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import KeyAlgorithm, KeyDetails, TrustedKey, TrustedKeys
+from gate.records.sealed.attestation import (
+    ECDSA_P256,
+    ED25519,
+    KeyAlgorithm,
+    KeyDetails,
+    TrustedKey,
+    TrustedKeys,
+)
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
-ECDSA_P256: Final = "PKIX_ECDSA_P256_SHA_256"
-ED25519: Final = "PKIX_ED25519"
 # What `openssl rand -base64 24` gives is twice as long; a word is not.
 MIN_PASSPHRASE_BYTES = 16
 MAX_TRUST_BYTES = 1024 * 1024

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.dsse import sign
 from gate.attestation.envelope import write_bundle
-from gate.attestation.keys import ECDSA_P256, key_details, public_key, public_pem
+from gate.attestation.keys import key_details, public_key, public_pem
 from gate.attestation.reading import printable, read_record
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
 from gate.ports import Signer
-from gate.records.sealed.attestation import KeyDetails
+from gate.records.sealed.attestation import ECDSA_P256, PAYLOAD_TYPE, KeyDetails
 from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 from gate.records.sealed.model_signature import ModelFile, ModelPredicate, ModelStatement
 from gate.records.sealed.statement import FileDescriptor, FileDigest

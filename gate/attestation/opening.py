@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gate.attestation.dsse import PAYLOAD_TYPE, verify
+from gate.attestation.dsse import verify
 from gate.attestation.envelope import read_envelope
 from gate.attestation.model_signing import MAX_MODEL_BYTES
 from gate.attestation.reading import printable, read_object
 from gate.attestation.seal_files import names_of
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import SealFile, StatementKind, TrustedKey, TrustedKeys
+from gate.records.sealed.attestation import (
+    PAYLOAD_TYPE,
+    SealFile,
+    StatementKind,
+    TrustedKey,
+    TrustedKeys,
+)
 from gate.records.sealed.model_signature import MODEL_PREDICATE
 from gate.records.sealed.provenance import PROVENANCE_PREDICATE
 from gate.records.sealed.statement import STATEMENT_TYPE, VERDICT_PREDICATE

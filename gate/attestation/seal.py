@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.dsse import sign
 from gate.attestation.envelope import write_bundle, write_envelope
 from gate.attestation.model_signing import ModelFolder, model_folder, model_members, sign_model
 from gate.attestation.provenance import write_provenance
@@ -24,7 +24,7 @@ from gate.codec.documents import write_document
 from gate.errors import AttestationError
 from gate.ports import Signer
 from gate.records.observed.evidence import SHA256_PATTERN
-from gate.records.sealed.attestation import Package, SealContext, SealFile
+from gate.records.sealed.attestation import PAYLOAD_TYPE, Package, SealContext, SealFile
 from gate.records.sealed.provenance import Making, NamedDigests, ProvenanceFacts
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.levels import ReachedLevel

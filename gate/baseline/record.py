@@ -9,7 +9,14 @@ from gate.codec.entry_names import entry_name
 from gate.codec.json_text import canonical_json
 from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import Comparison, CostState, KnobCost, KnobCosts
+from gate.records.comparison import (
+    Comparison,
+    CostState,
+    DeterminismCost,
+    KnobCost,
+    KnobCosts,
+)
+from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.measurement import CostDocument, KnobState
 from gate.records.observed.data.sets import same_data
 from gate.records.observed.evidence import EvidenceSet, StepDigest
@@ -107,20 +114,53 @@ def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:
 
 
 def successor(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry:
-    """The entry with its digest, and with what knobs cost in the entry that it would replace."""
+    """The entry with its digest, and with what determinism cost by the entry that it replaces."""
     replaced = [
         previous
         for previous in (baseline.entries if baseline else ())
         if previous.training == entry.training and not previous.environment.moved(entry.environment)
     ]
-    if replaced and entry.knob_costs is None:
+    if replaced:
+        known = replaced[0]
         # with their own date: nothing that a new result moves
-        entry = entry.model_copy(update={"knob_costs": replaced[0].knob_costs})
+        costs, price = entry.knob_costs or known.knob_costs, entry.price or known.price
+        entry = entry.model_copy(update={"knob_costs": costs, "price": price})
     return with_digest(entry)
+
+
+def recorded_price(cost: DeterminismCost | None, measured_at: str) -> RecordedPrice | None:
+    """What an entry keeps of a cost; None where it was not measured or is within the noise."""
+    if cost is None or cost.state is not CostState.MEASURED:
+        return None
+    return _price((cost.time_ratio, cost.low, cost.high), cost.memory_ratio, measured_at)
+
+
+def _attributed_price(cost: CostDocument) -> RecordedPrice | None:
+    """The price of strict mode as `repro-gate cost` measured it."""
+    for price in cost.prices:
+        if price.arm == cost.judged_arm and price.state is CostState.MEASURED:
+            numbers = price.ratio, price.low, price.high
+            return _price(numbers, price.memory_ratio, cost.provenance.created_at)
+    return None
+
+
+def _price(
+    numbers: tuple[float | None, float | None, float | None],
+    memory_ratio: float | None,
+    measured_at: str,
+) -> RecordedPrice | None:
+    ratio, low, high = numbers
+    if ratio is None or low is None or high is None:
+        return None
+    return RecordedPrice(
+        measured_at=measured_at, time_ratio=ratio, low=low, high=high, memory_ratio=memory_ratio
+    )
 
 
 def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
     """The baseline with what was measured noted in the entry of the environment it was measured in.
+
+    That is the price of each knob, and of all together.
 
     Raises `BaselineError` when there is no such entry.
     """
@@ -152,7 +192,11 @@ def with_knob_costs(baseline: Baseline, cost: CostDocument) -> Baseline:
         )
     return Baseline(
         entries=tuple(
-            with_digest(entry.model_copy(update={"knob_costs": costs}))
+            with_digest(
+                entry.model_copy(
+                    update={"knob_costs": costs, "price": _attributed_price(cost) or entry.price}
+                )
+            )
             if entry in priced
             else entry
             for entry in baseline.entries

@@ -13,7 +13,6 @@ import typer
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.git.repository import GitRepository
-from gate.adapters.github.artifacts import fetch_artifact
 from gate.baseline.folder import write_entries
 from gate.baseline.record import with_knob_costs
 from gate.codec.documents import write_document
@@ -163,6 +162,9 @@ def _download(run: str, artifact: str, top: Path) -> Callable[[Path], str]:
         )
 
     def fill(path: Path) -> str:
+        # slow to import, as all that talks to GitHub
+        from gate.adapters.github.artifacts import fetch_artifact  # noqa: PLC0415
+
         with FILES.replacing(path) as file:
             name = fetch_artifact(file, address, token, name=artifact)
         return f"artifact {name} of run {address.run}"

@@ -1,25 +1,13 @@
-"""`repro-gate gate`, and what the runner calls for the action."""
+"""`repro-gate gate`."""
 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from gate.action.commit_status import github_status
-from gate.action.history import github_history
-from gate.action.main import (
-    Runner,
-    github_comments,
-    github_pull_request,
-    isolated,
-    run_action,
-)
-from gate.adapters.clock import SystemClock
-from gate.adapters.job_log import JobLog
 from gate.adapters.secrets import FileSecrets
 from gate.commands.options import (
     OUT,
@@ -40,10 +28,9 @@ from gate.commands.options import (
     progress_for,
     signer_place,
 )
-from gate.commands.program import FILES, INTERRUPTS
+from gate.commands.program import FILES
 from gate.errors import SettingsError
 from gate.pipelines.delivery import run_and_deliver
-from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import gate
 from gate.records.request import GateRequest, SigningMethod
 
@@ -80,6 +67,9 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     request = _with_repeats(request, repeats)
     if sign is SigningMethod.SIGSTORE:
+        # slow to import, as all that talks to GitHub
+        from gate.action.main import isolated  # noqa: PLC0415
+
         # what the job may ask for its token with is a variable of this very process
         adapters = isolated(adapters)
     outcome = run_and_deliver(
@@ -103,27 +93,3 @@ def _with_repeats(request: GateRequest, repeats: int | None) -> GateRequest:
             hint="Leave the option out, or lower repeats in the settings file.",
         )
     return replace(request, repeats=repeats)
-
-
-def action_command() -> None:
-    """Run as a GitHub Action: everything comes from the runner's variables."""
-    # the runner sets it when somebody asks for debug logging
-    progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
-    runner = Runner(
-        variables=os.environ,
-        files=FILES,
-        adapters=lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
-        comments=github_comments,
-        status=github_status,
-        history=github_history,
-        find=github_pull_request,
-        clock=SystemClock(),
-        say=_say,
-    )
-    raise typer.Exit(int(run_action(runner)))
-
-
-def _say(line: str) -> None:
-    """Write to the job log at once: annotations must stand where they were made."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

@@ -30,7 +30,7 @@ VERBS: Final = {
     "fetch": ("gate.commands.packages.fetch", "fetch_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),
-    "action": ("gate.commands.gate", "action_command"),
+    "action": ("gate.commands.action", "action_command"),
 }
 HIDDEN: Final = frozenset(("action",))
 HELP: Final = """Run a training twice; compare, explain, price and seal the result.

@@ -88,6 +88,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
+        first_step_clock_seconds=ranks[0].summary.first_step_clock_seconds,
+        ready_seconds=ranks[0].summary.ready_seconds,
         left_out=_left_out(ranks),
         notes=(*problems, *(note for state in states for note in state.notes)),
         operator_audit=read_operator_audit(files, out, process_files),

@@ -1,7 +1,8 @@
-"""Asks a fresh process to read what a run left, and trusts nothing of its answer's form.
+"""Has a confined process read what a run left, and trusts nothing of its answer's form.
 
-The process gets an environment built from nothing, no descriptor but its output, and the
-training's account where there is one; `gate.reader` is its program.
+The process gets an environment built from nothing, no descriptor but its output and the socket on
+which it is asked, and an account of its own where there is one; `gate.reader` is its program. It
+has imported all that reading needs, reads nothing itself, and forks a child for each question.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Self
 
 import gate
 from gate.codec.documents import read_document, write_document
@@ -27,19 +29,19 @@ from gate.errors import (
     StorageError,
 )
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.ports import Files, Processes, Progress
+from gate.ports import AnsweringProcess, Files, Progress
 from gate.records.observed.state_distance import StateDistance
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Credentials
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
-REQUEST_NAME = "request.json"
 FIRST_NAME = "first.safetensors"
-READY: Final = b"repro-gate reader is ready\n"
 # -S: no .pth file of the environment runs; the folders to import from are handed over instead,
 # behind the standard library's, so that none of them can replace a part of that.
-PROGRAM = "import sys; sys.path += sys.argv[2:]; from gate.reader import main; main(sys.argv[1])"
+PROGRAM = (
+    "import sys; sys.path += sys.argv[1:-1]; from gate.reader import main; main(int(sys.argv[-1]))"
+)
 ENVIRONMENT = {
     "PATH": os.defpath,
     "LC_ALL": "C.UTF-8",
@@ -67,38 +69,56 @@ CRASH_HINT = (
 
 
 class FreshReader:
-    """A process for each question; `parser_unsandboxed_reason`: why it has the gate's account."""
+    """One process for all questions; `parser_unsandboxed_reason`: why it has the gate's account.
+
+    It lives while a body under it does.
+    """
 
     def __init__(
         self,
         files: Files,
-        processes: Processes,
+        answering: Callable[[ProcessRequest], AnsweringProcess],
         progress: Progress,
         credentials: Credentials | None,
     ) -> None:
+        """`credentials` are those of no training: trainings are ended while this one reads."""
         self._files = files
-        self._processes = processes
+        self._answering = answering
         self._progress = progress
         # it opens no device
         self._credentials = replace(credentials, groups=()) if credentials else None
+        self._process: AnsweringProcess | None = None
+        self._tried = False
         self.parser_unsandboxed_reason = ""
 
-    def ask(
-        self,
-        request: ReadingRequest,
-        folder: Path,
-        mounts: tuple[ReadOnlyMount, ...] = (),
-    ) -> ReadingAnswer:
-        """The answer to a question; `folder` is the gate's alone and takes the request's file.
+    def __enter__(self) -> Self:
+        """Have the process import what it needs while other work is done; it is not waited for."""
+        # what hinders it is told at the first question
+        with suppress(RunError):
+            self._process = self._answering(_start_of(self._credentials))
+        return self
 
-        `mounts` are shown to the process where it has an account with a view of its own; under the
-        gate's account it is asked about their sources.
+    def __exit__(self, *_: object) -> None:
+        """Leave no process behind."""
+        if self._process is not None:
+            self._process.end()
+
+    def let_read(self, *folders: Path) -> None:
+        """Let the process read what a run left; only when nobody is left who could change it."""
+        if self._credentials is not None:
+            for folder in folders:
+                self._files.let_read(folder, gid=self._credentials.gid)
+
+    def ask(self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...] = ()) -> ReadingAnswer:
+        """The answer to a question.
+
+        `mounts` are shown to a process of their own, where it has an account with a view of its
+        own; under the gate's account it is asked about their sources.
 
         Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
         by one of its limits, or gave no proper answer.
         """
-        path = folder / REQUEST_NAME
-        answer = _parsed(self._started(path, request, mounts))
+        answer = _parsed(self._told(request, mounts))
         if answer.fault is not None:
             fault = answer.fault
             raise FAULTS[fault.kind](
@@ -141,55 +161,65 @@ class FreshReader:
         try:
             if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) != sha256:
                 raise EvidenceError(f"{path.name} changed after it was kept", hint=CHANGED_HINT)
-            return self.ask(request, folder)
+            return self.ask(request)
         finally:
             self._files.remove_tree(copy)
 
-    def _started(
-        self, path: Path, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]
-    ) -> ProcessResult:
-        """Run it; an account that cannot even start our own program is given up, and said so."""
+    def _told(self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
+        """What a child of the process printed."""
+        process = self._running()
+        if not mounts:
+            return process.ask(write_document(request))
         if self._credentials is None:
-            return self._run_as_gate(path, request, mounts)
-        self._files.write_bytes(path, write_document(request))
+            real = {str(one.target): str(one.source) for one in mounts}
+            out = real.get(request.out, request.out)
+            return process.ask(write_document(request.model_copy(update={"out": out})))
+        # what a process is shown is settled when it starts
+        shown = self._answering(_start_of(self._credentials, mounts))
         try:
-            result = self._run(path, self._credentials, mounts)
-            # READY is written before a byte of the run is looked at, so what fails behind
-            # it is the run's doing and no reason to read it under the gate's own account
-            if result.output.startswith(READY):
-                return result
-            reason = _last_line(result)
-        except RunError as fault:
-            reason = fault.message
-        self._credentials = None
-        self.parser_unsandboxed_reason = reason
-        self._progress.step(f"runs are read under the gate's own account: {reason}")
-        return self._run_as_gate(path, request, mounts)
+            return shown.ask(write_document(request))
+        finally:
+            shown.end()
 
-    def _run_as_gate(
-        self, path: Path, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]
-    ) -> ProcessResult:
-        real = {str(one.target): str(one.source) for one in mounts}
-        asked = request.model_copy(update={"out": real.get(request.out, request.out)})
-        self._files.write_bytes(path, write_document(asked))
-        return self._run(path, None, ())
+    def _running(self) -> AnsweringProcess:
+        """The process.
 
-    def _run(
-        self, path: Path, credentials: Credentials | None, mounts: tuple[ReadOnlyMount, ...]
-    ) -> ProcessResult:
-        request = ProcessRequest(
-            # isolated, without site packages and without byte-code, as the launcher of trainings
-            argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(path), *_import_folders()),
-            env=ENVIRONMENT,
-            workdir=Path("/"),
-            timeout_seconds=TIMEOUT_SECONDS,
-            # of a longer output the middle is left out, and
-            # half of the limit is kept from its beginning
-            output_limit_bytes=2 * MAX_ANSWER_BYTES,
-            credentials=credentials,
-            mounts=mounts,
-        )
-        return self._processes.run(request, lambda _: None)
+        An account that cannot even start our own program is given up, and said so: once only,
+        before anything was read. What fails later may be a run's doing, and is no reason to read
+        under the gate's own account.
+        """
+        if self._credentials is not None and not self._tried:
+            try:
+                self._process = self._process or self._answering(_start_of(self._credentials))
+                self._process.wait_until_ready()
+            except RunError as fault:
+                self._process = self._credentials = None
+                self.parser_unsandboxed_reason = escaped_lines(fault.message)
+                self._progress.step(
+                    f"runs are read under the gate's own account: {self.parser_unsandboxed_reason}"
+                )
+        self._tried = True
+        self._process = self._process or self._answering(_start_of(self._credentials))
+        return self._process
+
+
+def _start_of(
+    credentials: Credentials | None, mounts: tuple[ReadOnlyMount, ...] = ()
+) -> ProcessRequest:
+    return ProcessRequest(
+        # isolated, without site packages and without byte-code, as the launcher of trainings
+        argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *_import_folders()),
+        env=ENVIRONMENT,
+        workdir=Path("/"),
+        timeout_seconds=TIMEOUT_SECONDS,
+        # of a longer output the middle is left out, and half of the limit is kept from its
+        # beginning
+        output_limit_bytes=2 * MAX_ANSWER_BYTES,
+        credentials=credentials,
+        mounts=mounts,
+        # it lives for the whole call, and reads what each run leaves
+        live=True,
+    )
 
 
 def _import_folders() -> Iterable[str]:
@@ -200,15 +230,13 @@ def _import_folders() -> Iterable[str]:
 
 
 def _parsed(result: ProcessResult) -> ReadingAnswer:
-    """The document behind the greeting, strictly read."""
-    greeting, answer = result.output[: len(READY)], result.output[len(READY) :]
-    if result.timed_out or result.exit_code != 0 or greeting != READY:
+    """The document, strictly read."""
+    answer = result.output
+    if result.timed_out or result.exit_code != 0:
         raise EvidenceError(
             f"the process that reads the run's files {_how_it_ended(result)}",
             hint=CRASH_HINT,
-            details=tuple(
-                map(escaped_lines, _last_lines(answer if greeting == READY else result.output))
-            ),
+            details=tuple(map(escaped_lines, _last_lines(answer))),
         )
     try:
         return read_document(
@@ -238,8 +266,3 @@ def _how_it_ended(result: ProcessResult) -> str:
 def _last_lines(output: bytes) -> list[str]:
     lines = output[-SHOWN_LINES * 1000 :].decode("utf-8", "replace").splitlines()
     return [line for line in lines if line.strip()][-SHOWN_LINES:]
-
-
-def _last_line(result: ProcessResult) -> str:
-    lines = _last_lines(result.output)
-    return escaped_lines(lines[-1]) if lines else "it could not start"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.codec.untrusted_text import masked, without_sequences
 from gate.errors import RunError
+from gate.execution.call_time import CallTime
 from gate.execution.child_environment import child_environment
 from gate.execution.data import links_of, mounts_of, place_data
+from gate.execution.harness_copy import HarnessCopy
+from gate.execution.lanes import Lane
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
@@ -22,13 +25,7 @@ from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
 from gate.records.settings import GateSettings
 
-HARNESS = Path(__file__).resolve().parent.parent / "harness"
-HARNESS_PACKAGE = "repro_gate_harness"
-HARNESS_FILE_LIMIT = 1024 * 1024
-MAX_HARNESS_FILES = 100
-START_UP = "startup"
-# the start-up file stands beside the package, and byte-code is made where it will be used
-LEFT_BEHIND = {START_UP, "__pycache__"}
+LET_GO = "REPRO_GATE_LET_GO"
 SHOWN_LINES = 20
 PREPROCESS_LIMIT = "preprocess.timeout_seconds"
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
@@ -40,6 +37,10 @@ CONNECTION_SIGNS = (
     b"<urlopen error",
     b"NewConnectionError",
     b"ConnectError",
+)
+MEMORY_SIGNS = (
+    *(b"out of memory", b"OutOfMemoryError", b"MemoryError", b"Cannot allocate memory"),
+    *(b"CUBLAS_STATUS_ALLOC_FAILED", b"shared memory segment /dev/shm"),
 )
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
@@ -100,6 +101,8 @@ class Launcher:
     settings: GateSettings
     isolation: Isolation
     host: Mapping[str, str]
+    harness: HarnessCopy
+    call: CallTime
     data: tuple[FetchedData, ...] = ()
 
     def run(
@@ -113,11 +116,51 @@ class Launcher:
         Raises `RunError` when the training failed, timed out or could not be started: then there
         is nothing to compare, however alike two failures look.
         """
-        prepare_folders(self.files, snapshot, folders, self.isolation, self.data)
-        request = self._request(planned, snapshot, folders)
+        request = self.prepared(planned, snapshot, folders)
+        begun = self.call.seconds
         result = self.processes.run(request, self.progress.output)
+        wall = round(result.wall_seconds, 3)
+        self.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall)
+        record = self.record(planned, snapshot, request, result)
+        return record.model_copy(update={"begun_seconds": begun}), result
+
+    def in_lane(self, lane: Lane) -> Launcher:
+        """The same under the lane's own account."""
+        isolation = replace(self.isolation, credentials=lane.account)
+        own = lane.account is None or self.isolation.in_container
+        return self if own else replace(self, isolation=isolation)
+
+    def prepared(
+        self,
+        planned: PlannedRun,
+        snapshot: Snapshot,
+        folders: RunFolders,
+        lane: Lane | None = None,
+        cpus: tuple[int, ...] = (),
+    ) -> ProcessRequest:
+        """What is to be started, in `folders` that hold a fresh copy of all that it needs.
+
+        In a lane the run sees them at the lane's other path, and waits for the word to go.
+        """
+        prepare_folders(self.files, snapshot, folders, self.isolation, self.harness, self.data)
+        place = None if lane is None else lane.place
+        if place is None:
+            return self._request(planned, snapshot, folders)
+        seen = run_folders(place.target, planned.varied)
+        request = self._request(planned, snapshot, seen)
+        env = {**request.env, LET_GO: str(sign_of(seen))}
+        return replace(request, env=env, place=place, cpus=cpus)
+
+    def record(
+        self,
+        planned: PlannedRun,
+        snapshot: Snapshot,
+        request: ProcessRequest,
+        result: ProcessResult,
+    ) -> RunRecord:
+        """How the run ended; raises `RunError` when it failed or timed out."""
         _refuse_failure(planned, result, request, self._data_hint(request, result, snapshot))
-        record = RunRecord(
+        return RunRecord(
             label=planned.label,
             mode=planned.mode,
             commit=planned.commit,
@@ -129,7 +172,6 @@ class Launcher:
             isolation=self.isolation.of_a_run,
             environment=planned.environment,
         )
-        return record, result
 
     def _data_hint(self, request: ProcessRequest, result: ProcessResult, snapshot: Snapshot) -> str:
         if result.exit_code == 0 or result.timed_out or result.out_of_memory:
@@ -171,9 +213,24 @@ class Launcher:
         )
 
 
+def short_of_room(result: ProcessResult) -> bool:
+    """Whether a run may have failed for want of memory or time, which another one took."""
+    if result.timed_out or result.out_of_memory:
+        return True
+    signs = any(sign in result.output for sign in MEMORY_SIGNS)
+    return result.exit_code in {-signal.SIGKILL, -signal.SIGBUS} or (
+        result.exit_code != 0 and signs
+    )
+
+
 def _most_seconds(planned: PlannedRun, timeout_seconds: float) -> float:
     bounded = planned.window or planned.varied
     return timeout_seconds if bounded is None else min(timeout_seconds, bounded.max_seconds)
+
+
+def sign_of(folders: RunFolders) -> Path:
+    """The file whose being there lets a run go; only the gate can write in its folder."""
+    return folders.harness / "go"
 
 
 def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
@@ -199,6 +256,7 @@ def prepare_folders(
     snapshot: Snapshot,
     folders: RunFolders,
     isolation: Isolation,
+    harness: HarnessCopy,
     data: tuple[FetchedData, ...] = (),
 ) -> None:
     """Empty every folder, copy code and harness afresh, and hand them to the training's account."""
@@ -208,32 +266,11 @@ def prepare_folders(
     files.remove_tree(folders.tree)
     files.copy_tree(snapshot.tree, folders.tree)
     # afresh for every run: even if one could write there, the next would not start with it
-    install_harness(files, folders.harness)
+    harness.put(files, folders.harness)
     place_data(files, data, folders, isolation)
     for account in isolation.own_accounts:
         for folder in (folders.tree, folders.home, folders.tmp, folders.out):
             files.give_to(folder, account.uid, account.gid)
-
-
-def install_harness(files: Files, target: Path) -> None:
-    """Copy the harness under its own package name; it takes nothing else of the gate along."""
-    files.fresh_folder(target)
-    start_up = "sitecustomize.py"
-    files.copy_file(HARNESS / START_UP / start_up, target / start_up, max_bytes=HARNESS_FILE_LIMIT)
-    _copy_package(files, HARNESS, target / HARNESS_PACKAGE)
-    # Every process of the training starts the harness, and none of them may write byte-code here.
-    files.compile_python(target)
-
-
-def _copy_package(files: Files, source: Path, target: Path) -> None:
-    """Copy the modules of a package and its subpackages, no link followed."""
-    files.fresh_folder(target)
-    for name in files.list_names(source, max_names=MAX_HARNESS_FILES):
-        if name.endswith(".py"):
-            files.copy_file(source / name, target / name, max_bytes=HARNESS_FILE_LIMIT)
-        # a link to a folder is no folder here, so nothing from elsewhere comes along
-        elif name not in LEFT_BEHIND and files.is_folder(source / name):
-            _copy_package(files, source / name, target / name)
 
 
 def _refuse_failure(

@@ -26,22 +26,20 @@ from gate.records.settings import GateSettings, TrainSettings
 SEED_WORD = "{seed}"
 
 
-def plan_gate(repeats: int) -> tuple[PlannedRun, ...]:
+def plan_gate(repeats: int, *, priced: bool) -> tuple[PlannedRun, ...]:
     """The runs of a gate call: strict, default, default, strict, and the other repeats.
 
-    A drift of speed cancels out in the first four, and only those are timed.
+    A drift of speed cancels out in the first four, and only those are timed. Only a call that is
+    `priced` makes default runs.
     """
-    return (
-        _run(RunMode.STRICT, 1),
-        _run(RunMode.DEFAULT, 1),
-        _run(RunMode.DEFAULT, 2),
-        *(_run(RunMode.STRICT, number) for number in range(2, repeats + 1)),
-    )
+    default = (_run(RunMode.DEFAULT, 1), _run(RunMode.DEFAULT, 2)) if priced else ()
+    first, *further = (_run(RunMode.STRICT, number) for number in range(1, repeats + 1))
+    return (first, *default, *further)
 
 
 def plan_record(repeats: int) -> tuple[PlannedRun, ...]:
     """The runs that a baseline is recorded from, which must be equal."""
-    return tuple(run for run in plan_gate(repeats) if run.mode is RunMode.STRICT)
+    return plan_gate(repeats, priced=False)
 
 
 def plan_base(environment: Commit = Commit.HEAD) -> tuple[PlannedRun, ...]:

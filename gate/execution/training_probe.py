@@ -8,7 +8,8 @@ from pathlib import Path
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, RunError
 from gate.execution.child_environment import child_environment
-from gate.execution.launch import install_harness, last_lines, run_folders
+from gate.execution.harness_copy import install_harness
+from gate.execution.launch import last_lines, run_folders
 from gate.ports import Files, Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried

@@ -45,7 +45,7 @@ class HarnessSettings:
     the step from which on each operator call is traced, 0 for none; `trace_lines` asks for the
     executed lines beside it. `trial` is the one thing that a run for a diagnosis has other, empty
     in all others; `fill` is its byte for new memory, None for none. `shake` names what is other in
-    a run of `repro-gate shake`, if anything.
+    a run of `repro-gate shake`, if anything. `sign` is the file whose being there lets the run go.
     """
 
     __slots__ = (
@@ -64,6 +64,7 @@ class HarnessSettings:
         "overhead_budget",
         "seed",
         "shake",
+        "sign",
         "strict",
         "threads",
         "trace_from",
@@ -93,6 +94,7 @@ class HarnessSettings:
         self.trace_lines = environ.get(f"{PREFIX}TRACE_LINES", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
         self.shake = environ.get(f"{PREFIX}SHAKE", "")
+        self.sign = environ.get(f"{PREFIX}LET_GO", "")
         self.trial = environ.get(f"{PREFIX}TRIAL", "")
         self.fill = int(self.trial[len(FILL) :]) if self.trial.startswith(FILL) else None
 

@@ -11,6 +11,7 @@ import time
 
 # Bound before the harness hooks them: it asks them several times a step, and is no reader to tell.
 perf_counter = time.perf_counter
+monotonic = time.monotonic
 process_id = os.getpid
 
 # Of this process, or of the one that it was forked from: what a person waits for begins there. The

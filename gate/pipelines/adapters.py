@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.ports import (
+    AnsweringProcess,
     Clock,
     DataStore,
     Files,
     Git,
     PackageRegistry,
-    Processes,
     Progress,
     SealServices,
     Tracker,
+    TrainingProcesses,
 )
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
-from gate.records.runs import Isolation
+from gate.records.processes import ProcessRequest, Room
+from gate.records.runs import Credentials, Isolation
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
 from gate.records.settings import GateSettings
@@ -44,21 +46,28 @@ class Publishers:
 class Adapters:
     """Every effect that a pipeline has, handed in by the entry points.
 
+    `for_reading` gives what an isolated training left to another account, which `answering` starts.
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
-    `release` lets another gate have that account. `run` marks the containers of this call. `gpus`
-    looks for GPUs of this machine, `machine` for facts that are only told. `base_path` is the PATH
-    of the base commit's own packages, empty where it has none. `seal_services` gives those of a
-    seal without a key, `publishers` those who take a sealed package.
+    `release` lets another gate have that account. `beside` gives another one, for a run that goes
+    beside the others, or raises `RunError`; `room` tells cores and memory. `run` marks the
+    containers of this call. `gpus` looks for GPUs of this machine, `machine` for facts that are
+    only told. `base_path` is the PATH of the base commit's own packages, empty where it has none.
+    `seal_services` gives those of a seal without a key, `publishers` those who take a sealed
+    package.
     """
 
     files: Files
     git: Git
-    processes: Processes
+    processes: TrainingProcesses
     data: Callable[[FetchSources], DataStore]
     clock: Clock
     progress: Progress
     isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
+    for_reading: Callable[[Isolation], Isolation]
+    answering: Callable[[ProcessRequest], AnsweringProcess]
+    beside: Callable[[Isolation], Credentials | None]
+    room: Callable[[], Room]
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]
     release: Callable[[], None]

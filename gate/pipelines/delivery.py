@@ -6,16 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.sigstore.verifier import has_sigstore
+from gate.adapters.sigstore.extra import has_sigstore
 from gate.attestation.seal_files import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.codec.entry_names import entry_name
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
+from gate.execution.call_time import CallTime
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
+from gate.pipelines.judging.stopping import differ
 from gate.pipelines.publishing.publish import SealedPackage, publish
 from gate.pipelines.sealing.package import PACKAGE, write_package
 from gate.pipelines.sealing.seals import (
@@ -114,7 +116,8 @@ def run_only(request: GateRequest, adapters: Adapters) -> Path:
         # this call judges nothing: an older verdict beside its evidence would be read as its own
         for path in stale_outputs(request.out):
             adapters.files.remove_tree(path)
-        train_all(request, adapters, read_baselines(request, adapters))
+        baselines = read_baselines(request, adapters)
+        train_all(request, adapters, baselines, CallTime(adapters.clock))
     return request.out / "evidence"
 
 
@@ -124,16 +127,15 @@ def judging(folder: Path) -> Pipeline:
     def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
         baselines = read_baselines(request, adapters)
         imported = take_over(request, adapters, folder)
-        counted = imported.evidence.runs_of(RunMode.AUDIT)
-        failure = (
-            "" if counted or not request.settings.operator_audit else "the job that ran took none"
-        )
+        evidence = imported.evidence
+        asked = request.settings.operator_audit and not differ(evidence.runs, request)
+        missed = asked and not evidence.runs_of(RunMode.AUDIT)
         return judge(
             request,
             baselines,
-            imported.evidence,
+            evidence,
             imported.isolation,
-            operator_audit_failure=failure,
+            operator_audit_failure="the job that ran took none" if missed else "",
         )
 
     return judge_imported

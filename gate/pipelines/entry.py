@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,19 +20,18 @@ from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
-from gate.adapters.machine import gpus_seen
+from gate.adapters.machine import gpus_seen, room
 from gate.adapters.machine_facts import machine_facts
-from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.registry.credentials import login_file
-from gate.adapters.registry.registry import OciRegistry
-from gate.adapters.sigstore.services import SigstoreServices
 from gate.errors import RepositoryError, SettingsError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.preparation.brought import brought_environment
-from gate.ports import Files, Progress
+from gate.ports import Files, PackageRegistry, Progress, SealServices, Tracker
 from gate.records.request import GateRequest, SigningMethod
+from gate.records.sections.publishing import MlflowSettings
+from gate.records.sections.signing import SigningSettings
 from gate.records.settings import FILE_NAME
 from gate.settings.load import parse_settings
 
@@ -55,12 +55,8 @@ def build_adapters(
     )
     # the gate's own account starts nothing of it: a change under test may have brought it (T1)
     path = _beside(variables.get(PROGRAMS, ""), own)
-    trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
-    libraries, address = variables.get("LD_LIBRARY_PATH", ""), engine_address(variables)
-    engine = Engine(connect_docker(address), address)
-    socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
-    # nothing is tried here: a call that is refused for its settings must start nothing
-    isolating = Isolating(engine, interrupts, trains or sys.executable, socket)
+    libraries = variables.get("LD_LIBRARY_PATH", "")
+    isolating = _isolating(interrupts, path, engine_address(variables))
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
@@ -75,6 +71,10 @@ def build_adapters(
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,
+        for_reading=isolating.for_reading,
+        answering=isolating.answering,
+        beside=isolating.beside,
+        room=room,
         closed=closed,
         clean_up=isolating.clean_up,
         release=isolating.release,
@@ -84,9 +84,17 @@ def build_adapters(
         base_path=_beside(base, own) if (base := variables.get(BASE_PROGRAMS, "")) else "",
         gpus=lambda: gpus_seen(own, libraries),
         machine=lambda: machine_facts(own, libraries),
-        seal_services=SigstoreServices,
+        seal_services=_seal_services,
         publishers=_publishers(variables, files),
     )
+
+
+def _isolating(interrupts: StopSignals, path: str, address: str) -> Isolating:
+    """Nothing is tried here: a call that is refused for its settings must start nothing."""
+    trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
+    engine = Engine(connect_docker(address), address)
+    socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
+    return Isolating(engine, interrupts, trains or sys.executable, socket)
 
 
 def _beside(programs: str, own: str) -> str:
@@ -98,9 +106,30 @@ def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
     login = login_file(variables)
     return Publishers(
         login_files=() if login is None else (login,),
-        registry=lambda place: OciRegistry(place, variables, files),
-        tracker=lambda settings: MlflowTracker(settings, variables, files),
+        registry=partial(_registry, variables=variables, files=files),
+        tracker=partial(_tracker, variables=variables, files=files),
     )
+
+
+# slow to import, all three, and few calls seal without a key or publish
+
+
+def _registry(place: str, variables: Mapping[str, str], files: Files) -> PackageRegistry:
+    from gate.adapters.registry.registry import OciRegistry  # noqa: PLC0415 - see above
+
+    return OciRegistry(place, variables, files)
+
+
+def _tracker(settings: MlflowSettings, variables: Mapping[str, str], files: Files) -> Tracker:
+    from gate.adapters.mlflow.tracker import MlflowTracker  # noqa: PLC0415 - see above
+
+    return MlflowTracker(settings, variables, files)
+
+
+def _seal_services(settings: SigningSettings) -> SealServices:
+    from gate.adapters.sigstore.services import SigstoreServices  # noqa: PLC0415 - see above
+
+    return SigstoreServices(settings)
 
 
 def find_config(config: str, start: Path, top: Path) -> Path:

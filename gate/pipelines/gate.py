@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gate.baseline.record import propose_entry, successor
+from gate.baseline.record import propose_entry, recorded_price, successor
 from gate.codec.data_words import move_sentence
 from gate.codec.entry_names import entry_name
 from gate.comparison.data_moves import moved_data
@@ -14,6 +14,7 @@ from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
 from gate.errors import EvidenceError, RunError
 from gate.evidence.state_manifest import state_roots
+from gate.execution.call_time import CallTime
 from gate.execution.plan import (
     plan_base,
     plan_base_here,
@@ -21,8 +22,10 @@ from gate.execution.plan import (
     plan_operator_audit,
     plan_record,
 )
+from gate.execution.turns import turns_of
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
+from gate.pipelines.judging.base_cache import base_runs
 from gate.pipelines.judging.budget import Budget
 from gate.pipelines.judging.comparisons import (
     against_entry,
@@ -50,9 +53,11 @@ from gate.pipelines.judging.seed_results import (
 )
 from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.judging.settings_tried import try_settings
+from gate.pipelines.judging.stopping import differ, made_until_they_differ, not_run
 from gate.pipelines.runs import Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
+from gate.records.measured.timeline import OwnWork
 from gate.records.observed.data.sets import DataSets, same_data
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
@@ -91,38 +96,49 @@ class Ran:
 
 def gate(request: GateRequest, adapters: Adapters) -> Gated:
     """Run the training, run the base commit where only that can decide, and judge."""
-    # what decides is read before any training code runs
-    baselines = read_baselines(request, adapters)
-    ran = train_all(request, adapters, baselines)
-    return judge(
-        request,
-        baselines,
-        ran.evidence,
-        ran.isolation,
-        found=ran.found,
-        operator_audit_failure=ran.operator_audit_failure,
-    )
+    call = CallTime(adapters.clock)
+    with call.own(OwnWork.PREPARING):
+        # what decides is read before any training code runs
+        baselines = read_baselines(request, adapters)
+    ran = train_all(request, adapters, baselines, call)
+    with call.own(OwnWork.JUDGING):
+        gated = judge(
+            request,
+            baselines,
+            ran.evidence,
+            ran.isolation,
+            found=ran.found,
+            operator_audit_failure=ran.operator_audit_failure,
+        )
+    verdict = gated.verdict.model_copy(update={"timeline": call.timeline()})
+    return replace(gated, verdict=verdict)
 
 
-def train_all(request: GateRequest, adapters: Adapters, baselines: Baselines) -> Ran:
+def train_all(
+    request: GateRequest, adapters: Adapters, baselines: Baselines, call: CallTime
+) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
     changes = lines_of_the_change(request, adapters)
     recorded = recorded_data(request, baselines.trusted)
-    with Session(request, adapters, recorded=recorded) as session:
+    at_a_time = request.strict_runs
+    with Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call) as session:
         tell_moved_data(recorded, session)
-        # one at a time: runs beside each other would share
-        # cores, and neither time nor noise would be theirs
-        runs = tuple(session.run(planned) for planned in plan_gate(request.strict_runs))
-        runs += _base_runs(session, runs[0], baselines.trusted)
+        planned = plan_gate(request.strict_runs, priced=request.priced)
+        turns = session.in_turns(turns_of(planned, session.at_a_time))
+        runs = made_until_they_differ(turns, planned, request)
+        apart, skipped = differ(runs, request), len(planned) - len(runs)
+        # of a commit that does not repeat itself, neither base nor seeds nor operators say more
+        runs += () if apart else _base_runs(session, runs[0], baselines.trusted)
         needed = _needs_seeds(request, runs, baselines, session.data)
         seeded = run_seeds(session, runs[0]) if needed else ()
+        audit = request.settings.operator_audit and not apart
         # after the runs that are judged: what it does to the machine must not reach them
-        counted, failure = (
-            _operator_audit_run(session) if request.settings.operator_audit else ((), "")
-        )
-        evidence = session.evidence((*runs, *counted), seeded)
-        found = decided(request, baselines, evidence)
-        budget = Budget(request.settings.diagnosis, runs)
+        counted, failure = _operator_audit_run(session) if audit else ((), "")
+        with call.own(OwnWork.KEEPING):
+            evidence = session.evidence((*runs, *counted), seeded)
+        with call.own(OwnWork.JUDGING):
+            found = decided(request, baselines, evidence)
+        budget = Budget(request.settings.diagnosis, runs, skipped)
         trace = escalate(session, found.decision, runs, changes, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
@@ -152,7 +168,7 @@ def _base_runs(
     if not _needs_base_run(session, run, trusted, now):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
-    base = tuple(session.run(planned) for planned in plan_base(environment))
+    base = base_runs(session, plan_base(environment), run)
     against = against_run(base[0], run, request)
     if not own or base_run_decides(against, request.settings):
         return base
@@ -213,8 +229,13 @@ def judge(
         movement=movement(request, found.facts.baseline, entry) if changes_baseline else None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=rare_faults_of(found.facts),
-        performance=performance_of(evidence.runs, request.settings.cost),
+        performance=performance_of(
+            # the speed of another day says nothing of this one
+            tuple(run for run in evidence.runs if not run.run.reused),
+            request.settings.cost,
+        ),
         operator_audit=operator_report(evidence, operator_audit_failure),
+        not_run=not_run(request, evidence, failed_audit=bool(operator_audit_failure)),
         seeds_problem=seeds_problem,
         seeds_of_brought=found.seeds,
         states=state_roots(first, evidence),
@@ -232,6 +253,8 @@ def _proposal(
         return None
     seeded = entry_results(found.selection.entry, facts.baseline, evidence, request.settings)
     entry = _entry(request, evidence, facts.repeat, request.baseline_reason, seeded)
+    price = recorded_price(facts.cost, evidence.created_at)
+    entry = entry.model_copy(update={"price": price})
     also, trusted = baselines.brought, baselines.trusted
     outcome = found.decision.outcome.value
     return successor(trusted, settled(entry, trusted, request, outcome=outcome, also=also))
@@ -272,8 +295,8 @@ def record_baseline(
     """
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
-    with Session(request, adapters) as session:
-        runs = tuple(session.run(run) for run in plan_record(request.recorded_runs))
+    with Session(request, adapters, at_a_time=request.recorded_runs) as session:
+        runs = session.together(plan_record(request.recorded_runs))
         repeat = most_telling(repeats_of(runs, request))
         # of a training that does not repeat itself, no other seed says anything
         seeded = run_seeds(session, runs[0]) if repeat.numerically_equal else ()

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
-from gate.ports import Files, Processes, Progress
+from gate.ports import AnsweringProcess, Files, Progress
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
+from gate.records.processes import ProcessRequest
 from gate.records.published.history import History
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Isolation
@@ -38,7 +40,7 @@ class ReadingEdges(Protocol):
     def files(self) -> Files: ...  # noqa: D102 - as in `Adapters`
 
     @property
-    def processes(self) -> Processes: ...  # noqa: D102
+    def answering(self) -> Callable[[ProcessRequest], AnsweringProcess]: ...  # noqa: D102
 
     @property
     def progress(self) -> Progress: ...  # noqa: D102
@@ -64,6 +66,8 @@ class HeadFiles:
         # a name that nobody can have guessed: the commit cannot hold a link there already
         self._folder = beside / f".repro-gate-head-{secrets.token_hex(8)}"
         self._isolation: Isolation | None = None
+        self._reader: FreshReader | None = None
+        self._ends = ExitStack()
 
     def __enter__(self) -> Self:
         """Nothing is done before the first question."""
@@ -79,6 +83,7 @@ class HeadFiles:
         if self._isolation is None:
             return
         try:
+            self._ends.close()
             self._adapters.clean_up(self._isolation)
         finally:
             self._adapters.files.remove_tree(self._folder)
@@ -117,7 +122,7 @@ class HeadFiles:
         request = ReadingRequest(
             task=ReadingTask.ARCHIVED_ENTRY, out=str(path.absolute()), shown=shown
         )
-        entry = reader.ask(request, self._folder).entry
+        entry = reader.ask(request).entry
         if entry is None:
             raise _no_answer(shown)
         return entry
@@ -143,7 +148,7 @@ class HeadFiles:
         reader = self._ready()
         sides = [self._written(name, data) for name, data in ((BEFORE, before), (AFTER, after))]
         request = ReadingRequest(task=task, against=sides[0], out=sides[1], shown=shown)
-        return reader.ask(request, self._folder)
+        return reader.ask(request)
 
     def _written(self, name: str, content: Content) -> str:
         if content is None:
@@ -166,12 +171,17 @@ class HeadFiles:
                 update={"isolation": IsolationSettings()}
             )
             self._isolation = self._adapters.isolate(plain, (self._folder,))
-        return FreshReader(
-            self._adapters.files,
-            self._adapters.processes,
-            self._adapters.progress,
-            self._isolation.credentials,
-        )
+        if self._reader is None:
+            # nothing is trained here, so the account is the reader's alone
+            self._reader = self._ends.enter_context(
+                FreshReader(
+                    self._adapters.files,
+                    self._adapters.answering,
+                    self._adapters.progress,
+                    self._isolation.credentials,
+                )
+            )
+        return self._reader
 
 
 def _no_answer(shown: str) -> EvidenceError:

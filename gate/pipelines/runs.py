@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Self
 
-from gate.errors import EvidenceError, RepositoryError, RunError
-from gate.evidence import capture
-from gate.evidence.capture import OUTPUT_FILE, CapturedFile, KeptFiles
-from gate.evidence.environment import leave_out_packages
+from gate.errors import RepositoryError, RunError
 from gate.evidence.folder import evidence_documents
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
-from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.evidence.usable import refuse_unusable
-from gate.execution.launch import Launcher, run_folders
+from gate.execution.call_time import CallTime
+from gate.execution.harness_copy import made_harness
+from gate.execution.lanes import Lane
+from gate.execution.launch import Launcher, run_folders, short_of_room
 from gate.execution.missing_file import NotCommitted, with_missing_file
 from gate.execution.training_probe import probe_training
+from gate.execution.turns import Turn, in_groups, seconds_alone
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.declared_data import DataPreparation, DeclaredData
@@ -30,31 +30,25 @@ from gate.pipelines.preparation.output_folder import prepare_out
 from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
+from gate.pipelines.running.aside import Aside
+from gate.pipelines.running.ended import EndedRuns
+from gate.pipelines.running.places import Fitting, alone, places_of
+from gate.pipelines.running.turns import Begun, Turns
+from gate.records.measured.cached_runs import CachedRuns
+from gate.records.measured.timeline import OwnWork
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.evidence import (
-    DivergedStates,
     EvidenceSet,
-    KeptFile,
     RunEvidence,
-    SavedFiles,
     SeededRun,
 )
-from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
-from gate.records.reading import ReadingRequest, ReadingTask
+from gate.records.processes import ProcessRequest
 from gate.records.request import GateRequest
-from gate.records.runs import (
-    FIRST_STRICT,
-    SECOND_STRICT,
-    Commit,
-    PlannedRun,
-    RunFolders,
-    RunRecord,
-    Snapshot,
-)
+from gate.records.runs import Commit, PlannedRun, Snapshot
 from gate.settings.load import settings_digest, training_digest
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
@@ -70,12 +64,16 @@ class Session:
         *,
         runs_base: bool = False,
         recorded: DataSets = (),
+        at_a_time: int = 1,
+        call: CallTime | None = None,
     ) -> None:
         """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
 
-        `recorded` is the declared data of the entry that may judge.
+        `recorded` is the declared data of the entry that may judge. `at_a_time` is how many runs
+        could go beside each other, where the machine can do that; `call` keeps the time.
         """
         self.request = request
+        self._call = call or CallTime(adapters.clock)
         self._runs_base = runs_base or request.settings.policy.run_base_on_drift
         self.adapters = adapters
         self._work = request.out / "work"
@@ -84,23 +82,23 @@ class Session:
         self._recorded = recorded
         self._preprocessing: Preprocessing | None = None
         self._unrepeated: UnrepeatedData | None = None
-        self._kept = KeptFiles(request.out / "evidence", adapters.files)
-        self._first: RunEvidence | None = None
-        self._saved: SavedFiles | None = None
-        self._apart: DivergedStates | None = None
+        self._at_a_time = at_a_time
+        self._newest: RunEvidence | None = None
+        self._told: dict[str, str] = {}
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
         """Export the code and decide how the training is isolated."""
-        with ExitStack() as ends:
+        with ExitStack() as ends, self._call.own(OwnWork.PREPARING):
             self._prepare(ends)
             self._ends = ends.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Leave no process and no copy of the code behind, however the body ended."""
-        self._ends.close()
+        with self._call.own(OwnWork.CLEANING):
+            self._ends.close()
 
     def _prepare(self, ends: ExitStack) -> None:
         adapters = self.adapters
@@ -128,13 +126,47 @@ class Session:
             ends.callback(adapters.clean_up, environment.isolation)
             # what an earlier call under this account left would be there for the first run to find
             adapters.clean_up(environment.isolation)
+        self._harness = made_harness(adapters.files, self._work / "harness")
         self._launchers = {
             which: self._launcher_in(environment) for which, environment in environments.items()
         }
-        self._reader = FreshReader(
-            adapters.files, adapters.processes, adapters.progress, self.isolation.credentials
+        self._reader = self._started_reader(ends)
+        self._aside = Aside(adapters.files, self._work / "used")
+        self._ended = EndedRuns(
+            self.request.settings,
+            adapters.files,
+            self._reader,
+            self._work / "run",
+            self.request.out / "evidence",
+            self._aside,
         )
         self._prepare_inputs(ends)
+        self._make_places(ends)
+
+    def _started_reader(self, ends: ExitStack) -> FreshReader:
+        """Trainings may live while it reads, and all of their account is ended with them."""
+        adapters = self.adapters
+        reading = adapters.for_reading(self.isolation)
+        ends.callback(adapters.clean_up, reading)
+        return ends.enter_context(
+            FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
+        )
+
+    def _make_places(self, ends: ExitStack) -> None:
+        """After the preprocessing, which runs in the place where ended runs will lie."""
+        adapters, settings = self.adapters, self.request.settings
+        places = alone(self._work, self.isolation)
+        if self._at_a_time > 1:
+            places = places_of(settings, adapters, self.isolation, self._work, self._at_a_time)
+        adapters.files.fresh_folder(self._work / "run")
+        self._fitting = Fitting(settings, adapters, len(places.core_sets) or 1)
+        self._turns = Turns(
+            ends.enter_context(adapters.processes.together()),
+            places.lanes,
+            places.core_sets,
+            self._prepare_run,
+            (adapters.files, adapters.progress, adapters.clock),
+        )
 
     def _prepare_inputs(self, ends: ExitStack) -> None:
         """Lock files and declared data of every commit that may be trained."""
@@ -171,6 +203,8 @@ class Session:
             settings=self.request.settings,
             isolation=environment.isolation,
             host=environment.host,
+            harness=self._harness,
+            call=self._call,
         )
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
@@ -205,133 +239,122 @@ class Session:
         return Commit.BASE in self._launchers
 
     def run(self, planned: PlannedRun) -> RunEvidence:
-        """One run from empty folders to evidence on disk."""
-        files = self.adapters.files
-        folders = run_folders(self._work / "run", planned.varied)
-        no_base = self._no_base or self._declared.base_fault
-        if planned.commit is Commit.BASE and no_base is not None:
-            raise no_base
-        launcher = self._launcher(planned.environment, planned.commit)
-        snapshot = self._snapshots[planned.commit]
-        files.fresh_folder(self._work / "run")
-        files.fresh_folder(folders.taken)
-        with self.adapters.progress.running(planned.described):
-            try:
-                record, result = launcher.run(planned, snapshot, folders)
-            except RunError as fault:
-                detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
-                raise explained(detailed, self._refusals(folders)) from fault
-        # before anything of the run is read: nobody is left who could change a file meanwhile
-        self.adapters.clean_up(launcher.isolation)
-        # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
-        taken = capture.capture_files(files, folders.out, folders.taken, capture.kinds_of(planned))
-        tree = folders.tree / snapshot.workdir
-        saved = self._saved_copy(planned, tree, folders.taken)
-        # not here: this process will hold the key (T5 in docs/architecture.md)
-        evidence = self._read(record, result.output, folders, tree, taken, saved)
-        self._gpu.look(evidence, self.isolation)
-        refuse_unusable(evidence, self.request.settings, self._gpu.missed)
-        if planned.window is not None or planned.varied is not None:
-            return evidence
-        second = planned.label == SECOND_STRICT
-        self._kept.keep(planned.label, result.output, () if second else taken)
-        if saved is not None:
-            self._kept.keep_saved(saved.files)
-            self._saved = saved.kept
-        if second and taken:
-            self._keep_apart(evidence, taken[0], folders.taken)
-        self._first = evidence if planned.label == FIRST_STRICT else self._first
+        """One run from empty folders to evidence on disk, alone on the machine."""
+        (evidence,) = self._turn(Turn(runs=(planned,)), ())
         return evidence
 
-    def _saved_copy(self, planned: PlannedRun, tree: Path, taken: Path) -> SavedCopy | None:
-        """What the script saved in the run that is packed, where it is to be packed."""
-        settings, packed = self.request.settings, planned.label == FIRST_STRICT
-        if not packed or settings.train.checkpoint is None or not settings.package.checkpoint:
-            return None
-        place = taken / "saved"
-        return capture_saved(self.adapters.files, tree, settings.train.checkpoint, place)
+    def together(self, planned: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
+        """Runs that nobody times, as many at a time as there are places."""
+        turns = self.in_turns(in_groups(planned, self.at_a_time))
+        return tuple(run for turn in turns for run in turn)
 
-    def _read(
-        self,
-        record: RunRecord,
-        output: bytes,
-        folders: RunFolders,
-        tree: Path,
-        taken: tuple[CapturedFile, ...],
-        saved: SavedCopy | None,
-    ) -> RunEvidence:
-        """The run's files, parsed by a separate process."""
-        self.adapters.files.write_bytes(folders.taken / OUTPUT_FILE, output)
-        request = ReadingRequest(
-            task=ReadingTask.RUN,
-            out=str(folders.out.absolute()),
-            tree=str(tree.absolute()),
-            output=str((folders.taken / OUTPUT_FILE).absolute()),
-            taken=_by_name(taken, saved),
-            run=record,
-            train=self.request.settings.train,
-        )
-        evidence = self._reader.ask(request, folders.taken).evidence
+    def in_turns(self, turns: tuple[Turn, ...]) -> Generator[tuple[RunEvidence, ...]]:
+        """The evidence of each turn when it has ended; who stops asking stops what is ahead."""
+        try:
+            for number, turn in enumerate(turns, 1):
+                yield self._turn(turn, turns[number].runs if number < len(turns) else ())
+        finally:
+            self._turns.drop()
+
+    @property
+    def at_a_time(self) -> int:
+        """How many runs may go at the same time."""
+        return self._turns.at_a_time
+
+    def _turn(self, turn: Turn, following: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
+        self._refuse_missing_base(turn.runs)
+        if len(turn.runs) > self._fitting.together(self._newest):
+            # one after the other, each of the later ones started ahead
+            rest = (*turn.runs[1:], *following)
+            first = self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
+            return (*first, *self._turn(replace(turn, runs=turn.runs[1:]), following))
+        seconds = seconds_alone(self._newest, self.request.settings.cost) if self._newest else 0.0
+        ended = self._turns.run(turn, following, seconds)
+        return tuple(self._evidence_of(one) for one in ended)
+
+    def _refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
+        no_base = self._no_base or self._declared.base_fault
+        if no_base is not None and any(run.commit is Commit.BASE for run in planned):
+            raise no_base
+
+    def _prepare_run(
+        self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
+    ) -> ProcessRequest:
+        launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
+        folders = run_folders(lane.root, planned.varied)
+        snapshot = self._snapshots[planned.commit]
+        with self._call.own(OwnWork.PREPARING, planned.label):
+            self._aside.put(lane.root)
+            self.adapters.files.fresh_folder(lane.root)
+            return launcher.prepared(planned, snapshot, folders, lane, cpus)
+
+    def _evidence_of(self, one: Begun) -> RunEvidence:
+        planned, result = one.planned, one.result
+        assert result is not None  # noqa: S101 - its turn has ended; tells the checker
+        launcher = self._launcher(planned.environment, planned.commit).in_lane(one.lane)
+        # before anything of the run is read: nobody is left who could change a file meanwhile
+        if one.lane.place is None or not launcher.isolation.in_container:
+            self.adapters.clean_up(launcher.isolation)
+        folders = self._ended.move_here(one.lane.root, planned.varied)
+        self._turns.release(one)
+        if one.beside and short_of_room(result):
+            return self._repeated(one)
+        snapshot = self._snapshots[planned.commit]
+        try:
+            record = launcher.record(planned, snapshot, one.request, result)
+        except RunError as fault:
+            detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
+            raise explained(detailed, self._ended.refusals(folders)) from fault
+        begun, lane = self._call.at(one.begun_seconds), one.lane.number
+        wall = round(result.wall_seconds, 3)
+        self._call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
+        told = {
+            "begun_seconds": begun,
+            "clock_seconds": one.begun_seconds,
+            "lane": lane,
+            "repeated": self._told.pop(planned.label, ""),
+        }
+        record = record.model_copy(update=told)
+        with self._call.own(OwnWork.READING, planned.label):
+            evidence = self._ended.read(planned, record, result.output, snapshot.workdir)
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
-        if evidence is None:
-            raise EvidenceError(
-                "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
-            )
-        return leave_out_packages(evidence, self.request.settings.environment.ignore)
+        self._gpu.look(evidence, self.isolation)
+        refuse_unusable(evidence, self.request.settings, self._gpu.missed)
+        if planned.window is None and planned.varied is None:
+            self._newest = self._newest or evidence
+            self._ended.keep(evidence)
+        return evidence
+
+    def _repeated(self, one: Begun) -> RunEvidence:
+        """Memory or time that another run took is no fault of this one."""
+        others = " and ".join(one.beside)
+        self._told[one.planned.label] = f"it failed beside {others}"[:200]
+        self.adapters.progress.step(
+            f"run {one.planned.label} failed beside {others}, perhaps for lack of memory: it is "
+            "repeated alone"
+        )
+        self._fitting.most = 1
+        return self.run(one.planned)
 
     def traces(self) -> Traces:
         """The operator traces of the newest run."""
-        folders = run_folders(self._work / "run")
-        request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
-        return self._reader.ask(request, folders.taken).traces
+        return self._ended.traces()
 
-    def _refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
-        """The operators that a failed run was refused, as far as what it left can be read.
-
-        A broken file must not hide why the run failed.
-        """
-        request = ReadingRequest(task=ReadingTask.REFUSALS, out=str(folders.out.absolute()))
-        try:
-            return self._reader.ask(request, folders.taken).refused
-        except EvidenceError:
-            return ()
-
-    def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
-        """Keep the second strict run's state when it is another than the first's, and how far."""
-        if self._first is None or not capture.ends_diverged(self._first, second):
-            return
-        evidence = self.request.out / "evidence"
-        first = self._kept.file(capture.FIRST_STATE)
-        distance = self._reader.distance(first, taken.path, folder)
-        self.adapters.files.move_file(taken.path, evidence / capture.SECOND_STATE)
-        state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
-        self._apart = DivergedStates(state=state, distance=distance)
+    def cached_runs(self, data: bytes) -> CachedRuns | None:
+        """What an earlier call kept, parsed by the reading process."""
+        return self._ended.cached_runs(data)
 
     def weight_distance(self, first: str, newest: str) -> WeightDistance:
-        """How far the newest run's weights are from the first's, as the reading process finds.
-
-        The newest run's values are gone then: the disk need not hold those of every run.
-        """
-        files, taken = self.adapters.files, run_folders(self._work / "run").taken
-        second = taken / capture.STATE_FILE
-        folder = self.request.out / "evidence" / newest
-        files.move_file(folder / capture.STATE_FILE, second)
-        files.remove_tree(folder / capture.GRADIENTS_FILE)
-        kept = self._kept.file(f"{first}/{capture.STATE_FILE}")
-        answer = self._reader.ask_of_kept(ReadingTask.WEIGHTS, kept, taken, second)
-        if answer.weights is None:
-            raise EvidenceError("the process that reads weights gave none", hint=NO_ANSWER_HINT)
-        return answer.weights
+        """How far the newest run's weights are from the first's; the newest's are gone then."""
+        return self._ended.weight_distance(first, newest)
 
     def keeps_gradients(self, label: str) -> bool:
         """Whether the harness saved gradients in this run."""
-        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept.files)
+        return self._ended.keeps_gradients(label)
 
     def reduction_spread(self, label: str) -> ReductionSpread | None:
         """What the order of summation does to a run's gradients; None where none can be summed."""
-        kept = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
-        taken = run_folders(self._work / "run").taken
-        return self._reader.ask_of_kept(ReadingTask.REDUCTION, kept, taken).reduction
+        return self._ended.reduction_spread(label)
 
     def evidence(
         self,
@@ -356,9 +379,9 @@ class Session:
             created_at=self.adapters.clock.now().isoformat(),
             runs=runs,
             seeded=seeded,
-            kept=tuple(self._kept.files),
-            saved=self._saved,
-            apart=self._apart,
+            kept=tuple(self._ended.kept.files),
+            saved=self._ended.saved,
+            apart=self._ended.apart,
             gpu_missed=self._gpu.missed,
             machine=self.adapters.machine().model_copy(update={"image": self._image()}),
             locks=self._locks[Commit.HEAD],
@@ -372,11 +395,3 @@ class Session:
         for name, data in evidence_documents(evidence):
             self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
         return evidence
-
-
-def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, str]:
-    """The copies that the reader finds in the place of what the run left."""
-    copies = {captured.name: str(captured.path.absolute()) for captured in taken}
-    if saved is not None and saved.tree is not None:
-        copies[SAVED_COPY] = str(saved.tree.absolute())
-    return copies

@@ -10,6 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import FarFromPeers, Movement
+from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.observed.data.sets import DataSets
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
@@ -36,7 +37,8 @@ class BaselineEntry(Document):
 
     `training` holds the settings that change the result (command, steps, seed, threads), each as
     JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
-    first steps, so that a drift has a cause. `knob_costs` is for reports and decides nothing.
+    first steps, so that a drift has a cause. `knob_costs` and `price`, what strict mode cost then,
+    are for reports and decide nothing.
     `seeded` holds what several seeds gave, and variants, where the policy's level asked for that.
     `equal_runs` strict runs gave this result; of the faults that strike one run in ten, so many
     equal runs miss the share `missed_faults`. `accepted_by`, `run_url` and `package_sha256` say who
@@ -67,14 +69,17 @@ class BaselineEntry(Document):
     far: FarFromPeers | None = None
     seeded: SeedResults = ()
     data: DataSets = ()
+    price: RecordedPrice | None = None
     digest: str = Field(default="", max_length=64)
 
     @model_serializer(mode="wrap")
-    def _without_undeclared_data(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Most trainings declare none: their entries say nothing of it."""
+    def _without_the_undeclared(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Most trainings declare no data, and some have no price: the entry says nothing of it."""
         written: dict[str, object] = handler(self)
         if not self.data:
             written.pop("data", None)
+        if self.price is None:
+            written.pop("price", None)
         return written
 
     @property

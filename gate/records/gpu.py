@@ -15,6 +15,7 @@ class Gpu:
     """A GPU as its driver reports it.
 
     `compute_mode` is `Default` where processes share it; `mig` says that it is cut into slices.
+    `free_bytes` is the memory that nobody used when it was asked, 0 where that is not told.
     """
 
     uuid: str
@@ -22,6 +23,7 @@ class Gpu:
     driver: str
     compute_mode: str = ""
     mig: bool = False
+    free_bytes: int = 0
 
     @property
     def shared(self) -> bool:

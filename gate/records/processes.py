@@ -17,12 +17,43 @@ class ReadOnlyMount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A folder of this machine that a process sees at another path, where others see their own.
+
+    So processes that live at the same time have the same paths.
+    """
+
+    source: Path
+    target: Path
+
+    def found(self, path: Path) -> Path:
+        """Where the gate finds what the process sees at `path`."""
+        inside = path.is_relative_to(self.target)
+        return self.source / path.relative_to(self.target) if inside else path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """What this machine lets the gate use: numbers of cores, how many at a time, free memory.
+
+    `cpu_quota` is less than the cores where a control group says so.
+    """
+
+    cpus: tuple[int, ...]
+    cpu_quota: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:
     """A process to start: no shell, no inherited variable, no inherited descriptor.
 
     `network` lets a process of another account make sockets that are not local.
     `writable` and `readable` are the folders that it needs: a container holds no others.
-    `mounts` are shown where the isolation can show one thing at the path of another.
+    `mounts` are shown where the isolation can show one thing at the path of another. What has a
+    `place` has a view, a network and a list of processes of its own; `cpus` are the numbers of the
+    cores that it is kept to, none for all. One that is `live` sees what others write while it runs
+    in temporary folders too, and can write in none.
     """
 
     argv: tuple[str, ...]
@@ -36,6 +67,13 @@ class ProcessRequest:
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     mounts: tuple[ReadOnlyMount, ...] = ()
+    place: Place | None = None
+    cpus: tuple[int, ...] = ()
+    live: bool = False
+
+    def found(self, path: Path) -> Path:
+        """Where the gate finds what the process sees at `path`."""
+        return path if self.place is None else self.place.found(path)
 
     @property
     def under_own_account(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.document import Document
+from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.data.sets import (
     MAX_STATISTICS,
@@ -41,7 +42,8 @@ class ReadingTask(StrEnum):
     pull request's head its settings, its baseline, and what it changes in the files that decide; a
     proposed entry of a baseline, as a file or in the archive of an artifact; earlier runs; lock
     files, each by its path; the operator traces of a run; where two files that preprocessing wrote
-    first differ; pointers to declared data, and simple statistics of it.
+    first differ; pointers to declared data, and simple statistics of it; kept runs of a base
+    commit.
     """
 
     RUN = "run"
@@ -65,6 +67,7 @@ class ReadingTask(StrEnum):
     DATA_DIFFERENCE = "data-difference"
     DATA_STATISTICS = "data-statistics"
     DATA_POINTERS = "data-pointers"
+    CACHED_RUNS = "cached-runs"
 
 
 class ReadingRequest(Document):
@@ -131,3 +134,4 @@ class ReadingAnswer(Document):
     where: Text = ""
     statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()
     pointers: DataPointers = ()
+    cached: CachedRuns | None = None

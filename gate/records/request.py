@@ -34,7 +34,9 @@ class GateRequest:
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
     means nothing to who reads the reports. `brought`: what the change under test changes of the
     environment. `sign` says what a pass is signed with. `history`: earlier runs, for the reports.
-    `repeats`: strict runs to make, where the caller wants more than the settings.
+    `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
+    event of a pull request, a merge queue or a branch other than the default one is the reason for
+    the call.
     """
 
     top: Path
@@ -60,6 +62,7 @@ class GateRequest:
     sign: SigningMethod = SigningMethod.KEY
     history: History = NO_HISTORY
     repeats: int | None = None
+    nightly: bool = True
 
     @property
     def shown_out(self) -> Path:
@@ -71,6 +74,12 @@ class GateRequest:
     def strict_runs(self) -> int:
         """How many strict runs this call makes."""
         return self.repeats or self.settings.repeats
+
+    @property
+    def priced(self) -> bool:
+        """Whether this call makes default runs, which show what determinism costs."""
+        when = self.settings.cost.when
+        return when == "always" or (when == "nightly" and self.nightly)
 
     @property
     def recorded_runs(self) -> int:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
 from gate.records.determinism.priced_knobs import KnobSet
 from gate.records.determinism.trials import Setting
 from gate.records.determinism.variations import Variation
-from gate.records.document import Document
+from gate.records.document import Document, Timestamp
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
 from gate.records.sections.runs import MAX_LANES
 
@@ -323,8 +323,10 @@ class Isolation:
 class RunRecord(Document):
     """What the gate itself saw of a run.
 
-    `begun_seconds` lie between the start of the call and the moment when this run was let go;
-    `lane` tells apart runs that went at the same time.
+    `begun_seconds` lie between the start of the call and the moment when this run was let go, which
+    is `clock_seconds` of the kernel's monotonic clock; `lane` tells apart runs that went at the
+    same time. `repeated` says why this one was made again, alone; `reused` is when an earlier call
+    kept it, whose run this is.
     """
 
     label: str
@@ -338,7 +340,10 @@ class RunRecord(Document):
     isolation: RunIsolation
     environment: Commit = Commit.HEAD
     begun_seconds: float = Field(default=0.0, ge=0)
+    clock_seconds: float = Field(default=0.0, ge=0)
+    repeated: str = Field(default="", max_length=200)
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
+    reused: Timestamp | Literal[""] = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

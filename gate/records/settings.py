@@ -317,7 +317,7 @@ class GateSettings(Document):
         "that strike seldom; the report says how many.",
     )
     runs: RunsSettings = Field(
-        default_factory=RunsSettings, description="How many runs may go at the same time."
+        default_factory=RunsSettings, description="Which runs go at the same time."
     )
     data: DataSources = ()
     fetch: FetchSettings = Field(

@@ -21,7 +21,10 @@ from gate.records.measured.acceptance import InQuarantine, Movement, Provisional
 from gate.records.measured.determinism_budget import DeterminismBudget
 from gate.records.measured.growth import Growth
 from gate.records.measured.levels import LevelResult
+from gate.records.measured.not_run import NotRun
 from gate.records.measured.performance import Performance
+from gate.records.measured.recorded_price import RecordedPrice
+from gate.records.measured.timeline import Timeline
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.observed.data.sets import DataMoves, DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
@@ -261,6 +264,7 @@ class BaselineFacts(Document):
     checkpoint_root: str
     from_base: bool
     knob_costs: KnobCosts | None = None
+    price: RecordedPrice | None = None
     reason: str = ""
     equal_runs: int = 2
     missed_faults: float = 0.82
@@ -297,6 +301,7 @@ class Verdict(Document):
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
+    `timeline` is None where another job made the runs. `not_run` is what this call left out.
     """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
@@ -351,6 +356,8 @@ class Verdict(Document):
     fault_details: tuple[str, ...] = ()
     operator_audit: OperatorReport | None = None
     policy_changes: tuple[PolicyChange, ...] = ()
+    timeline: Timeline | None = None
+    not_run: tuple[NotRun, ...] = ()
 
     @property
     def main_series(self) -> SeriesSummary | None:

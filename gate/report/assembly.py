@@ -15,6 +15,7 @@ from gate.report.measured.budget_words import budget_section
 from gate.report.measured.data_words import data_section
 from gate.report.measured.level_words import level_sections
 from gate.report.measured.performance_words import performance_section
+from gate.report.measured.time_words import time_words, timeline_section
 from gate.report.operators import operators_sections
 from gate.report.overview import overview
 from gate.report.tolerances import tolerances_section
@@ -47,6 +48,7 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         next_steps=verdict.next_steps,
         verify_command=links.verify_command,
         facts=_facts(verdict, links),
+        time=time_words(verdict.timeline),
         run_url=links.run_url,
         sections=_sections(verdict, links, limits),
     )
@@ -94,6 +96,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         context.environment_section(verdict, limits),
         data_section(verdict, limits),
         context.runs_section(verdict, limits),
+        timeline_section(verdict, limits),
         context.self_test_section(verdict, limits),
         context.provenance_section(verdict, limits),
         context.published_section(links.published, limits),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.records.comparison import CostState, DeterminismCost
+from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.published.artifact import PublishedPackage
 from gate.records.runs import RunRecord
 from gate.records.verdict import BaselineFacts, Diagnosis, Severity, Verdict
@@ -116,6 +117,19 @@ def cost_words(cost: DeterminismCost) -> str:
     return f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip() + memory
 
 
+def recorded_price(verdict: Verdict) -> RecordedPrice | None:
+    """The price of the baseline's entry, where this call measured none."""
+    facts = verdict.baseline_facts
+    return facts.price if verdict.cost is None and facts is not None else None
+
+
+def recorded_words(price: RecordedPrice) -> str:
+    """What strict mode cost when the entry was made, in one line."""
+    memory = "" if price.memory_ratio is None else f", memory {percent(price.memory_ratio)}"
+    time = f"time {percent(price.time_ratio)} {interval(price.low, price.high)}{memory}"
+    return f"{time} (measured {price.measured_at[:10]}, with the baseline)"
+
+
 def observing_words(verdict: Verdict) -> str:
     """What the recorder took in a strict run, as a part of the time of the steps beside it."""
     recorder = verdict.recorder
@@ -151,7 +165,9 @@ def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
 
 def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
     """Strict mode against default mode, beside default against itself."""
-    cost = verdict.cost
+    cost, recorded = verdict.cost, recorded_price(verdict)
+    if recorded is not None:
+        return _recorded_section(recorded, limits)
     if cost is None:
         return None
     memory = "" if cost.memory_ratio is None else percent(cost.memory_ratio)
@@ -166,6 +182,18 @@ def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("Cost by knob", Cell(_knob_words(cost, verdict.baseline_facts))),
         ("Steady steps used", Cell(f"{cost.steps_used:,}")),
         ("Recording, not included in these times", Cell(observing_words(verdict))),
+    )
+    return Section(title="Cost of determinism", table=facts_table(facts, limits.rows))
+
+
+def _recorded_section(price: RecordedPrice, limits: Limits) -> Section:
+    memory = "" if price.memory_ratio is None else percent(price.memory_ratio)
+    facts = (
+        ("State", Cell("not measured in this call: as recorded with the baseline")),
+        ("Measured at", Cell(price.measured_at)),
+        ("Time", Cell(percent(price.time_ratio))),
+        ("95 % interval", Cell(interval(price.low, price.high))),
+        ("Peak memory", Cell(memory)),
     )
     return Section(title="Cost of determinism", table=facts_table(facts, limits.rows))
 
@@ -212,11 +240,12 @@ def runs_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def _run_row(run: RunRecord) -> Row:
+    again = f", reused from {run.reused[:10]}" if run.reused else ""
     return (
         Cell(run.label, code=True),
         Cell(run.mode.value),
         Cell(run.commit.value),
-        Cell("time limit" if run.timed_out else f"exit code {run.exit_code}"),
+        Cell(("time limit" if run.timed_out else f"exit code {run.exit_code}") + again),
         Cell(duration(run.wall_seconds)),
         Cell(run.isolation.described),
     )

@@ -93,7 +93,10 @@ class Brief:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The whole report: what is seen at once, then the details in order of interest."""
+    """The whole report: what is seen at once, then the details in order of interest.
+
+    `time` says in a line where the call's time went, empty where none was taken.
+    """
 
     icon: str
     headline: str
@@ -105,6 +108,7 @@ class Report:
     next_steps: tuple[NextStep, ...]
     verify_command: str
     facts: tuple[Row, ...]
+    time: str
     run_url: str
     sections: tuple[Section, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.published.history import HistoryLine
 from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
-from gate.report.context import cost_words
+from gate.report.context import cost_words, recorded_price, recorded_words
 from gate.report.environment_words import moved_words
 from gate.report.history import history_row
 from gate.report.layout import Cell, Row, Table, table_of
@@ -21,6 +21,7 @@ from gate.report.wording import (
     SHORT_COMMIT,
     WATCH,
     count,
+    not_run_words,
     share,
     strict_runs,
     threshold_words,
@@ -28,6 +29,7 @@ from gate.report.wording import (
 )
 
 MAX_PARTS_NAMED = 4
+NOT_RUN = "Not run"
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
@@ -42,7 +44,9 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         good = GOOD if verdict.passes else NEUTRAL
         outside = WATCH if verdict.passes else BAD
         answer = _answered(verdict.answers.base_run, verdict.base_run, good=good, outside=outside)
-        rows.append((Cell("Against the base commit, run here"), Cell(answer)))
+        rows.append(
+            (Cell("Against the base commit, run here"), Cell(f"{answer}{_reused(verdict)}"))
+        )
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
     rows += data_rows(verdict)
@@ -52,8 +56,10 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         asked = f"Level {verdict.judged.asked}"
         rows.append((Cell(asked), Cell(level_row(verdict.judged))))
     rows += budget_rows(verdict.determinism_budget)
-    if verdict.cost is not None:
-        rows.append((Cell("Cost of determinism"), Cell(cost_words(verdict.cost))))
+    rows += _not_run(verdict)
+    price = _price(verdict)
+    if price:
+        rows.append((Cell("Cost of determinism"), Cell(price)))
     speed = performance_words(verdict.performance)
     if speed:
         rows.append((Cell("Throughput"), Cell(speed)))
@@ -66,6 +72,24 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     if earlier is not None:
         rows.append(earlier)
     return table_of(("Compared", "Result"), rows, len(rows))
+
+
+def _reused(verdict: Verdict) -> str:
+    days = sorted({run.reused[:10] for run in verdict.runs if run.reused})
+    return f"; base commit: runs of {days[0]} reused" if days else ""
+
+
+def _not_run(verdict: Verdict) -> list[Row]:
+    left_out = not_run_words(verdict.not_run)
+    return [(Cell(NOT_RUN), Cell(f"{left_out}: two strict runs differ"))] if left_out else []
+
+
+def _price(verdict: Verdict) -> str:
+    """As measured in this call, else as recorded with the baseline."""
+    if verdict.cost is not None:
+        return cost_words(verdict.cost)
+    recorded = recorded_price(verdict)
+    return recorded_words(recorded) if recorded is not None else ""
 
 
 def _repeat(verdict: Verdict) -> str:

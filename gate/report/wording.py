@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from gate.records.comparison import EventKind, MetricDelta
 from gate.records.determinism.causes import CauseClass
+from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import (
     DRIFTS,
@@ -78,6 +79,16 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
         EventKind.METRIC: "metric",
         EventKind.METRIC_MISSING: "metric on one side only",
         EventKind.STATE: "final state",
+    }
+)
+
+
+PARTS: Mapping[Part, str] = MappingProxyType(
+    {
+        Part.DEFAULT_RUNS: "default run",
+        Part.STRICT_RUNS: "strict run",
+        Part.SEEDS: "seed run",
+        Part.OPERATOR_AUDIT: "operator audit",
     }
 )
 
@@ -220,6 +231,12 @@ def count(number: int, noun: str) -> str:
 def strict_runs(verdict: Verdict) -> str:
     """How many strict runs there were, to begin a sentence; without any, as many as usual."""
     return str(verdict.strict_runs) if verdict.strict_runs > PAIR else TWO
+
+
+def not_run_words(not_run: tuple[NotRun, ...]) -> str:
+    """What was left out because two strict runs differ, such as `1 default run, 4 seed runs`."""
+    left_out = [one for one in not_run if one.why is WhyNotRun.RUNS_DIFFER]
+    return ", ".join(count(one.runs, PARTS[one.part]) for one in left_out)
 
 
 def threshold_words(result: ThresholdResult) -> str:

@@ -48,7 +48,8 @@ class ActionContext:
     """Where the action runs: repository, event, and the files that the runner reads.
 
     `queue_base` is the commit that a group of the merge queue is to be merged into.
-    `on_default_branch`: the event is about a commit of the repository's default branch.
+    `on_default_branch`: the event is about a commit of the repository's default branch. `nightly`:
+    it is a schedule, a start by hand or a push to that branch, for which nobody waits.
     """
 
     repository: str
@@ -60,6 +61,7 @@ class ActionContext:
     origin: RunOrigin | None
     queue_base: str | None
     on_default_branch: bool
+    nightly: bool
     output_path: Path | None
     summary_path: Path | None
 
@@ -178,6 +180,7 @@ def read_context(
             hint=f"Use pull_request or one of {', '.join(COMMIT_EVENTS)}.",
         )
     pull_request_or_origin = pull_request or origin
+    on_default_branch = _on_default_branch(name, event, variables)
     return ActionContext(
         repository=_repository(variables),
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
@@ -189,7 +192,8 @@ def read_context(
         else _commit(variables),
         origin=origin,
         queue_base=_queue_base(event) if name == QUEUE_EVENT else None,
-        on_default_branch=_on_default_branch(name, event, variables),
+        on_default_branch=on_default_branch,
+        nightly=on_default_branch or name == "workflow_dispatch",
         output_path=_path(variables, "GITHUB_OUTPUT"),
         summary_path=_path(variables, "GITHUB_STEP_SUMMARY"),
     )

@@ -10,6 +10,7 @@ from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, ToleranceUse
 from gate.records.measured.acceptance import InQuarantine, Movement
+from gate.records.measured.not_run import NotRun
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
@@ -78,6 +79,7 @@ class Assessment:
     seeds_problem: str = ""
     seeds_of_brought: SeedsOfBrought = SeedsOfBrought.AS_SEEN
     states: States = ()
+    not_run: tuple[NotRun, ...] = ()
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
@@ -161,6 +163,7 @@ def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
             baseline=facts.baseline,
         ),
         "operator_audit": assessment.operator_audit,
+        "not_run": assessment.not_run,
     }
 
 
@@ -240,6 +243,7 @@ def _findings(
         # first of the warnings: nothing below it speaks of the device that was meant
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
+        *findings.repeated_alone(evidence),
         *_blind_spots(assessment, run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
@@ -256,6 +260,7 @@ def _findings(
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
         *_of_the_runs(assessment, run),
+        *findings.budget_not_applied(facts.settings.cost, priced=request.priced),
         *levels.unfit_seeds(assessment.seeds_problem),
         *levels.brought_seeds(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),

@@ -8,6 +8,7 @@ from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
+from gate.records.sections.measuring import CostSettings
 from gate.records.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
@@ -45,6 +46,19 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
         "dirty-tree",
         message=f"{len(files)} uncommitted change(s): {names}",
         remedy="Commit them: until then the result belongs to no commit and is not sealed.",
+    )
+
+
+def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
+    """Did a run fail only while another one went beside it?"""
+    told = [f"{run.run.label} ({run.run.repeated})" for run in evidence.runs if run.run.repeated]
+    if not told:
+        return ()
+    return notice(
+        "repeated-alone",
+        message=f"made again, alone: {', '.join(told)}",
+        remedy="Two runs of this training do not fit beside each other here: runs.parallel: never "
+        "makes one after the other from the start.",
     )
 
 
@@ -180,6 +194,19 @@ def default_mode(comparison: Comparison | None) -> tuple[Finding, ...]:
     return notice(
         "default-mode-differs",
         message="two runs in default mode differ: seeds alone do not make this training repeatable",
+    )
+
+
+def budget_not_applied(settings: CostSettings, *, priced: bool) -> tuple[Finding, ...]:
+    """Is there a budget for what determinism costs, and no measurement to hold against it?"""
+    if priced or settings.budget_percent is None:
+        return ()
+    return notice(
+        "budget-not-applied",
+        message=f"cost.budget_percent ({settings.budget_percent:g} %) was not applied: cost.when "
+        f"is {settings.when}, so this call measured no cost",
+        remedy="A cost that the baseline was recorded with is shown and not judged. "
+        "`cost.when: always` measures it in every call.",
     )
 
 
@@ -323,6 +350,7 @@ def baseline_facts(
         checkpoint_root=entry.checkpoint.root,
         from_base=from_base,
         knob_costs=entry.knob_costs,
+        price=entry.price,
         reason=entry.reason,
         equal_runs=entry.equal_runs,
         missed_faults=entry.missed_faults,

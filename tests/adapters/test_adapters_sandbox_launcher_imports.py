@@ -51,6 +51,10 @@ def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes,
         "writable": [],
         "shared": [],
         "mounts": [],
+        "place": None,
+        "alone": False,
+        "live": False,
+        "cpus": [],
     }
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as handed_over, os.fdopen(reading, "rb") as report:

@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.process.seccomp_filter import ARCHITECTURES, REFUSED, seccomp_filter
+from gate.adapters.process.seccomp_filter import (
+    ANSWERING_REFUSED,
+    ARCHITECTURES,
+    OF_ITSELF_ALONE,
+    REFUSED,
+    SIGNALS,
+    answering_filter,
+    seccomp_filter,
+)
 from gate.errors import RunError
 
 ALLOWED = 0x7FFF0000
@@ -78,10 +86,47 @@ def test_no_process_is_made_in_a_namespace_of_its_own(name: str, bit: int) -> No
     assert on(name, "clone", signal.SIGCHLD) == ALLOWED
 
 
+def while_answering(name: str, call: str, first: int = 0, *, pid: int = 4711) -> int:
+    machine = ARCHITECTURES[name]
+    return answer(answering_filter(name, pid), machine.architecture, machine.calls[call], first)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("call", "number"), ANSWERING_REFUSED.items())
+def test_who_answers_a_question_starts_no_process_and_opens_no_socket(
+    name: str, call: str, number: int
+) -> None:
+    if call in ARCHITECTURES[name].calls:
+        assert while_answering(name, call, int(socket.AF_UNIX)) == failing(number)
+    else:
+        assert (name, call) in {("aarch64", "fork"), ("aarch64", "vfork")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_answers_a_question_may_have_threads_alone(name: str) -> None:
+    assert while_answering(name, "clone", 0x003D0F00) == ALLOWED
+    assert while_answering(name, "clone", signal.SIGCHLD) == failing(errno.EPERM)
+    assert while_answering(name, "clone", 0x00008000 | signal.SIGCHLD) == failing(errno.EPERM)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("call", OF_ITSELF_ALONE)
+@given(pid=st.integers(2, 2**22), other=st.integers(0, 2**32 - 1))
+def test_who_answers_a_question_reaches_no_process_but_itself(
+    name: str, call: str, pid: int, other: int
+) -> None:
+    assert while_answering(name, call, pid, pid=pid) == ALLOWED
+    itself = other == pid or (other == 0 and call not in SIGNALS)
+    expected = ALLOWED if itself else failing(errno.EPERM)
+    assert while_answering(name, call, other, pid=pid) == expected
+    # of kill, 0 is a whole group and -1 all that may be signalled
+    assert while_answering(name, "kill", 2**32 - 1, pid=pid) == failing(errno.EPERM)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_of_another_architecture_end_the_process(name: str) -> None:
-    program = seccomp_filter(name, network=True)
-    assert answer(program, OTHER_ARCHITECTURE, 1) == KILLED
+    for program in (seccomp_filter(name, network=True), answering_filter(name, 4711)):
+        assert answer(program, OTHER_ARCHITECTURE, 1) == KILLED
 
 
 def test_the_second_table_of_x86_is_not_there() -> None:

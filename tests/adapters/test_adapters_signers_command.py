@@ -16,7 +16,7 @@ from attestation_cases import CREATED_AT, gate_key
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.signers.command import CommandSigner
 from gate.adapters.signers.opening import check_place, refuse_programs_below
-from gate.attestation.dsse import PAYLOAD_TYPE, sign, verify
+from gate.attestation.dsse import sign, verify
 from gate.attestation.keys import (
     generate_private_key,
     private_pem,
@@ -26,7 +26,7 @@ from gate.attestation.keys import (
 )
 from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, SettingsError
-from gate.records.sealed.attestation import KeyAlgorithm, TrustedKeys
+from gate.records.sealed.attestation import PAYLOAD_TYPE, KeyAlgorithm, TrustedKeys
 from gate.records.sealed.signer_places import CommandPlace
 
 OPENSSL = shutil.which("openssl")

@@ -14,11 +14,11 @@ from attestation_cases import CREATED_AT
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.signers.opening import check_place, refuse_programs_below
 from gate.adapters.signers.pkcs11 import TokenSigner
-from gate.attestation.dsse import PAYLOAD_TYPE, sign, verify
+from gate.attestation.dsse import sign, verify
 from gate.attestation.keys import public_key, trusted_key
 from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, SettingsError
-from gate.records.sealed.attestation import TrustedKeys
+from gate.records.sealed.attestation import PAYLOAD_TYPE, TrustedKeys
 from gate.records.sealed.signer_places import TokenPlace
 
 MODULE = next(

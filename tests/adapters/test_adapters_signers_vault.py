@@ -25,12 +25,12 @@ from securesystemslib.signer._vault_signer import VaultSigner as TheirSigner
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.signers.opening import check_place
 from gate.adapters.signers.vault import VaultSigner
-from gate.attestation.dsse import PAYLOAD_TYPE, sign, verify
+from gate.attestation.dsse import sign, verify
 from gate.attestation.envelope import read_envelope
 from gate.attestation.keys import trusted_key
 from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, GateError, SettingsError
-from gate.records.sealed.attestation import SealFile, TrustedKeys
+from gate.records.sealed.attestation import PAYLOAD_TYPE, SealFile, TrustedKeys
 from gate.records.sealed.signer_places import VaultPlace
 
 FILES = LocalFiles()

@@ -23,10 +23,11 @@ from sigstore_authority import new_key
 
 from gate.adapters.github.retry import RetryPolicy
 from gate.adapters.sigstore.services import SigstoreServices
-from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.dsse import sign
 from gate.attestation.envelope import write_envelope
 from gate.attestation.keys import KeyFile
 from gate.errors import SealServiceError
+from gate.records.sealed.attestation import PAYLOAD_TYPE
 from gate.records.sealed.identity import LogEntry
 
 BUSY = Fault(status=503, body=b'{"code": 13, "message": "too busy"}')

@@ -11,7 +11,7 @@ from attestation_cases import gate_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.dsse import sign
 from gate.attestation.envelope import (
     read_envelope,
     write_bundle,
@@ -19,7 +19,7 @@ from gate.attestation.envelope import (
 )
 from gate.attestation.keys import KeyFile
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import Envelope, SealFile, Signature
+from gate.records.sealed.attestation import PAYLOAD_TYPE, Envelope, SealFile, Signature
 from gate.records.sealed.members import MAX_SEAL_BYTES
 
 

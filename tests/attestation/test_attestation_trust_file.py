@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from rich.cells import cell_len
 
-from gate.attestation.dsse import PAYLOAD_TYPE, sign, verify
+from gate.attestation.dsse import sign, verify
 from gate.attestation.keys import (
     KeyFile,
     PrivateKey,
@@ -39,7 +39,7 @@ from gate.attestation.trust_file import (
     write_trusted_keys,
 )
 from gate.errors import AttestationError, SettingsError
-from gate.records.sealed.attestation import Envelope, KeyStatus, TrustedKeys
+from gate.records.sealed.attestation import PAYLOAD_TYPE, Envelope, KeyStatus, TrustedKeys
 from gate.report.terminal.keys_view import keys_view
 
 BEFORE, AFTER = "2026-01-31T11:59:59+00:00", "2026-01-31T12:00:01+00:00"

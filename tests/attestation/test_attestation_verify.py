@@ -26,7 +26,6 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.envelope import read_envelope
 from gate.attestation.keys import generate_private_key, read_trusted_keys, trusted_key
 from gate.attestation.packing.package import pack
@@ -37,6 +36,7 @@ from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError
 from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import (
+    PAYLOAD_TYPE,
     Expected,
     KeyAlgorithm,
     KeyStatus,

@@ -5,6 +5,7 @@ from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_
 
 from gate.baseline.record import (
     propose_entry,
+    recorded_price,
     with_entry,
     with_knob_costs,
 )
@@ -15,7 +16,8 @@ from gate.comparison.compare import compare_results
 from gate.comparison.finiteness import first_not_finite
 from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import CostState, KnobCost, KnobCosts
+from gate.records.comparison import CostState, DeterminismCost, KnobCost, KnobCosts
+from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.measurement import CostDocument, KnobPrice, KnobState, Price, Provenance
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import RunEvidence
@@ -120,6 +122,23 @@ def test_what_knobs_cost_is_noted_and_outlives_a_new_result() -> None:
     again = with_entry(Baseline(entries=(noted["cpu"],)), _entry(evidence_of(weights=b"WEIGHTS")))
     assert again.entries[0].knob_costs == noted["cpu"].knob_costs
     assert again.entries[0].checkpoint != noted["cpu"].checkpoint
+
+
+def test_the_price_of_strict_mode_is_noted_and_outlives_a_new_result() -> None:
+    cost = _cost().model_copy(update={"prices": (_price(1.2),)})
+    (noted,) = with_knob_costs(with_entry(None, _entry()), cost).entries
+    assert noted.price == RecordedPrice(measured_at=CREATED_AT, time_ratio=1.2, low=1.2, high=1.2)
+    again = with_entry(Baseline(entries=(noted,)), _entry(evidence_of(weights=b"WEIGHTS")))
+    assert again.entries[0].price == noted.price
+
+
+@pytest.mark.parametrize("state", [CostState.INCONCLUSIVE, CostState.NOT_MEASURABLE])
+def test_a_price_that_was_not_measured_is_not_noted(state: CostState) -> None:
+    cost = _cost().model_copy(update={"prices": (_price(1.2, state),)})
+    (noted,) = with_knob_costs(with_entry(None, _entry()), cost).entries
+    assert noted.price is None
+    assert "price" not in noted.model_dump(mode="json")
+    assert recorded_price(DeterminismCost(state=state, reason="noise"), CREATED_AT) is None
 
 
 def test_prices_of_another_training_are_noted_nowhere() -> None:

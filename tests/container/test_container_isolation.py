@@ -16,7 +16,7 @@ from gate.adapters.engine.training_container import ContainerProcesses
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
-from gate.execution.launch import install_harness
+from gate.execution.harness_copy import install_harness
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.runs import Credentials, Isolation, TrainingContainer
 from gate.records.sections.isolation import ContainerSettings, IsolationMode

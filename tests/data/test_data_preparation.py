@@ -12,11 +12,10 @@ import pytest
 from data_bench import Shown
 from hypothesis import given
 from hypothesis import strategies as st
+from real_reader import real_reader
 
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.processes import LocalProcesses
 from gate.errors import DataError
-from gate.evidence.fresh_process import FreshReader
 from gate.pipelines.preparation.pointers import _matches, pointers_of_commit
 from gate.records.observed.data.sets import DataPointer, DataPointers
 from gate.records.reading import ReadingAnswer, ReadingRequest
@@ -29,7 +28,7 @@ DVC = f"outs:\n- md5: {A}.dir\n  hash: md5\n  path: train\n"
 OID = "b" * 64
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 5\n"
 FILES = LocalFiles()
-Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
+Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 class Tree:
@@ -63,15 +62,15 @@ class Tree:
             settings_from="",
             out=self.top,
         )
-        reader = FreshReader(FILES, LocalProcesses(), Shown(), None)
-        return pointers_of_commit(
-            self.top,
-            self.folder,
-            request=request,
-            files=FILES,
-            ask=ask or reader.ask,
-            required=required,
-        )
+        with real_reader(Shown()) as reader:
+            return pointers_of_commit(
+                self.top,
+                self.folder,
+                request=request,
+                files=FILES,
+                ask=ask or reader.ask,
+                required=required,
+            )
 
     def refused(self, *lines: str, ask: Ask | None = None) -> DataError:
         with pytest.raises(DataError) as caught:
@@ -228,8 +227,7 @@ def test_two_entries_at_one_place_are_refused(tree: Tree, path: str) -> None:
 def test_an_answer_about_something_else_is_not_taken(tree: Tree) -> None:
     tree.write("x.bin", LFS)
 
-    def ask(request: ReadingRequest, folder: Path) -> ReadingAnswer:
-        del folder
+    def ask(request: ReadingRequest) -> ReadingAnswer:
         (file,) = request.pointer_files
         mine = DataPointer(name=file.name, kind=DataKind.LFS, path=file.path, digest=OID)
         others = [

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from real_reader import real_reader
 
-from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.data.budget import Budget, Limits
 from gate.evidence.data.moments import Moments
 from gate.evidence.data.statistics import data_statistics
-from gate.evidence.fresh_process import FreshReader
 from gate.records.observed.data.sets import MAX_STATISTICS, DataStatistics
 from gate.records.reading import ReadingRequest, ReadingTask
 
@@ -335,7 +333,7 @@ def test_the_confined_process_answers(tmp_path: Path) -> None:
     for name, content in BROKEN.items():
         (data / name).write_bytes(content)
     np.savez(data / "mini.npz", x=np.full((1000, 1000), 2.5))
-    reader = FreshReader(FILES, LocalProcesses(), QuietProgress(), None)
     request = ReadingRequest(task=ReadingTask.DATA_STATISTICS, out=str(data))
-    (found,) = reader.ask(request, tmp_path).statistics
+    with real_reader() as reader:
+        (found,) = reader.ask(request).statistics
     assert (found.name, found.rows, found.mean, found.deviation) == ("x", 1000, 2.5, 0.0)

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from harness_folder import safetensors_bytes
+from real_reader import real_reader
 
 from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.processes import LocalProcesses
 from gate.errors import EvidenceError
-from gate.evidence.fresh_process import FreshReader
 from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.records.reading import ReadingTask
 
@@ -46,8 +44,8 @@ def distance(tmp_path: Path, told: Told, second: Path, *, sha256: str = "") -> S
     digest = sha256 or hashlib.sha256(first.read_bytes()).hexdigest()
     folder = tmp_path / "taken"
     folder.mkdir()
-    reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
-    return reader.distance((first, digest), second, folder)
+    with real_reader(told) as reader:
+        return reader.distance((first, digest), second, folder)
 
 
 def test_a_tensor_that_moved_has_its_numbers(tmp_path: Path, told: Told) -> None:
@@ -89,15 +87,16 @@ def test_a_first_state_that_changed_since_is_not_measured(tmp_path: Path, told: 
 def test_the_weights_of_two_states_are_read_together(tmp_path: Path, told: Told) -> None:
     first, second = state(tmp_path / "one", 3.0, 4.0), state(tmp_path / "two", 0.0, 4.0)
     digest = hashlib.sha256(first.read_bytes()).hexdigest()
-    reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
-    weights = reader.ask_of_kept(ReadingTask.WEIGHTS, (first, digest), tmp_path, second).weights
+    kept = first, digest
+    with real_reader(told) as reader:
+        weights = reader.ask_of_kept(ReadingTask.WEIGHTS, kept, tmp_path, second).weights
     assert weights is not None
     assert (weights.elements, weights.differing, weights.relative_l2) == (2, 1, 3 / 5)
     assert not (tmp_path / "first.safetensors").exists()
 
 
 def test_a_kept_file_that_changed_since_is_not_read(tmp_path: Path, told: Told) -> None:
-    reader = FreshReader(LocalFiles(), LocalProcesses(), told, None)
     kept = state(tmp_path / "one", 3.0), "0" * 64
-    with pytest.raises(EvidenceError, match="one changed after it was kept"):
+    changed = pytest.raises(EvidenceError, match="one changed after it was kept")
+    with real_reader(told) as reader, changed:
         reader.ask_of_kept(ReadingTask.REDUCTION, kept, tmp_path)

@@ -1,12 +1,11 @@
 """Reading untrusted files in a process of its own: what it may do, and what may become of it.
 
-A process takes a quarter of a second to start, so one test asks several things.
+A process takes half a second to start, so one test asks several things.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,53 +13,66 @@ from pathlib import Path
 import pytest
 from evidence_cases import evidence_of, record_of, settings_of
 from harness_folder import HarnessFolder
+from real_reader import answering
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.answering.client import AnsweringProcess
 from gate.errors import EvidenceError, RunError
 from gate.evidence.collect import collect_run
-from gate.evidence.fresh_process import READY, FreshReader
-from gate.ports import Processes
+from gate.evidence.fresh_process import FreshReader
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Credentials
 
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})
+Start = Callable[[ProcessRequest], "AnsweringProcess | Answering"]
+SERVED = """
+import sys; sys.path += sys.argv[1:-1]
+from gate.adapters.process.answering.server import serve
+def answer(question):
+    {program}
+serve(int(sys.argv[-1]), answer)
+"""
 
 
 @dataclass
 class Altered:
-    """Real processes that run another program, which sees what the reader would see."""
+    """A real process whose children run another program, which can do what the reader could."""
 
     program: str
     seconds: float = 20.0
     seen: list[ProcessRequest] = field(default_factory=list)
 
-    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+    def __call__(self, request: ProcessRequest) -> AnsweringProcess:
         self.seen.append(request)
-        argv = (sys.executable, "-I", "-S", "-c", self.program, *request.argv[6:])
-        altered = replace(request, argv=argv, timeout_seconds=self.seconds)
-        return LocalProcesses().run(altered, on_line)
+        argv = (*request.argv[:4], "-c", SERVED.format(program=self.program), *request.argv[6:])
+        return answering(replace(request, argv=argv, timeout_seconds=self.seconds))
 
 
 @dataclass
 class Answering:
-    """A process that ends as told; under another account it does not start."""
+    """A process whose children end as told; under another account it does not start."""
 
     output: bytes = b""
     exit_code: int = 0
     refuses_account: bool = False
     accounts: list[Credentials | None] = field(default_factory=list)
 
-    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
-        del on_line
+    def __call__(self, request: ProcessRequest) -> Answering:
         self.accounts.append(request.credentials)
         if self.refuses_account and request.credentials is not None:
             raise RunError("cannot start python: permission denied")
+        return self
+
+    def wait_until_ready(self) -> None:
+        pass
+
+    def ask(self, question: bytes) -> ProcessResult:
+        del question
         return ProcessResult(
             exit_code=self.exit_code,
             timed_out=False,
@@ -68,6 +80,9 @@ class Answering:
             output=self.output,
             output_bytes=len(self.output),
         )
+
+    def end(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -78,8 +93,8 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def reader(processes: Processes, credentials: Credentials | None = None) -> FreshReader:
-    return FreshReader(FILES, processes, QuietProgress(), credentials)
+def reader(start: Start, credentials: Credentials | None = None) -> FreshReader:
+    return FreshReader(FILES, start, QuietProgress(), credentials)
 
 
 def question(harness: HarnessFolder, folder: Path) -> ReadingRequest:
@@ -93,23 +108,25 @@ def question(harness: HarnessFolder, folder: Path) -> ReadingRequest:
     )
 
 
-def refusal(processes: Processes, harness: HarnessFolder, folder: Path) -> EvidenceError:
-    with pytest.raises(EvidenceError) as caught:
-        reader(processes).ask(question(harness, folder), folder)
+def refusal(start: Start, harness: HarnessFolder, folder: Path) -> EvidenceError:
+    with reader(start) as asked, pytest.raises(EvidenceError) as caught:
+        asked.ask(question(harness, folder))
     return caught.value
 
 
 def test_the_answer_is_what_reading_here_would_give(harness: HarnessFolder, folder: Path) -> None:
     harness.whole()
     here = collect_run(FILES, RUN, harness.path, harness.path.parent, b"", settings_of().train)
-    answer = reader(LocalProcesses()).ask(question(harness, folder), folder)
-    assert answer.evidence == here
+    with reader(answering) as asked:
+        assert asked.ask(question(harness, folder)).evidence == here
+        # a second child of the same process
+        assert asked.ask(question(harness, folder)).evidence == here
 
 
 def test_a_fault_comes_back_as_it_was_found(harness: HarnessFolder, folder: Path) -> None:
     harness.whole()
     harness.attest(problems=["cudnn.benchmark is\x1b on"])
-    error = refusal(LocalProcesses(), harness, folder)
+    error = refusal(answering, harness, folder)
     assert error.message == "the deterministic settings did not take effect (1 problem(s))"
     assert error.details == ("process 11, rank 0: cudnn.benchmark is\\x1b on",)
     assert error.hint
@@ -121,23 +138,18 @@ def test_it_has_no_variable_of_the_gates_and_no_descriptor(
     monkeypatch.setenv("INPUT_TOKEN", "canary")
     secret = os.open(os.devnull, os.O_RDONLY)
     os.set_inheritable(secret, True)
-    told = Altered("import os; print(sorted(os.environ), sorted(os.listdir('/proc/self/fd')))")
+    told = Altered(
+        "import os; print(sorted(os.environ), sorted(os.listdir('/proc/self/fd')), flush=True); "
+        "os._exit(7)"
+    )
     error = refusal(told, harness, folder)
     os.close(secret)
-    assert error.message.endswith("ended with exit code 0 and no answer")
+    assert error.message.endswith("ended with exit code 7 and no answer")
     limits = ["MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS"]
     names = ["LC_ALL", *limits, "PATH", "PYDANTIC_DISABLE_PLUGINS"]
-    # 3 is the listing's own
+    # 3 is the listing's own: neither the socket nor the wake-up of its parent is there
     assert error.details == (f"{names} {['0', '1', '2', '3']}",)
     assert "canary" not in str(told.seen)
-
-
-LIMITED = (
-    "import sys; sys.path += sys.argv[2:]\n"
-    "from gate.adapters.process.parser_limits import limit_this_process\n"
-    "limit_this_process()\n"
-    f"sys.stdout.write({READY.decode()!r}); sys.stdout.flush()\n"
-)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +157,7 @@ LIMITED = (
     [
         ("bytearray(5 * 1024**3)", "MemoryError"),
         (
-            "import tempfile; tempfile.TemporaryFile(buffering=0, dir='/tmp').write(b'x')",
+            "import os; os.write(os.memfd_create('x'), b'x')",
             "File too large",
         ),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed (signal 11)"),
@@ -163,7 +175,7 @@ LIMITED = (
 def test_a_reader_that_is_taken_over_gets_nowhere(
     harness: HarnessFolder, folder: Path, attempt: str, told: str
 ) -> None:
-    error = refusal(Altered(LIMITED + attempt), harness, folder)
+    error = refusal(Altered(attempt), harness, folder)
     assert told in str(error)
     assert "may be crafted to break the reader" in error.hint
 
@@ -179,14 +191,14 @@ def test_a_reader_without_end_is_stopped(harness: HarnessFolder, folder: Path) -
     ids=["nothing", "no-document", "deep", "unknown-key"],
 )
 def test_nonsense_is_an_error(harness: HarnessFolder, folder: Path, answer: bytes) -> None:
-    error = refusal(Answering(READY + answer), harness, folder)
+    error = refusal(Answering(answer), harness, folder)
     assert "the reading process's answer" in error.message
     assert "may be crafted to break the reader" in error.hint
 
 
 def test_an_answer_about_another_run_is_refused(harness: HarnessFolder, folder: Path) -> None:
     other = ReadingAnswer(evidence=evidence_of("strict-2")).model_dump_json().encode()
-    error = refusal(Answering(READY + other), harness, folder)
+    error = refusal(Answering(other), harness, folder)
     assert error.message == "the reading process answered for a different run"
 
 
@@ -195,7 +207,7 @@ def test_text_of_a_reader_that_was_taken_over_shows_as_itself(
 ) -> None:
     fault = {"kind": "EvidenceError", "message": "\x1b[2J\u202ehello"}
     answer = ReadingAnswer.model_validate({"fault": fault}).model_dump_json().encode()
-    assert refusal(Answering(READY + answer), harness, folder).message == "\\x1b[2J\\u202ehello"
+    assert refusal(Answering(answer), harness, folder).message == "\\x1b[2J\\u202ehello"
 
 
 def test_an_account_that_cannot_read_the_gate_is_given_up_and_said(
@@ -203,17 +215,19 @@ def test_an_account_that_cannot_read_the_gate_is_given_up_and_said(
 ) -> None:
     answer = ReadingAnswer(refused=()).model_dump_json().encode()
     account = Credentials(uid=61001, gid=61001)
-    processes = Answering(READY + answer, refuses_account=True)
-    asked = reader(processes, account)
-    asked.ask(question(harness, folder), folder)
-    asked.ask(question(harness, folder), folder)
-    assert processes.accounts == [account, None, None]
+    processes = Answering(answer, refuses_account=True)
+    with reader(processes, account) as asked:
+        asked.ask(question(harness, folder))
+        asked.ask(question(harness, folder))
+    # tried ahead, when it was asked, and then no more
+    assert processes.accounts == [account, account, None]
     assert asked.parser_unsandboxed_reason == "cannot start python: permission denied"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another account's process")
-def test_it_reads_under_the_trainings_account(open_folder_for_all: Path) -> None:
-    account = unused_account()
+def test_it_reads_under_an_account_that_did_not_train(open_folder_for_all: Path) -> None:
+    training, account = unused_account(), unused_account()
+    assert training is not None
     assert account is not None
     harness = HarnessFolder(path=open_folder_for_all / "out")
     taken = open_folder_for_all / "taken"
@@ -221,12 +235,15 @@ def test_it_reads_under_the_trainings_account(open_folder_for_all: Path) -> None
         made.mkdir()
     (taken / "output.txt").write_bytes(b"")
     harness.whole()
-    FILES.give_to(harness.path, account.uid, account.gid)
+    FILES.give_to(harness.path, training.uid, training.gid)
     harness.path.chmod(0o700)
-    asked = reader(LocalProcesses(), account)
-    answer = asked.ask(question(harness, taken), taken)
-    release_uid(account.uid)
+    with reader(answering, account) as asked:
+        asked.let_read(harness.path)
+        answer = asked.ask(question(harness, taken))
+    for held in (training, account):
+        release_uid(held.uid)
     assert answer.evidence is not None
+    assert harness.path.stat().st_uid == training.uid
     # an interpreter in somebody's closed home cannot be started
     assert (
         asked.parser_unsandboxed_reason == ""

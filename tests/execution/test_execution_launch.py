@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
+from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
-from gate.errors import RunError, StorageError
+from gate.errors import RunError
+from gate.execution.call_time import CallTime
+from gate.execution.harness_copy import made_harness
 from gate.execution.launch import (
-    HARNESS,
     Launcher,
-    _copy_package,
     last_lines,
     raised_at,
     run_folders,
@@ -66,18 +67,20 @@ def _launch(
         settings=settings_of(train={"command": tuple(command.split()), "max_steps": 3}),
         isolation=isolation,
         host={"PATH": "/bin"},
+        harness=made_harness(LocalFiles(), tmp_path / "made"),
+        call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     root = tmp_path / "run"
     root.mkdir(exist_ok=True)
-    record, _ = launcher.run(plan_gate(2)[0], snapshot, run_folders(root))
+    record, _ = launcher.run(plan_gate(2, priced=True)[0], snapshot, run_folders(root))
     assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
     assert record.isolation == isolation.of_a_run
     return root
 
 
 def test_strict_and_default_runs_take_turns() -> None:
-    assert [run.mode for run in plan_gate(2)] == [
+    assert [run.mode for run in plan_gate(2, priced=True)] == [
         *(RunMode.STRICT, RunMode.DEFAULT),
         *(RunMode.DEFAULT, RunMode.STRICT),
     ]
@@ -96,36 +99,13 @@ def test_every_run_starts_from_empty_folders_and_a_fresh_copy(tmp_path: Path) ->
     assert not (root / "tree" / "left-behind").exists()
 
 
-def test_the_harness_travels_without_the_gate(tmp_path: Path) -> None:
-    root = _launch(tmp_path, Played())
-    harness = root / "harness"
-    assert (harness / "sitecustomize.py").is_file()
-    names = sorted(path.name for path in harness.iterdir())
-    assert names == ["__pycache__", "repro_gate_harness", "sitecustomize.py"]
-
-
-def test_the_harness_travels_with_its_subpackages(tmp_path: Path) -> None:
-    package = _launch(tmp_path, Played()) / "harness" / "repro_gate_harness"
-    copied = {path.relative_to(package) for path in package.rglob("*.py")}
-    modules = {path.relative_to(HARNESS) for path in HARNESS.rglob("*.py")}
-    assert copied == {path for path in modules if path.parts[0] != "startup"}
-    assert Path("recording", "recorder.py") in copied
-    assert {path.stat().st_mode & 0o777 for path in package.rglob("*.py")} == {0o644}
-    assert {path.parent.stat().st_mode & 0o777 for path in package.rglob("*.py")} == {0o755}
-
-
-def test_copying_a_package_follows_no_link(tmp_path: Path) -> None:
-    elsewhere, package = tmp_path / "elsewhere", tmp_path / "package"
-    for folder in (elsewhere, package / "inner"):
-        folder.mkdir(parents=True)
-        (folder / "module.py").write_text("pass")
-    (package / "linked").symlink_to(elsewhere)
-    _copy_package(LocalFiles(), package, tmp_path / "copy")
-    copied = [path.name for path in (tmp_path / "copy").iterdir()]
-    assert copied == ["inner"]
-    (package / "linked.py").symlink_to(elsewhere / "module.py")
-    with pytest.raises(StorageError):
-        _copy_package(LocalFiles(), package, tmp_path / "copy")
+def test_every_run_starts_with_the_harness_as_it_was_made(tmp_path: Path) -> None:
+    harness = _launch(tmp_path, Played()) / "harness"
+    before = {path: path.read_bytes() for path in harness.rglob("*") if path.is_file()}
+    (harness / "sitecustomize.py").write_text("changed")
+    (harness / "left-behind.py").write_text("x")
+    _launch(tmp_path, Played())
+    assert before == {path: path.read_bytes() for path in harness.rglob("*") if path.is_file()}
 
 
 def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> None:

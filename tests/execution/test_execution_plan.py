@@ -62,7 +62,7 @@ def test_each_further_seed_is_one_strict_run_with_the_seed_in_its_command() -> N
     ]
     train = training_of(planned[0], settings.train)
     assert (train.seed, train.command) == (1, ("python", "train.py", "--seed=1"))
-    (first, *_) = plan_gate(2)
+    (first, *_) = plan_gate(2, priced=True)
     assert training_of(first, settings.train).command[-1] == "--seed=42"
 
 

@@ -24,6 +24,7 @@ RUNS = 4
 TRACED_RUNS = 2
 # and of those that try a setting each, as many as the time allows; the gate's own line at its start
 TRIED_RUN = re.compile(r"^tried-\S+: training, strict mode \.\.\.$", re.MULTILINE)
+LAST_DEFAULT_RUN = "default-2: training, default mode ..."
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into
 MAX_LOG_BYTES = 8 * 1024 * 1024
 WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_commands/summary"}
@@ -46,6 +47,8 @@ def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
     runs = RUNS if attempt.exit_code is not ExitCode.ERROR else 1
     if attempt.outcome is Outcome.NONDETERMINISTIC:
         runs += TRACED_RUNS + len(TRIED_RUN.findall(arena.log))
+        # once two strict runs differ, a default run that was to follow is left out
+        runs -= LAST_DEFAULT_RUN not in arena.log
     refused = len(told_lines(arena.log, REFUSED))
     if refused != tells * runs:
         yield f"{refused} refusals were told, not {tells * runs}"

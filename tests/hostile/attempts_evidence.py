@@ -153,6 +153,7 @@ daemon(swap)
         play={"random": True},
         modes=EVERYWHERE,
         outcome=Outcome.NONDETERMINISTIC,
+        fast=True,
     ),
 )
 CHECKPOINTS: tuple[Attempt, ...] = (

@@ -205,6 +205,43 @@ path.write_text(json.dumps({**json.loads(path.read_text()), "sampling_intervals"
         outcome=Outcome.NONDETERMINISTIC,
         tells=1,
     ),
+    Attempt(
+        name="agreement-with-the-run-beside",
+        threat=Threat.RUNS,
+        tries="draws a number, tells it by socket, process name and file to the run that goes "
+        "beside it, and takes the smaller of both",
+        stopped_by="each has its own account, list of processes, network and temporary folders",
+        script="""
+import re, secrets
+# nine digits: the name of a process has fifteen characters
+number = secrets.randbelow(2**29)
+name = f"agreed{number}"
+told_by = socket.socket(socket.AF_UNIX)
+told_by.bind("\\0" + name)
+pathlib.Path("/proc/self/comm").write_text(name)
+places = [pathlib.Path(place) for place in ("/tmp", "/dev/shm", "/var/tmp")]
+for place in places:
+    try: (place / name).touch()
+    except OSError: pass
+def heard():
+    yield pathlib.Path("/proc/net/unix").read_text()
+    names = [path for place in places for path in place.glob("*")]
+    for path in (*pathlib.Path("/proc").glob("[0-9]*/comm"), *names):
+        try: yield path.read_text() if path.name == "comm" else path.name
+        except OSError: pass
+others = set()
+end = time.monotonic() + (4 if os.environ["REPRO_GATE_MODE"] == "strict" else 0)
+while time.monotonic() < end and not others:
+    others = {int(n) for text in heard() for n in re.findall("agreed([0-9]+)", text)} - {number}
+    time.sleep(0.2)
+told(others)
+play = json.loads((here / "play.json").read_text())
+play["losses"][-1] = str(min({number, *others}))
+(here / "play.json").write_text(json.dumps(play))
+""",
+        outcome=Outcome.NONDETERMINISTIC,
+        tells=1,
+    ),
     sandbox_probe(
         "queues-and-keys",
         Threat.RUNS,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from gate_bench import Bench
+from grouped import OneAfterTheOther
 from played_training import SETTINGS, Project
 
 from gate.errors import RunError
@@ -23,7 +24,7 @@ TRIED = {"built_for": "13.0", "supports": 0, "refusal": "", "hidden_by": "", "fi
 
 
 @dataclass
-class Probed:
+class Probed(OneAfterTheOther):
     """Trainings as they are; the training's Python, asked for its GPU, answers as it is told."""
 
     real: Processes

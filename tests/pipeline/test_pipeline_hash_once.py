@@ -6,51 +6,64 @@ A process that outlived its run, or shares the gate's account, could do that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from gate_bench import FILES, Bench
 
-from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.answering.client import AnsweringProcess
+from gate.adapters.process.stop_signals import StopSignals
 from gate.attestation.packing.archive import read_archive
 from gate.errors import StorageError
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.sealing.package import write_package
 from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.reading import ReadingRequest
+from gate.records.runs import FIRST_STRICT
 
 STATE = "strict-1/state.safetensors"
 
 
 @dataclass
 class Swapping:
-    """Real processes; before the reader starts, or after it, the states are links elsewhere."""
+    """The real reader; before it is asked about a run, or after it, states are links elsewhere."""
 
     secret: Path
     before_reading: bool
     swapped: int = 0
 
-    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
-        reads = any("gate.reader" in word for word in request.argv)
-        if reads and self.before_reading:
-            self._swap(request)
-        result = LocalProcesses().run(request, on_line)
-        if reads and not self.before_reading:
-            self._swap(request)
+    def __call__(self, request: ProcessRequest) -> Swapped:
+        return Swapped(request, self)
+
+    def swap(self, question: ReadingRequest) -> None:
+        if question.run is None or question.run.label != FIRST_STRICT:
+            return
+        for state in Path(question.out).glob("state-*"):
+            state.unlink()
+            state.symlink_to(self.secret)
+            self.swapped += 1
+
+
+class Swapped(AnsweringProcess):
+    """Swaps around each question."""
+
+    def __init__(self, request: ProcessRequest, swapping: Swapping) -> None:
+        super().__init__(request, StopSignals())
+        self._swapping = swapping
+
+    def ask(self, question: bytes) -> ProcessResult:
+        asked = ReadingRequest.model_validate_json(question)
+        if self._swapping.before_reading:
+            self._swapping.swap(asked)
+        result = super().ask(question)
+        if not self._swapping.before_reading:
+            self._swapping.swap(asked)
         return result
 
-    def _swap(self, request: ProcessRequest) -> None:
-        taken = next(Path(word).parent for word in request.argv if word.endswith("request.json"))
-        for state in (taken.parent / "out").glob("state-*"):
-            if "strict-1" in (taken / "request.json").read_text():
-                state.unlink()
-                state.symlink_to(self.secret)
-                self.swapped += 1
 
-
-def gated(bench: Bench, processes: Swapping) -> Gated:
-    return gate(bench.request(), replace(bench.adapters(), processes=processes))
+def gated(bench: Bench, answering: Swapping) -> Gated:
+    return gate(bench.request(), replace(bench.adapters(), answering=answering))
 
 
 @pytest.mark.parametrize("before_reading", [True, False])

@@ -38,6 +38,25 @@ def test_an_unchanged_training_reproduces_its_baseline(bench: Bench) -> None:
     assert all(probe.caught for probe in verdict.self_test)
 
 
+def test_the_verdict_says_where_the_calls_time_went(bench: Bench) -> None:
+    bench.record()
+    verdict = bench.gate().verdict
+    timeline = verdict.timeline
+    assert timeline is not None
+    runs = {run.label: run for run in verdict.runs}
+    assert {timed.label for timed in timeline.runs} == set(runs)
+    for timed in timeline.runs:
+        run = runs[timed.label]
+        assert timed.begun_seconds == run.begun_seconds > 0
+        assert timed.ended_seconds == pytest.approx(run.begun_seconds + run.wall_seconds)
+    whole = timeline.training_seconds + timeline.own_seconds
+    assert whole == pytest.approx(timeline.seconds, abs=0.01)
+    works = [span.work.value for span in timeline.own if not span.about]
+    assert works == ["preparing", "preparing", "keeping", "judging", "cleaning up", "judging"]
+    about = {(span.work.value, span.about) for span in timeline.own if span.about}
+    assert about == {(work, label) for work in ("preparing", "reading") for label in runs}
+
+
 def test_a_training_that_draws_from_the_system_is_nondeterministic(
     bench: Bench, project: Project
 ) -> None:
@@ -157,7 +176,9 @@ def test_a_training_that_fails_is_an_error_with_its_last_lines(
     bench: Bench, project: Project
 ) -> None:
     project.play(exit=1, says="Traceback: no such column")
-    with pytest.raises(RunError, match=r"run strict-1: python3 train.py exited with 1") as caught:
+    with pytest.raises(
+        RunError, match=r"run (strict|default)-1: python3 train.py exited with 1"
+    ) as caught:
         bench.gate()
     assert caught.value.details == ("Traceback: no such column",)
 
@@ -183,7 +204,7 @@ def test_a_training_without_end_is_stopped(bench: Bench, project: Project) -> No
     settings = (project.path / "repro-gate.yml").read_text()
     project.write("repro-gate.yml", settings.replace("3\n", "3\n  timeout_seconds: 0.5\n"))
     project.play(sleep=60)
-    with pytest.raises(RunError, match=r"run strict-1: timed out after 0.5 s"):
+    with pytest.raises(RunError, match=r"run (strict|default)-1: timed out after 0.5 s"):
         bench.gate()
 
 

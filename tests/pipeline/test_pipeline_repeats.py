@@ -9,6 +9,7 @@ from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import BaselineError, EvidenceError
+from gate.execution.call_time import CallTime
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import gate, record_baseline, train_all
 from gate.pipelines.imported_evidence import take_over
@@ -44,26 +45,26 @@ def test_a_fault_of_a_later_run_is_found_by_more_repeats_and_by_them_alone(
     assert two.strict_runs == 2
     for count in (project.path.parent / "counted").iterdir():
         count.unlink()
-    project.settings("repeats: 4")
+    project.settings("repeats: 4\nruns: {parallel: never}")
     four = bench.gate()
     verdict = four.verdict
     assert verdict.outcome is Outcome.NONDETERMINISTIC
     assert verdict.cause == (
-        "two strict runs of the same commit differ from step 3 on: loss first (1 of 4 differ from "
+        "two strict runs of the same commit differ from step 3 on: loss first (1 of 3 differ from "
         "strict-1, strict-3 first)"
     )
     assert verdict.answers.repeat is Answer.OUTSIDE
     assert verdict.repeat is not None
     assert verdict.repeat.observed == "strict-3"
     assert [run.label for run in verdict.runs] == [
-        "strict-1", "default-1", "default-2", "strict-2", "strict-3", "strict-4",
+        "strict-1", "default-1", "default-2", "strict-2", "strict-3",
     ]  # fmt: skip
     assert four.proposed is None
     report = report_of(verdict, LINKS, Limits(deltas=9, rows=99))
     question, answer = report.overview.rows[0]
-    assert question.text == "4 runs of this commit"
+    assert question.text == "3 runs of this commit"
     assert answer.text.startswith("❌ differ: ")
-    assert "(strict-1 and strict-3 of 4) differ from step 3 on" in report.brief.happened
+    assert "(strict-1 and strict-3 of 3) differ from step 3 on" in report.brief.happened
 
 
 def test_equal_repeats_say_what_share_of_rare_faults_they_miss(
@@ -103,7 +104,8 @@ def test_evidence_of_fewer_runs_than_the_settings_ask_for_is_refused(
 ) -> None:
     project.settings("repeats: 3")
     request = bench.request(commit="HEAD")
-    train_all(request, bench.adapters(), read_baselines(request, bench.adapters()))
+    adapters = bench.adapters()
+    train_all(request, adapters, read_baselines(request, adapters), CallTime(adapters.clock))
     ran = bench.out / "evidence"
     other = Bench(project, bench.out.parent / "judged")
     imported = take_over(other.request(commit="HEAD"), other.adapters(), ran)

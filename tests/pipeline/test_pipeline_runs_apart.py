@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gate_bench import Bench
+from grouped import OneAfterTheOther
 from played_training import SCRIPT, Project
 
 from gate.execution.plan import plan_gate
@@ -34,7 +35,7 @@ for folder in (out, here, pathlib.Path(os.environ["HOME"]), pathlib.Path(os.envi
 
 
 @dataclass
-class Recorded:
+class Recorded(OneAfterTheOther):
     """Starts processes as the inner one does, and keeps what each training would find."""
 
     inner: Processes
@@ -65,7 +66,7 @@ def test_what_a_run_finds_does_not_depend_on_what_the_runs_before_it_wrote(
     project.play()
     request, adapters = bench.request(), bench.adapters()
     recorded = Recorded(adapters.processes, request.settings.train.command)
-    planned = (*plan_gate(2), *plan_gate(2))
+    planned = (*plan_gate(2, priced=True), *plan_gate(2, priced=True))
     with Session(request, replace(adapters, processes=recorded)) as session:
         runs = [session.run(one) for one in planned]
     assert len({run.peak_memory_bytes for run in runs}) == len(runs), "each drew its own number"

@@ -30,6 +30,8 @@ from report_outcomes import (
 )
 
 from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
+from gate.records.measured.not_run import NotRun, Part, WhyNotRun
+from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.observed.environment import Environment
 from gate.records.published.links import ReportLinks
 from gate.records.runs import RunMode
@@ -193,6 +195,40 @@ def test_a_cost_says_what_it_means() -> None:
 def test_a_cost_without_memory_leaves_it_out() -> None:
     said = answers(REPRODUCED, cost=COST.model_copy(update={"memory_ratio": None}))
     assert said["Cost of determinism"] == "time +4.2 % [+1.0 %, +7.5 %]"
+
+
+def test_what_was_left_out_because_runs_differ_is_counted() -> None:
+    differ, unpriced = WhyNotRun.RUNS_DIFFER, WhyNotRun.NOT_PRICED
+    not_run = (
+        NotRun(part=Part.DEFAULT_RUNS, why=differ, runs=1),
+        NotRun(part=Part.SEEDS, why=differ, runs=4),
+    )
+    said = answers(CODE_DRIFT, not_run=not_run)
+    assert said["Not run"] == "1 default run, 4 seed runs: two strict runs differ"
+    alone = (NotRun(part=Part.DEFAULT_RUNS, why=unpriced, runs=2),)
+    assert "Not run" not in answers(CODE_DRIFT, not_run=alone)
+
+
+PRICE = RecordedPrice(
+    measured_at="2026-11-02T04:00:00+00:00", time_ratio=1.03, low=1.02, high=1.041, memory_ratio=1.0
+)
+
+
+def test_a_price_of_the_baseline_is_told_with_its_day() -> None:
+    assert REPRODUCED.baseline_facts is not None
+    facts = REPRODUCED.baseline_facts.model_copy(update={"price": PRICE})
+    said = answers(REPRODUCED, cost=None, baseline_facts=facts)
+    assert said["Cost of determinism"] == (
+        "time +3.0 % [+2.0 %, +4.1 %], memory +0.0 % (measured 2026-11-02, with the baseline)"
+    )
+    verdict = REPRODUCED.model_copy(update={"cost": None, "baseline_facts": facts})
+    rows = {row[0].text: row[1].text for row in section(verdict, "Cost of determinism").rows}
+    assert rows["State"] == "not measured in this call: as recorded with the baseline"
+    assert rows["Measured at"] == "2026-11-02T04:00:00+00:00"
+
+
+def test_without_any_price_nothing_is_said_of_the_cost() -> None:
+    assert "Cost of determinism" not in answers(REPRODUCED, cost=None)
 
 
 def _knobs_said(knob_costs: KnobCosts | None) -> str:

@@ -53,6 +53,29 @@ def test_a_push_is_judged_at_its_commit() -> None:
     assert context.head_commit == "d" * 40
 
 
+@pytest.mark.parametrize(
+    ("name", "ref", "nightly"),
+    [
+        ("pull_request", "refs/pull/7/merge", False),
+        ("merge_group", "refs/heads/queue", False),
+        ("push", "refs/heads/side", False),
+        ("push", "refs/heads/main", True),
+        ("schedule", "refs/heads/main", True),
+        ("workflow_dispatch", "refs/heads/side", True),
+    ],
+)
+def test_nobody_waits_for_a_schedule_a_start_by_hand_and_the_default_branch(
+    name: str, ref: str, *, nightly: bool
+) -> None:
+    about = {
+        **json.loads(_event()),
+        "merge_group": {"base_sha": BASE},
+        "repository": {"default_branch": "main"},
+    }
+    runner = {**RUNNER, "GITHUB_EVENT_NAME": name, "GITHUB_REF": ref}
+    assert read_context(runner, json.dumps(about).encode()).nightly is nightly
+
+
 def test_a_group_of_the_merge_queue_is_judged_against_what_it_merges_into() -> None:
     event = json.dumps({"merge_group": {"base_sha": BASE, "head_sha": "d" * 40}}).encode()
     context = read_context({**RUNNER, "GITHUB_EVENT_NAME": "merge_group"}, event)

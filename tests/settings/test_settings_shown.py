@@ -143,6 +143,9 @@ SHOWN_BY = {
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
+    "runs.cache": "pipeline/pipeline_base_cache: "
+    "runs_of_the_base_commit_are_made_once_and_taken_again",
+    "cost.when": "measurement/measurement_when: a_call_that_is_not_priced_makes_strict_runs_alone",
     "cost.rounds": "measurement/measurement_cost: two_rounds_claim_nothing",
     "cost.warmup_steps": "measurement/measurement_cost: each_arm_is_priced_in_interleaved_rounds",
     "cost.min_steps": "measurement/measurement_cost: short_runs_are_not_measurable",

@@ -14,7 +14,7 @@ from harness_folder import safetensors_bytes
 from report_cases import comparison
 
 from gate.adapters.files.files import LocalFiles
-from gate.attestation.dsse import PAYLOAD_TYPE, sign
+from gate.attestation.dsse import sign
 from gate.attestation.envelope import write_envelope
 from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
 from gate.attestation.packing.package import pack
@@ -32,6 +32,7 @@ from gate.codec.json_text import canonical_json
 from gate.records.comparison import TensorChange, TensorDelta
 from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.sealed.attestation import (
+    PAYLOAD_TYPE,
     Expected,
     KeyStatus,
     Package,

@@ -14,7 +14,6 @@ from attestation_cases import sealed_in
 
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.agreement import KEPT_MEMBERS
-from gate.attestation.dsse import PAYLOAD_TYPE
 from gate.attestation.envelope import read_envelope
 from gate.attestation.identity_bundle import read_identity_bundle
 from gate.attestation.model_signing import ModelFolder, check_model_statement
@@ -41,7 +40,7 @@ from gate.evidence.data.pointers import read_pointers
 from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.evidence.locks import read_lock
 from gate.records.observed.data.sets import PointerFile
-from gate.records.sealed.attestation import SealFile, StatementKind
+from gate.records.sealed.attestation import PAYLOAD_TYPE, SealFile, StatementKind
 from gate.records.sections.data import DataKind
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings

@@ -13,7 +13,7 @@ from evidence_cases import record_of, settings_of
 
 from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
-from gate.execution.launch import install_harness
+from gate.execution.harness_copy import install_harness
 from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import RunMode
 

@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
+from gate.execution.call_time import CallTime
 from gate.execution.child_environment import path_with_interpreter
+from gate.execution.harness_copy import made_harness
 from gate.execution.launch import Launcher, run_folders
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.processes import ProcessResult
@@ -109,6 +112,8 @@ def _run(settings: GateSettings, tree: Path, place: Path, mode: RunMode) -> Trai
         settings=settings,
         isolation=ALONE,
         host={"PATH": path},
+        harness=made_harness(FILES, place / "made"),
+        call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
     record, result = launcher.run(PlannedRun(label="strict-1", mode=mode), snapshot, folders)

@@ -17,6 +17,7 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
+from gate.records.measured.timeline import OwnSpan, OwnWork, TimedRun, Timeline
 from gate.records.observed.environment import Environment
 from gate.records.published.links import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
@@ -196,6 +197,23 @@ RUNS = (
     run("strict-2", RunMode.STRICT),
     run("default-2", RunMode.DEFAULT),
 )
+TIMELINE = Timeline(
+    seconds=41.26,
+    training_seconds=36.39,
+    own_seconds=4.87,
+    runs=(
+        TimedRun(label="default-1", begun_seconds=1.91, ended_seconds=12.4),
+        TimedRun(label="strict-1", begun_seconds=13.02, ended_seconds=25.6),
+        TimedRun(label="strict-2", lane=1, begun_seconds=14.1, ended_seconds=26.77),
+        TimedRun(label="default-2", begun_seconds=27.2, ended_seconds=39.35),
+    ),
+    own=(
+        OwnSpan(work=OwnWork.PREPARING, begun_seconds=0.0, ended_seconds=1.9),
+        OwnSpan(work=OwnWork.READING, about="default-1", begun_seconds=12.4, ended_seconds=13.0),
+        OwnSpan(work=OwnWork.READING, about="strict-1", begun_seconds=25.6, ended_seconds=26.1),
+        OwnSpan(work=OwnWork.JUDGING, begun_seconds=40.1, ended_seconds=41.25),
+    ),
+)
 SERIES = (
     SeriesSummary(
         name="loss",
@@ -244,6 +262,7 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
         "series": SERIES,
         "runs": RUNS,
         "not_exercised": NOT_EXERCISED,
+        "timeline": TIMELINE,
     }
     return Verdict.model_validate(plain | fields)
 

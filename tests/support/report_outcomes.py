@@ -13,7 +13,7 @@ from pathlib import Path
 
 from data_cases import many_files, set_of
 from evidence_cases import evidence_set_of, record_of
-from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, digest, loss
+from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, TIMELINE, digest, loss
 
 from gate.baseline.record import with_entry
 from gate.comparison.data_moves import moved_data
@@ -21,6 +21,7 @@ from gate.errors import RunError
 from gate.pipelines.gate import judge
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
+from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.observed.brought import BroughtEnvironment
 from gate.records.observed.data.sets import UnrepeatedData
 from gate.records.observed.environment import Environment
@@ -225,7 +226,8 @@ def judged(
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
     baselines = Baselines(trusted=trusted, brought=bringing, same_code=same)
-    return judge(request, baselines, evidence, ISOLATED).verdict
+    verdict = judge(request, baselines, evidence, ISOLATED).verdict
+    return verdict.model_copy(update={"timeline": TIMELINE})
 
 
 def both(**fields: object) -> tuple[RunEvidence, RunEvidence]:
@@ -332,6 +334,8 @@ NOT_COMPARABLE = judged(against=entry(ran(steps=18)))
 NONDETERMINISTIC = judged(
     (ran(overrides=(UNSEEDED,)), ran("strict-2", first="batch", since=3, by=0.0000004)),
     against=PLAIN,
+).model_copy(
+    update={"not_run": (NotRun(part=Part.OPERATOR_AUDIT, why=WhyNotRun.RUNS_DIFFER, runs=1),)}
 )
 ERROR = error_verdict(
     REQUEST,

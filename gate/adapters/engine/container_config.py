@@ -69,9 +69,16 @@ def _host_config(
         "ShmSize": limits.shm_bytes,
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
         "Tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={TMP_BYTES}"},  # noqa: S108 - inside
+        **({"CpusetCpus": ",".join(map(str, request.cpus))} if request.cpus else {}),
         "Mounts": [
-            *(_mount(path, source, read_only=False) for path in request.writable),
-            *(_mount(path, source, read_only=True) for path in request.readable),
+            *(
+                _mount(path, source, read_only=False, of=request.found(path))
+                for path in request.writable
+            ),
+            *(
+                _mount(path, source, read_only=True, of=request.found(path))
+                for path in request.readable
+            ),
             *(_mount(one.target, source, read_only=True, of=one.source) for one in request.mounts),
         ],
         "DeviceRequests": _devices(container.gpus),
@@ -85,14 +92,13 @@ def _host_config(
 
 
 def _mount(
-    path: Path, source: Callable[[Path], str], *, read_only: bool, of: Path | None = None
+    path: Path, source: Callable[[Path], str], *, read_only: bool, of: Path
 ) -> dict[str, Any]:
     """A bind mount; unlike `Binds`, a source that is missing is an error and not made.
 
-    Declared data (`of`) is another path's.
+    `of` is the gate's own path of what is seen there.
     """
-    there = source(path if of is None else of)
-    return {"Type": "bind", "Source": there, "Target": str(path), "ReadOnly": read_only}
+    return {"Type": "bind", "Source": source(of), "Target": str(path), "ReadOnly": read_only}
 
 
 def _devices(gpus: tuple[str, ...]) -> list[dict[str, Any]]:

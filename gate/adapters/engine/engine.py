@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 
-from requests.exceptions import RequestException
-
 from gate.adapters.engine.docker_api import Connect, DockerApi
 from gate.adapters.engine.engine_faults import engine_fault
 from gate.codec.untrusted_text import safe_line
@@ -74,7 +72,7 @@ class Engine:
         with self._faults("inspecting the gate's own container"):
             try:
                 found = self._api().inspect_container(container)
-            except RequestException as error:
+            except OSError as error:
                 if _status(error) == _NOT_FOUND:
                     return None
                 raise
@@ -118,7 +116,7 @@ class Engine:
         """SIGTERM to the first process; a container that has ended is fine."""
         try:
             self._api().kill(container, "SIGTERM")
-        except RequestException as error:
+        except OSError as error:
             if _status(error) is None:
                 raise engine_fault(
                     "stopping the training's container", error, self._address
@@ -132,7 +130,7 @@ class Engine:
     def remove_at_once(self, container: str, seconds: float) -> None:
         """The same through a connection of its own, for a signal handler: says nothing, if late."""
         with (
-            suppress(RequestException, OSError, RunError),
+            suppress(OSError, RunError),
             closing(self._connect(seconds)) as client,
         ):
             _remove(client, container)
@@ -149,7 +147,7 @@ class Engine:
         with self._faults(f"looking for the image {reference}"):
             try:
                 self._api().inspect_image(reference)
-            except RequestException as error:
+            except OSError as error:
                 if _status(error) != _NOT_FOUND:
                     raise
                 return False
@@ -164,7 +162,7 @@ class Engine:
     def _faults(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except (RequestException, OSError) as error:
+        except OSError as error:
             raise engine_fault(doing, error, self._address) from error
 
 
@@ -176,7 +174,7 @@ def engine_address(variables: Mapping[str, str]) -> str:
 def _remove(client: DockerApi, container: str) -> bool:
     try:
         client.remove_container(container, v=True, force=True)
-    except RequestException as error:
+    except OSError as error:
         # 409: the engine is removing it for somebody else at this moment
         if _status(error) not in {_NOT_FOUND, _CONFLICT}:
             raise
@@ -184,5 +182,8 @@ def _remove(client: DockerApi, container: str) -> bool:
     return True
 
 
-def _status(error: RequestException) -> int | None:
-    return None if error.response is None else error.response.status_code
+def _status(error: OSError) -> int | None:
+    """The engine's, where it answered: what requests raises is an `OSError` with a response."""
+    # not named by its class: requests is slow to import, and needed with an engine alone
+    response = getattr(error, "response", None)
+    return None if response is None else int(response.status_code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gate.adapters.engine.container_output import Frames
@@ -21,12 +21,18 @@ SIGNAL_BASE = 128
 class RunningContainer:
     """Made, listened to, then started; `end` is owed whatever happens."""
 
-    def __init__(self, engine: Engine, container: str, descriptor: int) -> None:
-        """`descriptor` is that of `Engine.attached`; the container does not run yet."""
+    def __init__(
+        self, engine: Engine, container: str, descriptor: int, remove: Callable[[], object]
+    ) -> None:
+        """`descriptor` is that of `Engine.attached`; the container does not run yet.
+
+        `remove` gives both back.
+        """
         self._engine = engine
         self._container = container
-        self._output = FollowedOutput(
-            descriptor, ended=self._ended, wait=time.sleep, pieces=Frames().feed
+        self._remove = remove
+        self.output = FollowedOutput(
+            descriptor, ended=self.ended, wait=time.sleep, pieces=Frames().feed
         )
         self._started_at: float | None = None
         self._state: Mapping[str, Any] = {}
@@ -51,26 +57,29 @@ class RunningContainer:
         self._engine.start(self._container)
         self._started_at = time.monotonic()
 
-    def follow(self, take: Take, seconds: float) -> bool:
-        """Hand on output until the container ends; False when that takes more than `seconds`."""
-        return self._output.follow(take, seconds)
+    def let_go(self) -> None:
+        """Its time counts from now on."""
+        self._started_at = time.monotonic()
 
     def end(self, take: Take) -> None:
-        """Ask what still runs to stop; who made the container removes it, and kills the rest."""
-        if self._started_at is not None and not self._ended():
-            self._engine.ask_to_stop(self._container)
-            self.follow(take, GRACE_SECONDS)
-        self._output.drain(take)
-        self._note_time()
+        """Ask what still runs to stop, then kill the rest with the container."""
+        try:
+            if self._started_at is not None and not self.ended():
+                self._engine.ask_to_stop(self._container)
+                self.output.follow(take, GRACE_SECONDS)
+            self.output.drain(take)
+            self._note_time()
+        finally:
+            self._remove()
 
     def kill(self) -> None:
         """For a second signal: quick, through a connection of its own, and without an error."""
         # the usual connection may be in the middle of an answer when the signal comes
         self._engine.remove_at_once(self._container, LAST_RESORT_SECONDS)
 
-    def _ended(self) -> bool:
+    def ended(self) -> bool:
         """The stream ends with the container, or before it when the training closes its output."""
-        if self._output.open:
+        if self.output.open:
             return False
         if self._state.get("Running", True):
             self._state = self._engine.state(self._container)

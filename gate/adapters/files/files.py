@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from gate.adapters.files import trees
 from gate.adapters.files.folder_lock import held_folder, one_writer
 from gate.adapters.files.reading import (
+    CappedReader,
     open_regular,
     refuse_foreign_links,
     refuse_links,
     require_regular,
 )
+from gate.adapters.files.shared_bytes import share, write_all
 from gate.adapters.files.storage_faults import require_room, storage_faults
 from gate.adapters.files.tree_check import digest_on_disk
 from gate.codec.untrusted_text import safe_line
@@ -126,6 +129,18 @@ class LocalFiles:
         with storage_faults("looking at", path):
             refuse_links(path, below)
 
+    def private_folder(self, path: Path) -> None:
+        """Have a folder, made if need be; `StorageError` where another account may write in it."""
+        with storage_faults("making", path):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own = trees.is_private(path)
+        if not own:
+            raise StorageError(
+                f"{safe_line(str(path))} belongs to, or can be written by, another account",
+                hint="Name a folder that the gate's own account owns and no other may write in, "
+                "nor in those above it.",
+            )
+
     def owner(self, path: Path) -> tuple[int, int]:
         """The user and group that own something, a link itself."""
         with storage_faults("looking at", path):
@@ -137,21 +152,17 @@ class LocalFiles:
 
         What lies there already is an error.
 
-        The SHA-256 is over the bytes on their way, so it is that of the copy whatever happens to
-        the source meanwhile.
+        The SHA-256 is over the bytes of the copy, whatever happens to the source meanwhile; every
+        byte is read once.
         """
-        hasher = hashlib.sha256()
-
-        def hashed(file: IO[bytes]) -> Iterator[bytes]:
-            for chunk in trees.chunks_of(file):
-                hasher.update(chunk)
-                yield chunk
-
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
             target.parent.mkdir(parents=True, exist_ok=True)
             require_room(target, os.fstat(file.fileno()).st_size)
-            trees.write_new(target, hashed(file), 0o644)
-        return hasher.hexdigest()
+            with trees.new_file(target, 0o644) as descriptor:
+                if not share(file.fileno(), descriptor):
+                    return _hashed(file, descriptor)
+                with io.BufferedReader(CappedReader(os.dup(descriptor), source, max_bytes)) as copy:
+                    return hashlib.file_digest(copy, "sha256").hexdigest()
 
     def link(self, path: Path, target: Path) -> None:
         """`os.symlink`, which never replaces what is there."""
@@ -205,10 +216,25 @@ class LocalFiles:
         """
         trees.copy_tree(source, target, max_bytes=max_bytes)
 
-    def let_read(self, path: Path) -> None:
-        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner."""
+    def let_read(self, path: Path, *, gid: int | None = None) -> None:
+        """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner.
+
+        With `gid` only that group may read, and only what the folder's owner has in it; the owner's
+        own permissions stay. Only where nobody lives who could change something meanwhile.
+        """
         with storage_faults("opening", path):
-            trees.let_read(path)
+            if gid is None:
+                trees.let_read(path)
+            else:
+                trees.let_group_read(path, gid)
+
+    def set_aside(self, path: Path, target: Path) -> None:
+        """Give a folder another name until it is removed with others, without its large files.
+
+        Making many files is slow where many have just been removed; see `trees.py`.
+        """
+        with storage_faults("moving to", target):
+            trees.set_aside(path, target)
 
     def remove_tree(self, path: Path) -> None:
         """Remove what lies there, whatever its permissions and depth; no link is followed."""
@@ -223,3 +249,12 @@ class LocalFiles:
         """Make another account the owner of a folder and of all in it, links themselves too."""
         with storage_faults("giving away", path):
             trees.give_to(path, uid, gid)
+
+
+def _hashed(source: io.BufferedReader, target: int) -> str:
+    """Write what is read, and hash it on its way."""
+    hasher = hashlib.sha256()
+    for chunk in trees.chunks_of(source):
+        hasher.update(chunk)
+        write_all(target, chunk)
+    return hasher.hexdigest()

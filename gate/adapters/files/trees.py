@@ -14,13 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from gate.adapters.files.shared_bytes import shared_or_copied, write_all
 from gate.adapters.files.storage_faults import storage_faults
 from gate.codec.untrusted_text import safe_line
 from gate.errors import StorageError
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
+LARGE_BYTES = 1024 * 1024
+# beyond these a folder is removed at once
+MAX_ASIDE_BYTES = 1024**3
+MAX_ASIDE_ENTRIES = 100_000
 
 
 @contextmanager
@@ -33,18 +38,37 @@ def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]
         os.close(descriptor)
 
 
-def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
-    """Write a file that must not be there yet, with exactly these permissions."""
+@contextmanager
+def opened(name: str | Path, within: int | None) -> Iterator[int]:
+    """A descriptor of a file that is no link; a FIFO that nobody writes is not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(name, flags, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def new_file(path: Path, mode: int) -> Iterator[int]:
+    """A descriptor of a file that must not be there yet; gone again when the body fails."""
     # O_EXCL follows no link either (open(2)); closed to others until it is whole
     descriptor = os.open(path, NEW_FILE_FLAGS, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fchmod(descriptor, mode)
+        yield descriptor
+        os.fchmod(descriptor, mode)
     except BaseException:
         path.unlink()
         raise
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
+    """Write a file that must not be there yet, with exactly these permissions."""
+    with new_file(path, mode) as descriptor:
+        for chunk in chunks:
+            write_all(descriptor, chunk)
 
 
 def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
@@ -59,17 +83,15 @@ class _Room:
         self._left = max_bytes
         self._most = max_bytes
 
-    def counted(self, chunks: Iterable[bytes], name: str) -> Iterator[bytes]:
-        """The same pieces; `StorageError` at the one that is too much."""
-        for chunk in chunks:
-            if self._left is not None:
-                self._left -= len(chunk)
-                if self._left < 0:
-                    raise StorageError(
-                        f"{safe_line(name)}: with it there are more than {self._most:,} bytes",
-                        hint="Write less, or raise the limit (preprocess.max_bytes).",
-                    )
-            yield chunk
+    def count(self, size_bytes: int, name: str) -> None:
+        """`StorageError` at the piece that is too much."""
+        if self._left is not None:
+            self._left -= size_bytes
+            if self._left < 0:
+                raise StorageError(
+                    f"{safe_line(name)}: with it there are more than {self._most:,} bytes",
+                    hint="Write less, or raise the limit (preprocess.max_bytes).",
+                )
 
 
 def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> None:
@@ -103,8 +125,8 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
             elif stat.S_ISLNK(facts.st_mode):
                 there.symlink_to(os.readlink(entry.name, dir_fd=descriptor))
             elif stat.S_ISREG(facts.st_mode):
-                write_new(there, room.counted(_chunks(entry.name, descriptor), entry.name), 0o600)
-                _copy_facts(facts, there)
+                with opened(entry.name, descriptor) as file:
+                    _copy_file(file, facts, there, room)
             else:
                 raise StorageError(
                     f"{safe_line(str(source / entry.name))} is neither file, folder nor link",
@@ -113,14 +135,16 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
     return folders
 
 
-def _chunks(name: str, within: int) -> Iterator[bytes]:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, dir_fd=within), "rb") as file:
-        yield from chunks_of(file)
+def _copy_file(source: int, facts: os.stat_result, target: Path, room: _Room) -> None:
+    """A new file with the same bytes, permissions and time of modification."""
+    with new_file(target, facts.st_mode & 0o777) as descriptor:
+        for copied in shared_or_copied(source, descriptor):
+            room.count(copied, target.name)
+        os.utime(descriptor, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
 
 
 def _copy_facts(facts: os.stat_result, target: Path) -> None:
-    """Permissions and time of modification; setuid and its like stay behind."""
+    """Permissions and time of modification of a folder; setuid and its like stay behind."""
     # a copy that root makes must not carry setuid or setgid
     target.chmod(facts.st_mode & 0o777)
     os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
@@ -145,12 +169,39 @@ def let_read(path: Path) -> None:
 
 def _let_read_file(name: str | Path, within: int | None) -> None:
     # through a descriptor: chmod(2) of a name follows a link that came to be there
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(name, flags, dir_fd=within)
-    try:
+    with opened(name, within) as descriptor:
         os.fchmod(descriptor, 0o444)
-    finally:
-        os.close(descriptor)
+
+
+def let_group_read(path: Path, gid: int) -> None:
+    """Let a group read the folder's own files and folders, where not everybody may already.
+
+    What belongs to another account than the folder itself stays as it is: a hard link can lead to
+    a file that was never a run's. So does what the owner itself may not read.
+    """
+    owner = os.lstat(path).st_uid
+    pending = [path]
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                facts = entry.stat(follow_symlinks=False)
+                if facts.st_uid != owner:
+                    continue
+                if stat.S_ISDIR(facts.st_mode):
+                    pending.append(folder / entry.name)
+                elif stat.S_ISREG(facts.st_mode) and not facts.st_mode & stat.S_IROTH:
+                    with opened(entry.name, descriptor) as file:
+                        _give_to_group(file, gid)
+            _give_to_group(descriptor, gid)
+
+
+def _give_to_group(descriptor: int, gid: int) -> None:
+    """The group may what the owner may, but for writing; setuid and its like go."""
+    mode = os.fstat(descriptor).st_mode
+    os.fchown(descriptor, -1, gid)
+    of_owner = (mode & stat.S_IRWXU) >> 3
+    os.fchmod(descriptor, (mode & 0o707) | (of_owner & (stat.S_IRGRP | stat.S_IXGRP)))
 
 
 def give_to(path: Path, uid: int, gid: int) -> None:
@@ -164,6 +215,46 @@ def give_to(path: Path, uid: int, gid: int) -> None:
                     pending.append(folder / entry.name)
                 os.chown(entry.name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
     os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def set_aside(path: Path, target: Path) -> None:
+    """Give a folder another name on the same disk, without the large files in it.
+
+    For folders that will be removed later anyway: where many files have just been removed, ext4
+    makes new ones far more slowly, since it gives no inode again within a minute
+    (`recently_deleted` in fs/ext4/ialloc.c). No other account can enter the folder above the new
+    name where that is made here. Nothing there is fine.
+    """
+    try:
+        bounded = _without_large_files(path)
+    except OSError:
+        # too deep, or closed by its owner: there may be anything in it
+        bounded = False
+    if not bounded:
+        remove_tree(path)
+        return
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.replace(target)
+
+
+def _without_large_files(path: Path) -> bool:
+    """Remove them; False where what is left is still too much to keep."""
+    pending, size_bytes, count = [path], 0, 0
+    while pending:
+        folder = pending.pop()
+        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                count += 1
+                size = entry.stat(follow_symlinks=False).st_size
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(folder / entry.name)
+                elif size > LARGE_BYTES:
+                    os.unlink(entry.name, dir_fd=descriptor)
+                else:
+                    size_bytes += size
+                if size_bytes > MAX_ASIDE_BYTES or count > MAX_ASIDE_ENTRIES:
+                    return False
+    return True
 
 
 def remove_tree(path: Path) -> None:
@@ -201,3 +292,19 @@ def _remove_files(folder: int, top: int) -> list[str]:
         os.rename(name, unused, src_dir_fd=folder, dst_dir_fd=top)
         moved.append(unused)
     return moved
+
+
+def is_private(path: Path) -> bool:
+    """Whether a folder is this account's, and no other may write in it or give it another name."""
+    own, own_facts = os.geteuid(), os.lstat(path)
+    if own_facts.st_uid != own or not _closed(own_facts, sticky=False):
+        return False
+    above = [os.lstat(folder) for folder in path.absolute().parents]
+    return all(facts.st_uid in (own, 0) and _closed(facts, sticky=True) for facts in above)
+
+
+def _closed(facts: os.stat_result, *, sticky: bool) -> bool:
+    """A real folder that others may not write in; a `sticky` one holds what they may not rename."""
+    mode = facts.st_mode
+    kept = sticky and bool(mode & stat.S_ISVTX)
+    return stat.S_ISDIR(mode) and (kept or not mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -29,7 +29,7 @@ class FollowedOutput:
 
         `wait` passes some seconds where the output was closed and the training goes on.
         """
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._ended = ended
         self._wait = wait
         self._pieces = pieces
@@ -44,7 +44,7 @@ class FollowedOutput:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return False
-            self._pump(take, min(remaining, POLL_SECONDS))
+            self._wait_for(take, min(remaining, POLL_SECONDS))
         self.drain(take)
         return True
 
@@ -52,13 +52,17 @@ class FollowedOutput:
         """What is still on its way; never wait for an end, which a stranger might put off."""
         deadline = time.monotonic() + DRAIN_SECONDS
         while self.open and self._poller.poll(0) and time.monotonic() < deadline:
-            self._pump(take, 0)
+            self.pump(take)
 
-    def _pump(self, take: Take, seconds: float) -> None:
+    def _wait_for(self, take: Take, seconds: float) -> None:
         if not self.open:
             self._wait(seconds)
         elif self._poller.poll(seconds * 1000):
-            data = os.read(self._descriptor, CHUNK_BYTES)
-            self.open = bool(data)
-            for piece in self._pieces(data):
-                take(piece)
+            self.pump(take)
+
+    def pump(self, take: Take) -> None:
+        """Hand on what has come; waits where nothing has."""
+        data = os.read(self.descriptor, CHUNK_BYTES)
+        self.open = bool(data)
+        for piece in self._pieces(data):
+            take(piece)

@@ -31,12 +31,12 @@ DEVICES = (
 )
 
 
-def write_only_below(folders: Iterable[str]) -> None:
+def write_only_below(folders: Iterable[str], *, shared_memory: bool = True) -> None:
     """Refuse this process, and all that it starts, to write elsewhere; reading stays as it is.
 
-    Below /dev/shm files can be made, but no folders. Needs `no_new_privs`. Before version 2
-    (Linux 5.19) no file can be moved to another folder, before 3 (6.2) truncating is not refused.
-    Raises `OSError` where the kernel has no Landlock (5.13).
+    With `shared_memory` files can be made below /dev/shm, but no folders. Needs `no_new_privs`.
+    Before version 2 (Linux 5.19) no file can be moved to another folder, before 3 (6.2) truncating
+    is not refused. Raises `OSError` where the kernel has no Landlock (5.13).
     """
     version = system_call(CREATE_RULESET, None, 0, ASK_VERSION)
     later = sum(right for since, right in LATER_RIGHTS.items() if version >= since)
@@ -50,7 +50,8 @@ def write_only_below(folders: Iterable[str]) -> None:
     rules = system_call(CREATE_RULESET, handled, len(handled), 0)
     for path in folders:
         _allow(rules, path, everything)
-    _allow(rules, SHARED_MEMORY, of_a_file | MAKE_FILE | REMOVE_FILE)
+    if shared_memory:
+        _allow(rules, SHARED_MEMORY, of_a_file | MAKE_FILE | REMOVE_FILE)
     _allow(rules, KERNEL_FILES, of_a_file)
     with os.scandir("/dev") as devices:
         for device in devices:

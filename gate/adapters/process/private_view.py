@@ -18,7 +18,9 @@ from gate.adapters.process.kernel_calls import checked, library, system_call
 # linux/sched.h, linux/mount.h, linux/fcntl.h
 CLONE_NEWNS = 0x00020000
 CLONE_NEWIPC = 0x08000000
-MS_NOSUID, MS_NODEV, MS_BIND, MS_RECURSIVE, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
+CLONE_NEWNET = 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
+MS_BIND, MS_RECURSIVE, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 READ_ONLY, NO_ACCESS_TIMES, ALL_TIMES = 0x1, 0x10, 0x70
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 # the same number on x86_64 and aarch64
@@ -31,22 +33,43 @@ TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - made private
 KERNEL_FILES = Path("/proc")
 
 
-def make_view(writable: Sequence[Path], mounts: Sequence[tuple[Path, Path]] = ()) -> None:
+def show_at_place(place: tuple[Path, Path]) -> None:
+    """Move this process into a view in which the first folder is seen at the second path.
+
+    Nothing else changes. Raises `OSError` where kernel or container do not allow it.
+    """
+    _enter_own_mounts(CLONE_NEWNS)
+    _show_folder(*place)
+
+
+def make_view(
+    writable: Sequence[Path],
+    mounts: Sequence[tuple[Path, Path]] = (),
+    place: tuple[Path, Path] | None = None,
+    *,
+    alone: bool = False,
+    live: bool = False,
+) -> None:
     """Move this process into a view of its own, in which only these folders keep what is written.
 
     `mounts` are pairs: what lies at the first path, with all that is mounted below it, is seen at
-    the second too, read-only. No time of access moves. Raises `OSError` where kernel (5.12) or
-    container do not allow it.
+    the second too, read-only; `place` is one that stays writable, and that `writable` lies in. No
+    time of access moves. With `alone` no other account's processes are seen, and no network, nor
+    the sockets without a file that belong to one. With `live` temporary folders stay the machine's,
+    read-only: a layer over them need not show what is written below it later (Changes to underlying
+    filesystems, in the kernel's overlayfs.rst). Raises `OSError` where kernel (5.12) or container
+    do not allow it.
     """
     # a namespace of System V objects too: they need no file, and outlive the process that made them
-    checked(library.unshare(CLONE_NEWNS | CLONE_NEWIPC))
-    # a new namespace shares its mounts' events: without this
-    # each mount below would reach the host (mount_namespaces(7))
-    _change_mount(Path("/"), flags=AT_RECURSIVE, propagation=MS_PRIVATE)
+    _enter_own_mounts(CLONE_NEWNS | CLONE_NEWIPC | (CLONE_NEWNET if alone else 0))
+    if place is not None:
+        _show_folder(*place)
+    if alone:
+        _hide_processes()
     # taken hold of now: a layer may come to lie over them
     own = [(path, os.open(path, FOLDER)) for path in writable]
     shown = [(target, os.open(source, HELD)) for source, target in mounts]
-    opened = [path for path in TEMPORARY if _lay_over(path)]
+    opened = [] if live else [path for path in TEMPORARY if _lay_over(path)]
     for path, folder in own:
         _bind(folder, path)
     # these lie in the others, which are bound by now
@@ -61,6 +84,27 @@ def make_view(writable: Sequence[Path], mounts: Sequence[tuple[Path, Path]] = ()
     _change_mount(Path("/"), everything, ALL_TIMES, flags=AT_RECURSIVE)
     for path in (*writable, *opened, KERNEL_FILES):
         _change_mount(path, clear=READ_ONLY)
+
+
+def _enter_own_mounts(namespaces: int) -> None:
+    checked(library.unshare(namespaces))
+    # a new namespace shares its mounts' events: without this
+    # each mount below would reach the host (mount_namespaces(7))
+    _change_mount(Path("/"), flags=AT_RECURSIVE, propagation=MS_PRIVATE)
+
+
+def _show_folder(source: Path, target: Path) -> None:
+    _bind(os.open(source, FOLDER), target)
+
+
+def _hide_processes() -> None:
+    """Show this account's own processes alone: their command lines are words to whoever reads."""
+    # a container's engine lays empty files over some of the kernel's: they stay so
+    below = [(path, os.open(path, HELD)) for path in _mounts_below(KERNEL_FILES)]
+    # of this mount alone since Linux 5.8 (hidepid in proc(5))
+    _mount("proc", KERNEL_FILES, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=2")
+    for path, there in below:
+        _bind(there, path)
 
 
 def _lay_over(place: Path) -> bool:

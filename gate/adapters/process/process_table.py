@@ -11,11 +11,13 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from gate.errors import RunError
 from gate.records.runs import Credentials
@@ -32,6 +34,12 @@ SENDER_SECONDS = 0.4
 PR_GET_DUMPABLE = 3
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+# helpers of the gate's own, and trainings that are known by their view: what lives beside others.
+# Whoever starts one adds it, and removes it when its end is known.
+apart: Final[set[int]] = set()
+# one entry for each body of `closed_memory` that runs: what the switch was before the first
+_closed: Final[list[int]] = []
+_closing: Final = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +74,11 @@ def _facts(pid: int, status: bytes) -> ProcessFacts:
 
 
 def descendants(root: int) -> frozenset[int]:
-    """The living children of `root`, their children, and so on."""
-    table = tuple(processes())
+    """The living children of `root`, their children, and so on.
+
+    A process that is set `apart` is left out, with all that come of it: no training made it.
+    """
+    table = tuple(row for row in processes() if row.pid not in apart)
     family = {root}
     # by repeated passes over one reading: parents need not stand before their children
     while new := {row.pid for row in table if row.parent in family} - family:
@@ -85,6 +96,39 @@ def holds(pid: int, prefix: str) -> bool:
     return False
 
 
+class View:
+    """The mount namespace that a process is in, held open: the kernel gives free numbers again."""
+
+    def __init__(self, pid: int) -> None:
+        """Of a process that has ended there is none, and nobody else is in it."""
+        self._held: int | None = None
+        with suppress(OSError):
+            self._held = os.open(_view_file(pid), os.O_RDONLY | os.O_CLOEXEC)
+
+    def members(self) -> frozenset[int]:
+        """The living processes in it."""
+        if self._held is None:
+            return frozenset()
+        own = os.fstat(self._held).st_ino
+        return frozenset(row.pid for row in processes() if not row.ended and _view(row.pid) == own)
+
+    def close(self) -> None:
+        """Nobody is looked for any more."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+
+def _view_file(pid: int) -> Path:
+    return PROC / str(pid) / "ns" / "mnt"
+
+
+def _view(pid: int) -> int:
+    with suppress(OSError):
+        return _view_file(pid).stat().st_ino
+    return 0
+
+
 def owned_by(uid: int) -> frozenset[int]:
     """The living processes that hold `uid` in any of their four ids."""
     return frozenset(row.pid for row in processes() if uid in row.uids and not row.ended)
@@ -99,16 +143,25 @@ def adopt_orphans() -> None:
 def closed_memory() -> Iterator[None]:
     """Let no process read this one's memory, environment or descriptors while the body runs.
 
-    That matters most where the training has the gate's own account; root keeps its ways.
+    That matters most where the training has the gate's own account; root keeps its ways. Bodies of
+    several threads may overlap.
     """
-    before = process_control(PR_GET_DUMPABLE)
-    # then /proc/PID belongs to root, and ptrace of another process
-    # of this account is refused (PR_SET_DUMPABLE in prctl(2))
-    process_control(PR_SET_DUMPABLE, 0)
+    with _closing:
+        if not _closed:
+            # then /proc/PID belongs to root, and ptrace of another process
+            # of this account is refused (PR_SET_DUMPABLE in prctl(2))
+            before = process_control(PR_GET_DUMPABLE)
+            process_control(PR_SET_DUMPABLE, 0)
+        else:
+            before = _closed[-1]
+        _closed.append(before)
     try:
         yield
     finally:
-        process_control(PR_SET_DUMPABLE, before)
+        with _closing:
+            _closed.pop()
+            if not _closed:
+                process_control(PR_SET_DUMPABLE, before)
 
 
 def process_control(option: int, value: int = 0) -> int:
@@ -181,7 +234,7 @@ def end_all(
 def reap(*, but: frozenset[int]) -> None:
     """Take leave of adopted children that ended, so that they do not stay in the table."""
     ended = [row.pid for row in processes() if row.ended and row.parent == os.getpid()]
-    for pid in set(ended) - but:
+    for pid in set(ended) - but - apart:
         with suppress(ChildProcessError):
             # only those that ended, by number: waiting for any child would take one that Popen
             # waits for

@@ -10,65 +10,56 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gate.adapters.process.output_capture import RunOutput
 from gate.adapters.process.path_access import blocking_folder
-from gate.adapters.process.process_table import adopt_orphans, closed_memory, descendants
+from gate.adapters.process.process_group import GroupedProcesses
+from gate.adapters.process.process_table import View, descendants
 from gate.adapters.process.running_process import RunningProcess
 from gate.adapters.process.sandboxed_start import start_sandboxed
-from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
-from gate.records.processes import ProcessRequest, ProcessResult
+from gate.records.processes import ProcessRequest
 
 
-class LocalProcesses:
-    """The port `Processes` on this machine; `interrupts` must be the installed ones, if any are."""
+class LocalProcesses(GroupedProcesses):
+    """The port `Processes` on this machine."""
 
-    def __init__(self, interrupts: StopSignals | None = None) -> None:
-        self._interrupts = interrupts or StopSignals()
-
-    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
-        """Run to the end, to its time limit, or to an exception, then leave no process behind.
-
-        `on_line` gets lines to show (see `LineFeed`: a flood is thinned out); what is to be relied
-        on stands in the result. Raises `RunError` when the process could not be started, or when
-        something that it started could not be ended.
-        """
-        output = RunOutput(request.output_limit_bytes, on_line)
-        # before the start: a daemon whose parent ends goes to the nearest such ancestor, not to
-        # init
-        adopt_orphans()
+    def begin(self, request: ProcessRequest) -> RunningProcess:
+        """Start a process of this machine."""
         family_before = descendants(os.getpid())
-        # deferred until the process has a handle: a signal in between would leave one that nobody
-        # ends
-        with self._interrupts.deferred(), closed_memory():
-            running = RunningProcess(start(request), request.credentials, family_before)
-            with self._interrupts.last_resort(running.kill):
-                try:
-                    with self._interrupts.allowed():
-                        in_time = running.follow(output.take, request.timeout_seconds)
-                finally:
-                    running.end(output.keep)
-        return output.result(running, in_time=in_time)
+        views: list[View] = []
+        if request.place is None:
+            process = start(request)
+        else:
+            process = start(request, ready=lambda pid: views.append(View(pid)))
+        view = views[0] if views else None
+        return RunningProcess(process, request.credentials, family_before, view)
 
 
-def start(request: ProcessRequest) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own; raises `RunError` that names what is wrong."""
-    if not request.workdir.is_dir():
+def start(
+    request: ProcessRequest,
+    handed_on: tuple[int, ...] = (),
+    ready: Callable[[int], None] = lambda _: None,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; raises `RunError` that names what is wrong.
+
+    `handed_on` are descriptors that it has under the same numbers, beside its output. `ready` is
+    called with its number when it is about to become the program, in a view of its own.
+    """
+    if not request.found(request.workdir).is_dir():
         raise RunError(
             f"the working directory {safe_line(str(request.workdir))} is not a folder",
             hint="Correct train.workdir in repro-gate.yml.",
         )
     try:
-        if request.credentials is not None:
-            return start_sandboxed(request, request.credentials)
+        if request.under_own_account or request.place is not None:
+            return start_sandboxed(request, handed_on, ready)
         with _no_core_dumps():
-            return _popen(request)
+            return _popen(request, handed_on)
     except (OSError, ValueError) as error:
         raise _cannot_start(request, error) from error
 
 
-def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
+def _popen(request: ProcessRequest, handed_on: tuple[int, ...]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         request.argv,
         env=request.env,
@@ -78,6 +69,7 @@ def _popen(request: ProcessRequest) -> subprocess.Popen[bytes]:
         stderr=subprocess.STDOUT,
         bufsize=0,
         close_fds=True,
+        pass_fds=handed_on,
         # a group of its own to signal, and no terminal to read from or to push input into (TIOCSTI)
         start_new_session=True,
     )

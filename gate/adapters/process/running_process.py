@@ -10,6 +10,8 @@ from contextlib import suppress
 
 from gate.adapters.process.followed_output import FollowedOutput, Take
 from gate.adapters.process.process_table import (
+    View,
+    apart,
     descendants,
     end_all,
     holds,
@@ -31,31 +33,42 @@ KILL_ATTEMPTS = 3
 
 
 class RunningProcess:
-    """`family_before` are the gate's other children; all later ones belong to the training."""
+    """`family_before` are the gate's other children; all later ones belong to the training.
+
+    Not so where it has a view of its own: others may be started beside it, and what belongs to it
+    has the same view.
+    """
+
+    # only a container's engine tells
+    out_of_memory = False
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
         account: Credentials | None,
         family_before: frozenset[int],
+        view: View | None = None,
     ) -> None:
         assert process.stdout is not None  # noqa: S101 - started with a pipe; tells the checker
         self._process = process
         self._account = account
         self._family_before = family_before
+        self._view = view
+        if view is not None:
+            apart.add(process.pid)
         self._pipe = process.stdout
-        self._output = FollowedOutput(self._pipe.fileno(), ended=self._ended, wait=self._wait)
+        self.output = FollowedOutput(self._pipe.fileno(), ended=self.ended, wait=self._wait)
         self._started_at = time.monotonic()
         self.wall_seconds = 0.0
+
+    def let_go(self) -> None:
+        """Its time counts from now on."""
+        self._started_at = time.monotonic()
 
     @property
     def exit_code(self) -> int:
         """Negative for a signal; only after the end."""
         return int(self._process.returncode)
-
-    def follow(self, take: Take, seconds: float) -> bool:
-        """Hand on output until the process ends; False when that takes more than `seconds`."""
-        return self._output.follow(take, seconds)
 
     def end(self, take: Take) -> None:
         """End what still lives: asked first if it is the process itself, then by force.
@@ -65,19 +78,24 @@ class RunningProcess:
         """
         # now: a process that is being torn down shows no file any more
         on_gpu = any(holds(pid, GPU_FILES) for pid in self._living())
-        if not self._ended():
+        if not self.ended():
             # so that a training can save what it has, and a driver its state
             self._signal_group(signal.SIGTERM)
-            self.follow(take, GRACE_SECONDS)
+            self.output.follow(take, GRACE_SECONDS)
         # before any look at the table: who forks without end is never in it
         self.kill()
         seconds = GPU_KILL_SECONDS if on_gpu else KILL_SECONDS
         left = end_all(self._living, lambda _: self.kill(), seconds=seconds)
-        self._ended()
-        self._output.drain(take)
+        self.ended()
+        self.output.drain(take)
         self._pipe.close()
-        # adopted orphans have nobody else to wait for them, and would fill the table of processes
-        reap(but=self._family_before)
+        # adopted orphans have nobody else to wait for them, and would fill the table of processes;
+        # where others run beside it, what ended may be one of them
+        if self._view is None:
+            reap(but=self._family_before)
+        else:
+            self._view.close()
+            apart.discard(self._process.pid)
         if left:
             raise RunError(
                 f"processes of the training could not be killed: {sorted(left)[:10]}",
@@ -95,7 +113,8 @@ class RunningProcess:
             # sender first
             any(kill_account(self._account) for _ in range(KILL_ATTEMPTS))
 
-    def _ended(self) -> bool:
+    def ended(self) -> bool:
+        """Whether the process itself is over; what it started may live on."""
         if self._process.poll() is None:
             return False
         # at the first look after the end, not when the output has been drained
@@ -103,11 +122,13 @@ class RunningProcess:
         return True
 
     def _living(self) -> frozenset[int]:
-        itself = frozenset() if self._ended() else frozenset({self._process.pid})
+        itself = frozenset() if self.ended() else frozenset({self._process.pid})
         account = frozenset() if self._account is None else owned_by(self._account.uid)
         return itself | self._family() | account
 
     def _family(self) -> frozenset[int]:
+        if self._view is not None:
+            return self._view.members() | descendants(self._process.pid)
         return descendants(os.getpid()) - self._family_before
 
     def _signal_group(self, number: signal.Signals) -> None:

@@ -29,7 +29,7 @@ from typing import TypedDict
 
 from gate.adapters.process.kernel_calls import checked, library
 from gate.adapters.process.landlock import write_only_below
-from gate.adapters.process.private_view import make_view
+from gate.adapters.process.private_view import make_view, show_at_place
 
 # linux/prctl.h
 PR_SET_SECCOMP = 22
@@ -45,13 +45,16 @@ class Plan(TypedDict):
 
     `groups` are all that it has beside its own. `guard` is a `WriteGuard`; `writable` are the run's
     own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them;
-    `mounts` are pairs of what a view shows and where.
+    `mounts` are pairs of what a view shows and where, `place` is such a pair for the run's own
+    folder. Without an account (`uid`) it stays who it is, and nothing is refused to it. `alone`
+    hides other processes and the network, `live` shows temporary folders as they are; `cpus` are
+    those that it is kept to, none for all.
     """
 
     argv: list[str]
     env: dict[str, str]
     workdir: str
-    uid: int
+    uid: int | None
     gid: int
     groups: list[int]
     limits: dict[str, int]
@@ -60,6 +63,10 @@ class Plan(TypedDict):
     writable: list[str]
     shared: list[str]
     mounts: list[tuple[str, str]]
+    place: tuple[str, str] | None
+    alone: bool
+    live: bool
+    cpus: list[int]
 
 
 def main(report: int) -> None:
@@ -70,6 +77,9 @@ def main(report: int) -> None:
     for step in STEPS:
         if step is exec_command:
             os.write(report, READY)
+            if plan["place"] is not None:
+                # the gate looks at the view meanwhile: later nobody may be in it any more
+                os.read(report, len(READY))
         try:
             step(plan)
         except (OSError, ValueError) as error:
@@ -102,16 +112,33 @@ def _lower(now: int, most: int) -> int:
     return most if now == resource.RLIM_INFINITY else min(now, most)
 
 
+def keep_to_cpus(plan: Plan) -> None:
+    """Before anything counts the cores that it may use."""
+    if plan["cpus"]:
+        os.sched_setaffinity(0, plan["cpus"])
+
+
 def show_own_view(plan: Plan) -> None:
     """Where it is asked for, show the run a machine that it can only read, but for its folders."""
+    place = None if plan["place"] is None else _pair(plan["place"])
     if plan["guard"] == "mount namespace":
-        mounts = [(Path(source), Path(target)) for source, target in plan["mounts"]]
-        make_view([Path(folder) for folder in plan["writable"]], mounts)
+        mounts = [_pair(mount) for mount in plan["mounts"]]
+        writable = [Path(folder) for folder in plan["writable"]]
+        make_view(writable, mounts, place, alone=plan["alone"], live=plan["live"])
+    elif place is not None:
+        show_at_place(place)
+
+
+def _pair(paths: tuple[str, str]) -> tuple[Path, Path]:
+    source, target = paths
+    return Path(source), Path(target)
 
 
 def change_account(plan: Plan) -> None:
     """Leave root and every group but those of the plan for good; root's capabilities go with it."""
     uid, gid = plan["uid"], plan["gid"]
+    if uid is None:
+        return
     # groups first, the user last: once that is another's, neither call is permitted any more
     os.setgroups(plan["groups"])
     os.setresgid(gid, gid, gid)
@@ -119,10 +146,11 @@ def change_account(plan: Plan) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def refuse_privileges(_: Plan) -> None:
+def refuse_privileges(plan: Plan) -> None:
     """No program started from here on gains any: setuid bits and file capabilities do nothing."""
     # Landlock and seccomp(2) ask for it of whoever has no CAP_SYS_ADMIN
-    _control(PR_SET_NO_NEW_PRIVS, 1, 0)
+    if plan["uid"] is not None:
+        _control(PR_SET_NO_NEW_PRIVS, 1, 0)
 
 
 def refuse_writing(plan: Plan) -> None:
@@ -133,7 +161,15 @@ def refuse_writing(plan: Plan) -> None:
 
 def refuse_calls(plan: Plan) -> None:
     """Install the filter, for this process and all that come of it."""
-    program = base64.b64decode(plan["seccomp_filter"])
+    if plan["uid"] is not None:
+        install_filter(base64.b64decode(plan["seccomp_filter"]))
+
+
+def install_filter(program: bytes) -> None:
+    """Have the kernel ask a program of `seccomp_filter` before each call; `OSError` if it cannot.
+
+    One that is there already is asked too. Needs `no_new_privs`.
+    """
     # kept in variables: the kernel reads both after this line, and Python frees what nobody names
     held = ctypes.create_string_buffer(program, len(program))
     # struct sock_fprog
@@ -175,6 +211,7 @@ Step = Callable[[Plan], None]
 STEPS: tuple[Step, ...] = (
     close_input,
     limit,
+    keep_to_cpus,
     show_own_view,
     change_account,
     refuse_privileges,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import platform
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 import gate
 from gate.adapters.process.process_table import require_other_account
@@ -18,7 +20,7 @@ from gate.adapters.process.seccomp_filter import seccomp_filter
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials
+from gate.records.runs import Credentials, WriteGuard
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 # the package's folder comes last: nothing there takes the place of a standard module
@@ -40,46 +42,85 @@ LIMITS = {
 }
 
 
-def start_sandboxed(request: ProcessRequest, account: Credentials) -> subprocess.Popen[bytes]:
-    """Start it, and return once it runs as what was asked for.
+def start_sandboxed(
+    request: ProcessRequest,
+    handed_on: tuple[int, ...] = (),
+    ready: Callable[[int], None] = lambda _: None,
+) -> subprocess.Popen[bytes]:
+    """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
+
+    One with a place waits until `ready` has been called with its number.
 
     Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
     and `RunError` when the sandbox launcher cannot be put up.
     """
-    require_other_account(account)
+    account, place = request.credentials, request.place
     plan: Plan = {
         "argv": list(request.argv),
         "env": request.env,
         "workdir": str(request.workdir),
-        "uid": account.uid,
-        "gid": account.gid,
-        "groups": list(account.groups),
-        "limits": LIMITS,
-        "seccomp_filter": base64.b64encode(
-            seccomp_filter(platform.machine(), network=request.network)
-        ).decode(),
-        "guard": account.guard.value,
+        "uid": None,
+        "gid": 0,
+        "groups": [],
+        "limits": {"RLIMIT_CORE": 0},
+        "seccomp_filter": "",
+        "guard": WriteGuard.NONE.value,
         "writable": [str(folder) for folder in request.writable],
-        "shared": [str(folder) for folder in account.shared],
+        "shared": [],
         "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
+        "place": None if place is None else (str(place.source), str(place.target)),
+        "alone": place is not None and not request.network,
+        "live": request.live,
+        "cpus": list(request.cpus),
     }
-    process, report = _launch(plan)
+    if account is not None:
+        plan = {**plan, **_confined(account, network=request.network)}
+    process, report = _launch(plan, handed_on, ready)
     if report != READY:
         output = process.communicate()[0]
         raise _fault(report, output)
     return process
 
 
-def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
+class _Confined(TypedDict):
+    """What an account of its own adds to a plan."""
+
+    uid: int
+    gid: int
+    groups: list[int]
+    limits: dict[str, int]
+    seccomp_filter: str
+    guard: str
+    shared: list[str]
+
+
+def _confined(account: Credentials, *, network: bool) -> _Confined:
+    require_other_account(account)
+    program = seccomp_filter(platform.machine(), network=network)
+    return {
+        "uid": account.uid,
+        "gid": account.gid,
+        "groups": list(account.groups),
+        "limits": LIMITS,
+        "seccomp_filter": base64.b64encode(program).decode(),
+        "guard": account.guard.value,
+        "shared": [str(folder) for folder in account.shared],
+    }
+
+
+def _launch(
+    plan: Plan, handed_on: tuple[int, ...], ready: Callable[[int], None]
+) -> tuple[subprocess.Popen[bytes], bytes]:
     """The process, and what it reported up to its start or its failure."""
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as report, tempfile.TemporaryFile() as handed_over:
-        try:
+    report, theirs = socket.socketpair()
+    with report, tempfile.TemporaryFile() as handed_over:
+        with theirs:
             # in a file: a pipe would hold up whoever writes more than it can take
             handed_over.write(json.dumps(plan).encode())
             handed_over.seek(0)
+            number = theirs.fileno()
             process = subprocess.Popen(
-                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(writing)),
+                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(number)),
                 # root's interpreter obeys no variable; the training's own come with the plan
                 env={},
                 cwd="/",
@@ -88,13 +129,19 @@ def _launch(plan: Plan) -> tuple[subprocess.Popen[bytes], bytes]:
                 stderr=subprocess.STDOUT,
                 bufsize=0,
                 close_fds=True,
-                pass_fds=(writing,),
+                pass_fds=(number, *handed_on),
                 start_new_session=True,
             )
-        finally:
-            os.close(writing)
+        told = report.recv(len(READY))
+        if told == READY and plan["place"] is not None:
+            ready(process.pid)
+            report.sendall(READY)
         # ends when the last holder of the other end is gone: at execve, or with the program
-        return process, report.read(REPORT_LIMIT_BYTES)
+        return process, told + _rest(report)
+
+
+def _rest(report: socket.socket) -> bytes:
+    return b"".join(iter(lambda: report.recv(REPORT_LIMIT_BYTES), b""))
 
 
 def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gate.errors import RunError
@@ -58,6 +59,27 @@ ARCHITECTURES = {
             "io_uring_setup": 425,
             "clone3": 435,
             "pidfd_getfd": 438,
+            # from here on for `answering_filter` alone
+            "shmget": 29,
+            "fork": 57,
+            "vfork": 58,
+            "execve": 59,
+            "kill": 62,
+            "semget": 64,
+            "msgget": 68,
+            "rt_sigqueueinfo": 129,
+            "setpriority": 141,
+            "sched_setparam": 142,
+            "sched_setscheduler": 144,
+            "tkill": 200,
+            "sched_setaffinity": 203,
+            "tgkill": 234,
+            "ioprio_set": 251,
+            "rt_tgsigqueueinfo": 297,
+            "prlimit64": 302,
+            "sched_setattr": 314,
+            "execveat": 322,
+            "pidfd_send_signal": 424,
         },
     ),
     "aarch64": Architecture(
@@ -80,6 +102,25 @@ ARCHITECTURES = {
             "io_uring_setup": 425,
             "clone3": 435,
             "pidfd_getfd": 438,
+            # as above; this machine has neither fork nor vfork, only clone
+            "ioprio_set": 30,
+            "sched_setparam": 118,
+            "sched_setscheduler": 119,
+            "sched_setaffinity": 122,
+            "kill": 129,
+            "tkill": 130,
+            "tgkill": 131,
+            "rt_sigqueueinfo": 138,
+            "setpriority": 140,
+            "msgget": 186,
+            "semget": 190,
+            "shmget": 194,
+            "execve": 221,
+            "rt_tgsigqueueinfo": 240,
+            "prlimit64": 261,
+            "sched_setattr": 274,
+            "execveat": 281,
+            "pidfd_send_signal": 424,
         },
     ),
 }
@@ -104,6 +145,37 @@ REFUSED = {
     "userfaultfd": errno.EPERM,
 }
 SOCKET_CALLS = ("socket", "socketpair")
+# What could outlive a process that only answers, or reach another one of its account: starting
+# one, objects of System V, sockets. What is refused to a training is refused to it too.
+ANSWERING_REFUSED = {
+    **REFUSED,
+    "fork": errno.EPERM,
+    "vfork": errno.EPERM,
+    "execve": errno.EPERM,
+    "execveat": errno.EPERM,
+    "shmget": errno.EPERM,
+    "semget": errno.EPERM,
+    "msgget": errno.EPERM,
+    "socket": errno.EACCES,
+    "socketpair": errno.EACCES,
+    "tkill": errno.EPERM,
+    "rt_sigqueueinfo": errno.EPERM,
+    "rt_tgsigqueueinfo": errno.EPERM,
+    "pidfd_send_signal": errno.EPERM,
+    "setpriority": errno.EPERM,
+    "ioprio_set": errno.EPERM,
+}
+SIGNALS = ("kill", "tgkill")
+# their first argument is a process
+OF_ITSELF_ALONE = (
+    *SIGNALS,
+    "prlimit64",
+    "sched_setaffinity",
+    "sched_setattr",
+    "sched_setparam",
+    "sched_setscheduler",
+)
+CLONE_THREAD = 0x00010000
 # every CLONE_NEW* of linux/sched.h that clone knows
 NEW_NAMESPACES = 0x7E020000
 
@@ -115,6 +187,35 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     `network` no socket but a local one (AF_UNIX) can be made, and the answer is EACCES. Raises
     `RunError` for a machine whose numbers are not known here.
     """
+    known, program = _beginning(machine)
+    program += _refused(known, REFUSED)
+    program += _no_namespaces(known.calls["clone"])
+    for call in () if network else SOCKET_CALLS:
+        program += _local_sockets_only(known.calls[call])
+    # a list of what is refused and no list of what is allowed: drivers and libraries of
+    # accelerators make calls that nobody can list ahead, and what guards files and accounts stands
+    # elsewhere
+    return b"".join([*program, _instruction(RETURN, ALLOW)])
+
+
+def answering_filter(machine: str, pid: int) -> bytes:
+    """The filter for process `pid`, which answers one question: threads, but no other process.
+
+    What is not refused passes on to the filters that are there already. Raises `RunError` as
+    `seccomp_filter` does.
+    """
+    known, program = _beginning(machine)
+    program += _refused(known, ANSWERING_REFUSED)
+    program += _threads_only(known.calls["clone"])
+    for call in OF_ITSELF_ALONE:
+        # of a signal, 0 is all of the caller's group; of the others, the caller itself
+        itself = (pid,) if call in SIGNALS else (pid, 0)
+        program += _of_itself_alone(known.calls[call], itself)
+    return b"".join([*program, _instruction(RETURN, ALLOW)])
+
+
+def _beginning(machine: str) -> tuple[Architecture, list[bytes]]:
+    """The architecture, and the instructions that refuse every other."""
     known = ARCHITECTURES.get(machine)
     if known is None:
         raise RunError(
@@ -135,18 +236,44 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
             _instruction(IF_AT_LEAST, X32_CALLS, else_skip=1),
             _instruction(RETURN, FAIL_WITH | errno.ENOSYS),
         ]
-    for call, answer in REFUSED.items():
-        program += [
+    return known, program
+
+
+def _refused(known: Architecture, answers: Mapping[str, int]) -> list[bytes]:
+    """Calls that this architecture lacks need no refusal."""
+    return [
+        instruction
+        for call, answer in answers.items()
+        if call in known.calls
+        for instruction in (
             _instruction(IF_EQUAL, known.calls[call], else_skip=1),
             _instruction(RETURN, FAIL_WITH | answer),
-        ]
-    program += _no_namespaces(known.calls["clone"])
-    for call in () if network else SOCKET_CALLS:
-        program += _local_sockets_only(known.calls[call])
-    # a list of what is refused and no list of what is allowed: drivers and libraries of
-    # accelerators make calls that nobody can list ahead, and what guards files and accounts stands
-    # elsewhere
-    return b"".join([*program, _instruction(RETURN, ALLOW)])
+        )
+    ]
+
+
+def _threads_only(number: int) -> list[bytes]:
+    return [
+        _instruction(IF_EQUAL, number, else_skip=4),
+        _instruction(LOAD_WORD, FIRST_ARGUMENT),
+        _instruction(IF_ANY_BIT, CLONE_THREAD, else_skip=1),
+        _instruction(RETURN, ALLOW),
+        _instruction(RETURN, FAIL_WITH | errno.EPERM),
+    ]
+
+
+def _of_itself_alone(number: int, numbers: Sequence[int]) -> list[bytes]:
+    """Process numbers are 32 bits."""
+    known = [
+        _instruction(IF_EQUAL, one, then_skip=len(numbers) - at) for at, one in enumerate(numbers)
+    ]
+    return [
+        _instruction(IF_EQUAL, number, else_skip=len(numbers) + 3),
+        _instruction(LOAD_WORD, FIRST_ARGUMENT),
+        *known,
+        _instruction(RETURN, FAIL_WITH | errno.EPERM),
+        _instruction(RETURN, ALLOW),
+    ]
 
 
 def _no_namespaces(number: int) -> list[bytes]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 
+from gate.adapters.sigstore.extra import has_sigstore
 from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError
 from gate.records.sealed.identity import Identity, IdentitySigned
@@ -31,11 +31,6 @@ SHORT_TEXT: Final = b"\x0c"
 LONG_TEXT: Final = b"\x0c\x81"
 MAX_TEXT_BYTES: Final = 255
 MAX_SHOWN: Final = 300
-
-
-def has_sigstore() -> bool:
-    """Whether the extra is installed."""
-    return find_spec("sigstore") is not None
 
 
 def verify_identity(

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gate.attestation.dsse import PAYLOAD_TYPE
-from gate.attestation.keys import ECDSA_P256
 from gate.attestation.packing.ustar import SUMS_NAME
 from gate.codec.untrusted_text import masked
-from gate.records.sealed.attestation import KeyDetails, StatementKind
+from gate.records.sealed.attestation import ECDSA_P256, PAYLOAD_TYPE, KeyDetails, StatementKind
 from gate.records.sealed.identity import Identity
 from gate.records.sealed.provenance import PROVENANCE_PREDICATE
 from gate.records.sealed.statement import VERDICT_PREDICATE

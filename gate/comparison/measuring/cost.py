@@ -7,9 +7,10 @@ run has enough steps in which the gate's own observing took next to nothing, onl
 works beside the host, and what observing delayed it by there cannot be told exactly.
 The control is one run over another of its own kind, default over default and strict over strict,
 either way round: where machines are noisy, that is not one either, and a cost inside that band is
-no finding. Runs go strict, default, default, strict, so that a speed that drifts favours no side,
-and a cost counts as measured only when each strict run with the default run beside it lies outside
-the band, on one side.
+no finding. Runs go strict, default, default, strict, or default, strict, strict, default where the
+strict ones go beside each other for a while, so that a speed that drifts favours no side; steps of
+that while do not count. A cost counts as measured only when each strict run with the default run
+of its round lies outside the band, on one side.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from gate.comparison.measuring.bootstrap import (
     noise_band,
     paired_ratio,
 )
+from gate.comparison.measuring.undisturbed import timed_alone
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.observed.evidence import RunEvidence, StepTiming
-from gate.records.runs import RunMode
 from gate.records.sections.measuring import CostSettings
 
 # of a step's time, the most that the harness may take in one that counts as undisturbed
@@ -37,19 +38,23 @@ def determinism_cost(
 ) -> DeterminismCost:
     """The cost of strict mode on this workload, or why it cannot be measured.
 
-    `strict[i]` ran beside `default[i]`; `strict[0]` was the first run of all.
+    `strict[i]` and `default[i]` are a round; steps beside which another run went do not count.
     """
+    both = (*strict, *default)
+    strict, default = timed_alone(strict, both), timed_alone(default, both)
     memory = memory_ratio(strict, default)
     # one default run has no other of its kind, so nothing says what this machine does by itself
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
         return _not_measurable("too few runs in default mode", memory, 0)
-    arms = [_steady_runs(runs, settings) for runs in (strict, default)]
+    # the very first run of the call starts on a cold machine
+    coldest = min(both, key=lambda run: run.run.begun_seconds).run.label
+    arms = [_steady_runs(runs, settings, coldest) for runs in (strict, default)]
     shortest = min(len(run) for arm in arms for run in arm)
     if shortest < settings.min_steps:
         needed = settings.warmup_steps + settings.min_steps
         reason = f"{shortest} steady steps are too few; a run needs at least {needed}"
         return _not_measurable(reason, memory, shortest)
-    undisturbed = [_steady_runs(runs, settings, UNDISTURBED) for runs in (strict, default)]
+    undisturbed = [_steady_runs(runs, settings, coldest, UNDISTURBED) for runs in (strict, default)]
     fewest = min(len(run) for arm in undisturbed for run in arm)
     if fewest >= settings.min_steps / 2:
         arms, shortest = undisturbed, fewest
@@ -77,12 +82,15 @@ def determinism_cost(
 
 
 def _steady_runs(
-    runs: tuple[RunEvidence, ...], settings: CostSettings, harness_share: float | None = None
+    runs: tuple[RunEvidence, ...],
+    settings: CostSettings,
+    coldest: str,
+    harness_share: float | None = None,
 ) -> list[Seconds]:
-    """The steady steps of each run; the very first run warms up twice as long, where it can."""
+    """The steady steps of each run; the coldest warms up twice as long, where it can."""
     # the first steps compile, allocate and fill caches: a price of starting and not of training
     durations = [steady(run, settings.warmup_steps, harness_share) for run in runs]
-    if runs[0].run.mode is RunMode.STRICT:
+    if runs[0].run.label == coldest:
         warmer = steady(runs[0], 2 * settings.warmup_steps, harness_share)
         durations[0] = warmer if len(warmer) >= settings.min_steps else durations[0]
     return durations

@@ -13,6 +13,7 @@ import numpy as np
 
 from gate.comparison.measuring.bootstrap import Seconds
 from gate.comparison.measuring.cost import steady_steps
+from gate.comparison.measuring.undisturbed import timed_alone
 from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import RunEvidence, StepTiming
 from gate.records.runs import Commit, RunMode
@@ -31,6 +32,7 @@ def performance_of(
     runs: tuple[RunEvidence, ...], settings: CostSettings
 ) -> tuple[Performance, ...]:
     """Each kind of run that there is: head before base, strict before default."""
+    runs = timed_alone(runs, runs)
     kinds = {
         kind: tuple(run for run in runs if (run.run.commit, run.run.mode) == kind) for kind in KINDS
     }

@@ -163,6 +163,8 @@ class Summary(Document):
     ] = Field(default_factory=dict)
     observe_seconds: MeasuredSeconds = 0.0
     first_step_seconds: MeasuredSeconds | None = None
+    first_step_clock_seconds: MeasuredSeconds | None = None
+    ready_seconds: MeasuredSeconds = 0.0
     overridden: Count = 0
     problems: Problems
     left_out: Problems = ()

@@ -25,6 +25,7 @@ from ..this_process import process_id
 from ..tracing import mode
 from ..trials import workers
 from ..user_code import calling_frame
+from .hold import wait_until_let_go
 from .hook_integrity import remember_functions
 from .session import HarnessSession, TrainingStopped
 
@@ -37,6 +38,7 @@ _session: HarnessSession | None = None
 def begin(settings: HarnessSettings) -> None:
     """Torch has just been imported: set its switches, attest them, watch its training."""
     global _settings, _session
+    wait_until_let_go(settings.sign)
     _settings = settings
     _session = HarnessSession(settings, switches.read_back(Problems()), late=cuda.in_use())
     switches.apply(settings, _session.problems)

@@ -30,9 +30,10 @@ from ..sources.addresses import tell_addresses
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
 from ..tensors.safetensors_file import write_safetensors
-from ..this_process import current_rank, perf_counter, process_id, started_at
+from ..this_process import current_rank, monotonic, perf_counter, process_id, started_at
 from . import attestation, environment, facts
 from .attestation import training_rank
+from .hold import Waiting
 from .hook_integrity import replaced_functions
 
 Kept = TypeVar("Kept")
@@ -82,6 +83,7 @@ class HarnessSession:
         self._inside_scaler = False
         self.operators = Operators(settings, self.output, self.problems, self.working_step)
         self.first_step_seconds: float | None = None
+        self.first_step_clock_seconds: float | None = None
         self.override_log = OverrideLog(self.output)
         self.guard = Guard(
             override_hooks.guarded_settings(settings),
@@ -243,7 +245,9 @@ class HarnessSession:
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
             cuda.wait(self.recorder.devices)
-            self.first_step_seconds = perf_counter() - started_at
+            since_start = perf_counter() - started_at
+            self.first_step_seconds = since_start - Waiting.waited_seconds
+            self.first_step_clock_seconds = monotonic()
         self._look_at_open_files()
         if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
@@ -315,6 +319,8 @@ class HarnessSession:
             "parameter_names": self._parameter_names,
             "observe_seconds": self.recorder.observe_seconds,
             "first_step_seconds": self.first_step_seconds,
+            "first_step_clock_seconds": self.first_step_clock_seconds,
+            "ready_seconds": Waiting.ready_seconds,
             "overridden": self.override_log.total,
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,

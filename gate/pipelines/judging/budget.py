@@ -16,10 +16,16 @@ SHORT_TRAINING_SECONDS: Final = 60.0
 
 
 class Budget:
-    """Seconds of wall-clock time that are left; by default as many as the call's own runs took."""
+    """Seconds of wall-clock time that are left; by default as many as the call's own runs took.
 
-    def __init__(self, settings: DiagnosisSettings, runs: tuple[RunEvidence, ...]) -> None:
+    So many runs that were `skipped` count as well: their time may go into the diagnosis.
+    """
+
+    def __init__(
+        self, settings: DiagnosisSettings, runs: tuple[RunEvidence, ...], skipped: int = 0
+    ) -> None:
         spent = sum(run.run.wall_seconds for run in runs)
+        spent += skipped * spent / max(1, len(runs))
         self.left = settings.budget_seconds or max(spent, SHORT_TRAINING_SECONDS)
 
     @property

@@ -17,8 +17,8 @@ def repeats_of(runs: tuple[RunEvidence, ...], request: GateRequest) -> tuple[Com
 
 
 def first_two(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison | None:
-    """The first two runs of one kind against each other; None where there are none."""
-    return repeats_of(runs[:2], request)[0] if runs else None
+    """The first two runs of one kind against each other; None where there are not two."""
+    return next(iter(repeats_of(runs[:2], request)), None) if runs else None
 
 
 def most_telling(repeats: tuple[Comparison, ...]) -> Comparison:

@@ -111,5 +111,6 @@ def _facts(
         same_code=selection.entry is not None and selection.entry.commit in baselines.same_code,
         thresholds=threshold_results(first, settings.policy.thresholds),
         judged=judged(trusted, evidence, settings),
-        cost=determinism_cost((first, second), default, settings.cost),
+        # without default runs nothing was priced, and nothing failed to be
+        cost=determinism_cost((first, second), default, settings.cost) if default[1:] else None,
     )

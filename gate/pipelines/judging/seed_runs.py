@@ -23,7 +23,9 @@ def run_seeds(session: Session, first: RunEvidence) -> tuple[SeededRun, ...]:
     planned = plan_seeds(session.request.settings)
     if planned:
         session.adapters.progress.step(announced(session.request.settings, first.run.wall_seconds))
-    return tuple(_seeded(session, run, first) for run in planned)
+    runs = session.together(planned)
+    settings = session.request.settings
+    return tuple(_seeded(settings, *one, first) for one in zip(planned, runs, strict=True))
 
 
 def announced(settings: GateSettings, wall_seconds: float) -> str:
@@ -43,9 +45,9 @@ def announced(settings: GateSettings, wall_seconds: float) -> str:
     )
 
 
-def _seeded(session: Session, planned: PlannedRun, first: RunEvidence) -> SeededRun:
-    settings = session.request.settings
-    run = session.run(planned)
+def _seeded(
+    settings: GateSettings, planned: PlannedRun, run: RunEvidence, first: RunEvidence
+) -> SeededRun:
     moved = first.environment.moved(run.environment)
     if moved:
         raise EvidenceError(

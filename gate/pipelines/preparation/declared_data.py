@@ -47,9 +47,9 @@ class Ask(Protocol):
     """Has the confined process read something, as `FreshReader.ask` does."""
 
     def __call__(
-        self, request: ReadingRequest, folder: Path, mounts: tuple[ReadOnlyMount, ...] = ()
+        self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...] = ()
     ) -> ReadingAnswer:
-        """The answer; `folder` takes the request, `mounts` are shown to the process."""
+        """The answer; `mounts` are shown to the process."""
         ...
 
 
@@ -164,7 +164,7 @@ class DataPreparation:
             task=ReadingTask.DATA_STATISTICS, out=str(path), shown=Path(name).name[:MAX_TEXT]
         )
         try:
-            return self._ask(request, folder, mounts).statistics
+            return self._ask(request, mounts).statistics
         except GateError:
             return ()
 

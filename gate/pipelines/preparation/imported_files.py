@@ -63,21 +63,39 @@ def kept_here(
     reading = request.out / "work" / "taken"
     adapters.files.fresh_folder(reading)
     own = adapters.isolate(plain_isolation(request.settings), (reading,))
-    reader = FreshReader(adapters.files, adapters.processes, adapters.progress, own.credentials)
-    names = (FIRST_STATE, *(kept.name for kept in second))
+    try:
+        with FreshReader(
+            adapters.files, adapters.answering, adapters.progress, own.credentials
+        ) as reader:
+            _check_kept(evidence, request, target, reader)
+            apart = _apart_here(evidence, target, reading, reader)
+    finally:
+        adapters.clean_up(own)
+    return apart, replace(isolation, reading=reader.parser_unsandboxed_reason)
+
+
+def _check_kept(
+    evidence: EvidenceSet, request: GateRequest, target: Path, reader: FreshReader
+) -> None:
+    names = (FIRST_STATE, *(kept.name for kept in _second_state(evidence)))
     for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
         question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
-        _check_state(run, name, captured_digests(run), reader.ask(question, reading))
-    if saved:
-        _check_saved(evidence, request, lambda question: reader.ask(question, reading))
+        _check_state(run, name, captured_digests(run), reader.ask(question))
+    if _saved_files(evidence, request.settings):
+        _check_saved(evidence, request, reader.ask)
+
+
+def _apart_here(
+    evidence: EvidenceSet, target: Path, folder: Path, reader: FreshReader
+) -> DivergedStates | None:
+    """How far the second state is from the first, where it is kept."""
     apart = None
-    for kept in second:
+    for kept in _second_state(evidence):
         # measured here: what the other job says of it is not taken
         first = next(one for one in evidence.kept if one.name == FIRST_STATE)
-        distance = reader.distance((target / first.name, first.sha256), target / kept.name, reading)
+        distance = reader.distance((target / first.name, first.sha256), target / kept.name, folder)
         apart = DivergedStates(state=kept, distance=distance)
-    adapters.clean_up(own)
-    return apart, replace(isolation, reading=reader.parser_unsandboxed_reason)
+    return apart
 
 
 def _copy(kept: KeptFile, folder: Path, target: Path, files: Files) -> None:

@@ -23,7 +23,7 @@ REQUIREMENTS: Final = ("requirements*.txt",)
 EXPLICIT_LISTS: Final = ("conda*.txt", "conda*.lock", "*explicit*.txt", "environment*.txt")
 MAX_NAMES: Final = 10_000
 MAX_PROBLEM: Final = 500
-Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
+Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 def locks_of_commits(
@@ -66,7 +66,7 @@ def read_locks(
     if copies:
         question = ReadingRequest(task=ReadingTask.LOCKS, out=str(folder.absolute()), taken=copies)
         # only what was asked for: the other process read what a pull request wrote
-        locks += [lock for lock in ask(question, folder).locks if lock.path in copies]
+        locks += [lock for lock in ask(question).locks if lock.path in copies]
     if required:
         _refuse_unread(named, locks)
     return tuple(sorted(locks, key=lambda lock: lock.path))

@@ -36,7 +36,7 @@ MAX_ENTRIES: Final = 200_000
 MAX_DEPTH: Final = 100
 MAGIC: Final = "*?["
 ANY_FOLDERS: Final = "**"
-Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
+Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 def pointers_of_commit(
@@ -206,7 +206,7 @@ def _read(
         question = ReadingRequest(
             task=ReadingTask.DATA_POINTERS, out=str(folder.absolute()), pointer_files=asked
         )
-        for pointer in ask(question, folder).pointers:
+        for pointer in ask(question).pointers:
             if pointer.name == source.label and pointer.kind is source.kind:
                 yield from _accepted(source, pointer, {file.path for file in asked}, tree, files)
 

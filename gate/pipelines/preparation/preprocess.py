@@ -22,7 +22,7 @@ from gate.records.settings import GateSettings
 
 MAX_COMMAND = 200
 MAX_WHERE = 200
-Ask = Callable[[ReadingRequest, Path], ReadingAnswer]
+Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -179,7 +179,7 @@ class Preprocessing:
         request = ReadingRequest(
             task=ReadingTask.DATA_DIFFERENCE, out=str(copies[0]), against=str(copies[1])
         )
-        return self._ask(request, taken).where
+        return self._ask(request).where
 
 
 def _with_its_own_limits(settings: GateSettings, made: PreprocessSettings) -> GateSettings:

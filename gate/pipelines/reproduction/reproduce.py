@@ -116,8 +116,9 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
     request, kept = _with_seeds(opened.request, seeds), opened.kept.evidence
     settings, then = request.settings, kept.runs_of(RunMode.STRICT)[0]
     further: tuple[SeededRun, ...] = ()
-    with Session(request, opened.adapters, recorded=kept.data) as session:
-        runs = tuple(session.run(planned) for planned in plan_record(request.strict_runs))
+    at_a_time = request.strict_runs
+    with Session(request, opened.adapters, recorded=kept.data, at_a_time=at_a_time) as session:
+        runs = session.together(plan_record(request.strict_runs))
         repeat = most_telling(repeats_of(runs, request))
         names = (PACKAGE_SIDE, runs[0].run.label)
         against = compare_results(then, runs[0], settings.compare, names)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.attestation.identity_bundle import read_identity_bundle
-from gate.attestation.keys import ED25519
 from gate.attestation.model_signing import model_folder
 from gate.attestation.opening import Opened, open_seals, opened_seal
 from gate.attestation.packing.outside import Artifact, TrustFile, outside_sections
@@ -17,7 +16,7 @@ from gate.attestation.seal_files import find_seals, seal_places
 from gate.attestation.statement import read_statement
 from gate.attestation.verify import check_expected
 from gate.ports import Files
-from gate.records.sealed.attestation import Expected, StatementKind, TrustedKeys
+from gate.records.sealed.attestation import ED25519, Expected, StatementKind, TrustedKeys
 from gate.records.sealed.identity import Identity
 
 HEAD = (

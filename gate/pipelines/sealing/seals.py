@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gate.attestation.keyless import seal_by_identity
-from gate.attestation.seal import Statements, seal, statements_of
 from gate.attestation.seal_files import (
     BUNDLE_SUFFIX,
     PROVENANCE_BUNDLE_SUFFIX,
@@ -17,7 +16,6 @@ from gate.attestation.seal_files import (
 )
 from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, SettingsError
-from gate.pipelines.sealing.making import making_of
 from gate.pipelines.sealing.package import PACKAGE
 from gate.pipelines.sealing.signing_key import open_signing_key
 from gate.ports import Files, SealServices, Secrets
@@ -27,6 +25,9 @@ from gate.records.sealed.attestation import Package, SealContext
 from gate.records.sealed.identity import Identity
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
+
+if TYPE_CHECKING:
+    from gate.attestation.seal import Statements
 
 IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-token: write`."
 
@@ -90,6 +91,10 @@ def seal_package(
     key = None if by_identity else open_signing_key(signer.secrets, allow_plain=plain)
     if key is None and not by_identity:
         return Sealing(why_not="no signing key was given")
+    # slow to import, and most calls seal nothing
+    from gate.attestation.seal import seal, statements_of  # noqa: PLC0415
+    from gate.pipelines.sealing.making import making_of  # noqa: PLC0415
+
     statements = statements_of(verdict, package, context, making_of(evidence, request))
     if key is None:
         return _seal_by_identity(statements, package, request, signer, files)
@@ -105,6 +110,9 @@ def _seal_by_identity(
     wanted = signer.secrets.identity_request()
     if wanted is None:
         raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
+    # as above
+    from gate.attestation.keyless import seal_by_identity  # noqa: PLC0415
+
     seals, identity = [], None
     # each with a key, a certificate and a token of its own; none is written unless both are made
     for payload, suffix in (

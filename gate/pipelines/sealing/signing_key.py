@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from gate.attestation.keys import KeyFile, load_private_key
 from gate.pipelines.adapters import Adapters
 from gate.ports import Secrets, Signer
 from gate.records.request import GateRequest
@@ -44,4 +43,7 @@ def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:
     pem = secrets.signing_key()
     if pem is None:
         return None
+    # slow to import, and most calls have no key
+    from gate.attestation.keys import KeyFile, load_private_key  # noqa: PLC0415
+
     return KeyFile(load_private_key(pem, secrets.passphrase(), allow_plain=allow_plain))

@@ -281,7 +281,9 @@ class RunEvidence(Document):
     `sources` is what it took from its surroundings, `live_threads` where the number of Python's
     threads changed on rank 0: for a diagnosis only.
 
-    `first_step_seconds` is the cold start: from the start of the process to the end of step 1.
+    `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
+    without what it waited for its turn. `ready_seconds` are those of it until torch was imported,
+    and `first_step_clock_seconds` is the kernel's monotonic clock at the end of step 1.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -299,6 +301,8 @@ class RunEvidence(Document):
     memory: tuple[StepMemory, ...] = ()
     recorder: RecorderCost | None = None
     first_step_seconds: MeasuredSeconds | None = None
+    first_step_clock_seconds: MeasuredSeconds | None = None
+    ready_seconds: MeasuredSeconds = 0.0
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     operator_audit: OperatorAudit = OperatorAudit()

@@ -35,6 +35,10 @@ class KeyAlgorithm(StrEnum):
     ED25519 = "ed25519"
 
 
+# what a seal's envelope says of its payload, and a trust file of a key's algorithm
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+ECDSA_P256: Final = "PKIX_ECDSA_P256_SHA_256"
+ED25519: Final = "PKIX_ED25519"
 KeyDetails = Literal["PKIX_ECDSA_P256_SHA_256", "PKIX_ED25519"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from pathlib import PurePosixPath
 from typing import Annotated, Final, Self
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from pydantic import (
 from gate.records.document import Document
 from gate.records.sections.types import (
     Argv,
+    MachinePath,
     RelativePath,
     folder_inside_project,
     path_inside_project,
@@ -49,14 +49,6 @@ class Verify(StrEnum):
     SAMPLE = "sample"
 
 
-def _machine_path(value: str) -> str:
-    parts = value.split("/")
-    if not value.startswith("/") or ".." in parts or "\0" in value or not any(parts):
-        message = "must be an absolute path of the machine, below the root, without '..'"
-        raise ValueError(message)
-    return PurePosixPath(value).as_posix()
-
-
 def _address(value: str) -> str:
     parts = urlsplit(value)
     local = parts.hostname in {"localhost", "127.0.0.1"}
@@ -69,7 +61,6 @@ def _address(value: str) -> str:
     return value
 
 
-MachinePath = Annotated[str, Field(max_length=1000), AfterValidator(_machine_path)]
 DataAddress = Annotated[str, Field(max_length=2000), AfterValidator(_address)]
 
 

@@ -22,5 +22,5 @@ class DiagnosisSettings(Document):
         le=86_400,
         allow_inf_nan=False,
         description="The most seconds that these runs may take together. Default: as long as all "
-        "other runs of the call took, and 60 at least.",
+        "other runs of the call took, those that were left out counted too, and 60 at least.",
     )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from gate.records.document import Document
 
 
 class CostSettings(Document):
-    """How the cost of determinism is measured."""
+    """When and how the cost of determinism is measured."""
 
+    when: Literal["always", "nightly", "never"] = Field(
+        default="always",
+        description="Which gate calls make default runs to measure the cost: `always` all, "
+        "`nightly` those by a schedule, by hand or by a push to the default branch (so none of a "
+        "pull request or a merge queue), `never` none. A call that makes none reports the cost "
+        "that the baseline's entry was recorded with, and its date.",
+    )
     rounds: int = Field(
         default=3,
         ge=1,

@@ -86,3 +86,14 @@ def check_variable_name(name: str) -> None:
     if name.startswith(RESERVED_PREFIXES) or name in RESERVED_NAMES:
         message = f"{name!r} is reserved: the training must not see it"
         raise ValueError(message)
+
+
+def _machine_path(value: str) -> str:
+    parts = value.split("/")
+    if not value.startswith("/") or ".." in parts or "\0" in value or not any(parts):
+        message = "must be an absolute path of the machine, below the root, without '..'"
+        raise ValueError(message)
+    return PurePosixPath(value).as_posix()
+
+
+MachinePath = Annotated[str, Field(max_length=1000), AfterValidator(_machine_path)]

@@ -87,4 +87,5 @@ def _footer(report: Report) -> str:
     url = safe_url(report.run_url)
     links = f" · [this run]({url}) · [its artifacts]({url}#artifacts)" if url else ""
     facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *report.facts[:1])
-    return f"<sub>{facts_line(facts)}{links}</sub>"
+    time = f" · {prose(report.time)}" if report.time else ""
+    return f"<sub>{facts_line(facts)}{time}{links}</sub>"

@@ -15,6 +15,7 @@ from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits, Report, Section, cells_renamed
 from gate.report.measured.budget_words import TITLE
+from gate.report.overview import NOT_RUN
 from gate.report.page import curves, fingerprint_map, step_times
 from gate.report.page.difference_map import difference_map
 from gate.report.page.history_picture import history_picture
@@ -22,6 +23,8 @@ from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
 from gate.report.page.templates import template
+from gate.report.page.timeline_picture import timeline_picture
+from gate.report.wording import not_run_words
 
 PAGE_BYTES = 2_000_000
 MAX_CURVES = 12
@@ -62,12 +65,15 @@ def page_html(
     rename = partial(with_parameter, names=short_names(shown_sources.parameter_names))
     page = ""
     for limits in PAGE_LIMITS:
-        report = _without_budget(_with_parameters(report_of(verdict, links, limits.rows), rename))
+        report = _without_moved_rows(
+            _with_parameters(report_of(verdict, links, limits.rows), rename)
+        )
         page = template("page.html").render(
             drawn
             | {
                 "report": report,
                 "gate_id": gate_id,
+                "left_out": not_run_words(verdict.not_run),
                 # of our own words: it becomes a class name,
                 # and classes are not for text of the training
                 "tone": "pass" if verdict.passes else "fail",
@@ -99,9 +105,10 @@ def _with_parameters(report: Report, rename: Callable[[str], str]) -> Report:
     )
 
 
-def _without_budget(report: Report) -> Report:
-    """The report without a line that stands in the page as a table of its own, further down."""
-    rows = tuple(row for row in report.overview.rows if row[0].text != TITLE)
+def _without_moved_rows(report: Report) -> Report:
+    """The report without lines that stand elsewhere in the page: below as a table, or above."""
+    moved = (TITLE, NOT_RUN)
+    rows = tuple(row for row in report.overview.rows if row[0].text not in moved)
     return replace(report, overview=replace(report.overview, rows=rows, total=len(rows)))
 
 
@@ -133,6 +140,7 @@ def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
         "fingerprints": fingerprint_map.fingerprint_map(verdict, sources),
         "times": step_times.step_times(sources),
         "memory": memory_charts(sources),
+        "timeline": timeline_picture(verdict.timeline),
         "frame": curves,
         "fingerprint_frame": fingerprint_map,
         "times_frame": step_times,

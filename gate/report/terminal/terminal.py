@@ -66,5 +66,6 @@ def _overview(report: Report) -> RenderableType:
 
 
 def _facts(report: Report) -> list[RenderableType]:
-    lines = (f"{name.text}: {clean_name(value.text)}" for name, value in report.facts)
+    facts = (f"{name.text}: {clean_name(value.text)}" for name, value in report.facts)
+    lines = (*facts, *((report.time,) if report.time else ()))
     return [Text(""), *(Text(line, style="dim", overflow="fold") for line in lines)]

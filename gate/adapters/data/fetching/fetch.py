@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gate.adapters.data.fetching import dvc, lfs
 from gate.adapters.data.fetching.amounts import shown_bytes
@@ -15,16 +15,17 @@ from gate.adapters.data.fetching.cache import SharedCache
 from gate.adapters.data.fetching.checks import sha256_of
 from gate.adapters.data.fetching.machine_path import machine_path
 from gate.adapters.data.fetching.tools import Tools
-from gate.adapters.data.fetching.web import Download, WebFile
 from gate.adapters.files.reading import open_regular
-from gate.adapters.github.retry import RetryPolicy
 from gate.errors import DataError, StorageError
 from gate.records.observed.data.listed import CopiedFile, FetchedData, FetchSources
 from gate.records.observed.data.sets import DataPointer, DataPointers
 from gate.records.sections.data import DataKind, DataSource, Verify
 
-# silence of a server, in seconds; the whole of an entry has fetch.timeout_seconds
-POLICY: Final = RetryPolicy(timeout_seconds=60.0)
+if TYPE_CHECKING:
+    from gate.adapters.github.retry import RetryPolicy
+
+# silence of a server; the whole of an entry has fetch.timeout_seconds
+SILENCE_SECONDS: Final = 60.0
 DEFAULT_FOLDER: Final = Path("repro-gate", "data")
 LOCAL_CONFIG: Final = Path(".dvc", "config.local")
 MAX_CONFIG_BYTES: Final = 64 * 1024
@@ -45,7 +46,7 @@ class Fetcher:
     """Has declared data on this machine; `close` lets go of the shared cache."""
 
     def __init__(
-        self, top: Path, sources: FetchSources, tools: Tools, policy: RetryPolicy = POLICY
+        self, top: Path, sources: FetchSources, tools: Tools, policy: RetryPolicy | None = None
     ) -> None:
         """`top` is the clone's work tree."""
         settings = sources.settings
@@ -83,6 +84,11 @@ class Fetcher:
         )
 
     def _url(self, source: DataSource) -> FetchedData:
+        # slow to import, and few projects declare an address
+        from gate.adapters.data.fetching.web import Download, WebFile  # noqa: PLC0415
+        from gate.adapters.github.retry import RetryPolicy  # noqa: PLC0415
+
+        policy = self._policy or RetryPolicy(timeout_seconds=SILENCE_SECONDS)
         digest, url = source.sha256 or "", source.url or ""
         name = f"sha256/{digest}"
 
@@ -94,7 +100,7 @@ class Fetcher:
                 seconds=self._seconds,
                 make_room=partial(self._cache.make_room, what=f"data: {source.label}"),
             )
-            path = Download(file, self._tools.progress, self._policy).fetch(staging)
+            path = Download(file, self._tools.progress, policy).fetch(staging)
             self._cache.store(name, path, path.lstat().st_size)
 
         self._have(source, {name: partial(_has_sha256, digest)}, fetch)

@@ -1,0 +1,194 @@
+"""Gate calls and bare trainings as whole processes: their seconds, and the gate's own memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KILO = 1024
+LOOK_SECONDS = 0.05
+# no call that anybody waits for takes longer
+LIMIT_SECONDS = 1200.0
+# what the gate gives to every run where the settings name no other number
+BARE_THREADS = "1"
+READER = b"gate.reader"
+
+
+class CallError(Exception):
+    """A gate call that came to no verdict, in the gate's own words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalledRun:
+    """A run of a call: from when to when, in seconds since the call began."""
+
+    label: str
+    begun_seconds: float
+    ended_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Called:
+    """A gate call: its seconds from start to exit, its runs, its memory, what came of it.
+
+    `own_bytes` and `reader_bytes` are the peaks of the gate's process and of the one that reads;
+    `root` is the digest of the state that the first strict run ended with.
+    """
+
+    seconds: float
+    runs: tuple[CalledRun, ...]
+    own_bytes: int
+    reader_bytes: int
+    outcome: str
+    root: str
+
+    @property
+    def own_seconds(self) -> float:
+        """Those in which no run was going."""
+        spans = ((run.begun_seconds, run.ended_seconds) for run in self.runs)
+        return self.seconds - covered_seconds(spans)
+
+
+def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of spans, each a begin and an end."""
+    total, reached = 0.0, float("-inf")
+    for begun, ended in sorted(spans):
+        total += max(0.0, ended - max(begun, reached))
+        reached = max(reached, ended)
+    return total
+
+
+def gate_call(top: Path, out: Path, settings: str, words: Sequence[str] = ()) -> Called:
+    """Call the gate in a clone; `CallError` where no verdict came of it.
+
+    That the result equals no baseline is a verdict too: all of the work was done.
+    """
+    command = (
+        *(sys.executable, "-m", "gate", "gate", "--config", settings, "--out", str(out)),
+        *words,
+    )
+    begun = time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=top, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        peaks = Peaks(process.pid)
+        output = _output_in_time(process)
+    seconds = time.perf_counter() - begun
+    peaks.stop()
+    path = out / "verdict.json"
+    verdict = json.loads(path.read_bytes()) if path.is_file() else {"outcome": "error"}
+    if verdict["outcome"] == "error":
+        lines = output.decode("utf-8", "replace").splitlines() or ["no output"]
+        raise CallError(next((line for line in lines if line.startswith("error: ")), lines[-1]))
+    return _called(seconds, verdict, peaks)
+
+
+def _output_in_time(process: subprocess.Popen[bytes]) -> bytes:
+    """What it prints; `CallError` where it takes too long."""
+    try:
+        return process.communicate(timeout=LIMIT_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        # the gate ends its trainings and cleans up
+        process.terminate()
+        process.communicate()
+    raise CallError(f"no verdict in {LIMIT_SECONDS:,.0f} s")
+
+
+def _called(seconds: float, verdict: Mapping[str, Any], peaks: Peaks) -> Called:
+    return Called(
+        seconds=seconds,
+        runs=tuple(
+            CalledRun(
+                label=run["label"],
+                begun_seconds=run["begun_seconds"],
+                ended_seconds=run["begun_seconds"] + run["wall_seconds"],
+            )
+            for run in verdict["runs"]
+        ),
+        own_bytes=peaks.own_bytes,
+        reader_bytes=peaks.reader_bytes,
+        outcome=verdict["outcome"],
+        root=next((state["root"] for state in verdict["states"]), ""),
+    )
+
+
+def bare_seconds(folder: Path, words: Sequence[str], times: int) -> float:
+    """A training by hand, so many times one after the other, with a run's number of threads."""
+    variables = {**_environment(), "OMP_NUM_THREADS": BARE_THREADS}
+    begun = time.perf_counter()
+    for _ in range(times):
+        subprocess.run(
+            (sys.executable, "train.py", *words),
+            cwd=folder,
+            env=variables,
+            capture_output=True,
+            check=True,
+        )
+    return time.perf_counter() - begun
+
+
+def _environment() -> dict[str, str]:
+    """PATH with this interpreter first, and no way to import from where the benchmark lies."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    folder = Path(sys.executable).parent
+    return {**kept, "PATH": f"{folder}{os.pathsep}{kept.get('PATH', os.defpath)}"}
+
+
+class Peaks:
+    """The most memory of a process, and of those that it started to read what runs left.
+
+    The kernel's own high-water marks, looked at until the process is gone, so that only what came
+    in its last moments can be missing.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = threading.Event()
+        self.own_bytes = 0
+        self.reader_bytes = 0
+        self._thread = threading.Thread(target=self._look_on, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join()
+
+    def _look_on(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            self.own_bytes = max(self.own_bytes, peak_bytes(self._pid))
+            for pid in _family(self._pid):
+                if READER in _read(pid, "cmdline"):
+                    self.reader_bytes = max(self.reader_bytes, peak_bytes(pid))
+
+
+def peak_bytes(pid: int) -> int:
+    """The high-water mark of a process's resident memory; 0 where it is gone."""
+    words = _read(pid, "status").partition(b"VmHWM:")[2].split()
+    return int(words[0]) * KILO if words else 0
+
+
+def _family(pid: int) -> list[int]:
+    """The children of a process, their children, and so on."""
+    found, pending = list[int](), [pid]
+    while pending:
+        one = pending.pop()
+        children = [int(word) for word in _read(one, f"task/{one}/children").split()]
+        found += children
+        pending += children
+    return found
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""

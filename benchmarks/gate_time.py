@@ -1,0 +1,349 @@
+"""What a whole gate call costs beside its trainings, and how that grows. `make bench-gate`.
+
+Both sides of every ratio come from one run of this program, in turns, on one machine; of several
+rounds the fastest of each side counts, since others only delay it. It prints a Markdown page;
+`--out FILE` writes it as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate_calls import Called, CallError, bare_seconds, gate_call
+from gate_workloads import (
+    CALIBRATED,
+    CALIBRATING_STEPS,
+    LONG,
+    METRICS,
+    STATE,
+    Workload,
+    commit_all,
+    git,
+    make_repository,
+)
+from measured_processes import load, processor, program, run, write_page
+
+ROOT = Path(__file__).resolve().parent.parent
+ROUNDS = 3
+RUNS = 4
+MEGA, GIGA = 1_000_000, 1_000_000_000
+LONG_SECONDS = 30.0
+MARGIN = 1.1
+STATE_STEPS = 25
+STATE_BYTES = 100 * MEGA
+STATES = (MEGA, 100 * MEGA, GIGA, 4 * GIGA)
+METRICS_GRID = tuple((names, steps) for steps in (1_000, 100_000) for names in (1, 10, 100))
+# what may lie between two points of a straight line, and between two peaks that are one
+BENT = 1.25
+SAME_MEMORY = 1.25
+QUIET_LOAD = 1.0
+PARTS = ("ratio", "digits", "own", "metrics", "state")
+DIGITS = "examples/digits/repro-gate.yml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One aim, what was measured, and whether that meets it; None: it could not be measured."""
+
+    what: str
+    measured: str
+    aim: str
+    met: bool | None
+
+    @property
+    def line(self) -> str:
+        """As a row of a table."""
+        word = {True: "met", False: "**missed**", None: "not measured"}[self.met]
+        return f"| {self.what} | {self.measured} | {self.aim} | {word} |"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A call over a training of some size."""
+
+    size: int
+    called: Called
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scene:
+    """Where it is measured: an empty folder that other accounts can read, and how much."""
+
+    folder: Path
+    rounds: int
+    scale: int
+    image: str
+
+    def calls(
+        self, name: str, workload: Workload, rounds: int | None = None, settings: str = ""
+    ) -> Called:
+        """The fastest of some calls; `CallError` where one came to no verdict."""
+        top = self.repository(name, workload, settings)
+        return min(
+            (self.call(top, "repro-gate.yml") for _ in range(rounds or self.rounds)),
+            key=lambda called: called.own_seconds,
+        )
+
+    def repository(self, name: str, workload: Workload, settings: str = "") -> Path:
+        """A new repository with such a training."""
+        top = make_repository(self.folder / name, workload)
+        if settings:
+            path = top / "repro-gate.yml"
+            path.write_text(path.read_text("utf-8") + settings, "utf-8")
+            commit_all(top)
+        return top
+
+    def call(self, top: Path, settings: str) -> Called:
+        """One call; what it wrote is removed when it has ended."""
+        out = Path(tempfile.mkdtemp(dir=self.folder))
+        out.chmod(0o755)
+        try:
+            return gate_call(top, out, settings)
+        finally:
+            shutil.rmtree(out)
+
+
+def ratio_row(
+    what: str, bare: Sequence[float], calls: Sequence[Called], most: float, *, can: bool = True
+) -> Row:
+    """The fastest call over the fastest bare trainings; `can` is whether the aim is for here."""
+    fastest = min(calls, key=lambda called: called.seconds)
+    ratio = fastest.seconds / min(bare)
+    return Row(
+        what=what,
+        measured=f"{ratio:.2f} times ({fastest.seconds:.1f} s of which own "
+        f"{fastest.own_seconds:.1f}, over {min(bare):.1f} s)",
+        aim=f"≤ {most:g} times",
+        met=ratio <= most if can else None,
+    )
+
+
+def long_rows(scene: Scene) -> Iterator[Row]:
+    """The gate over four long trainings, its runs beside each other and one after the other."""
+    step = run(program(CALIBRATED, str(CALIBRATING_STEPS))).work_seconds
+    steps = max(3, round(MARGIN * LONG_SECONDS / scene.scale / step))
+    workload = Workload(script=LONG, words=(str(steps),), steps=steps)
+    ways = {
+        way: scene.repository(f"long-{way}", workload, f"runs:\n  parallel: {way}\n")
+        for way in ("auto", "never")
+    }
+    bare: list[float] = []
+    calls: dict[str, list[Called]] = {way: [] for way in ways}
+    for _ in range(scene.rounds):
+        bare.append(bare_seconds(ways["auto"], workload.words, RUNS))
+        for way, top in ways.items():
+            calls[way].append(scene.call(top, "repro-gate.yml"))
+    each = min(bare) / RUNS
+    cores = len(os.sched_getaffinity(0))
+    what = f"gate over its {RUNS} bare trainings of {each:.0f} s, one after the other"
+    yield ratio_row(f"{what}; `runs.parallel: auto`", bare, calls["auto"], 0.75, can=cores > 1)
+    yield ratio_row(f"{what}; `runs.parallel: never`", bare, calls["never"], 1.05)
+
+
+def digits_rows(scene: Scene) -> Iterator[Row]:
+    """The example in a clone of this repository, as whoever tries the gate calls it first."""
+    top = scene.folder / "digits"
+    git(ROOT, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(top))
+    top.chmod(0o755)
+    bare, calls = [], []
+    for _ in range(scene.rounds):
+        bare.append(bare_seconds(top / "examples/digits", (), RUNS))
+        git(top, "clean", "--quiet", "-fd")
+        calls.append(scene.call(top, DIGITS))
+    yield ratio_row(f"`digits` over {RUNS} bare runs of it", bare, calls, 0.8)
+
+
+def own_rows(scene: Scene) -> Iterator[Row]:
+    """What a call takes besides its trainings, apart from the gate's own account."""
+    total = STATE_BYTES // scene.scale
+    workload = Workload(
+        script=STATE, words=(str(STATE_STEPS), str(total)), steps=STATE_STEPS, isolation="uid"
+    )
+    what = f"own time, {STATE_STEPS} steps, {total / MEGA:g} MB of state"
+    yield own_row(
+        f"{what}, isolation `uid`", lambda: scene.calls("own-uid", workload), most_seconds=3
+    )
+    boxed = replace(workload, isolation="container", image=scene.image)
+    why = "" if scene.image else "no image was given (`IMAGE=sha256:...`)"
+    yield own_row(
+        f"{what}, in a container",
+        lambda: scene.calls("own-container", boxed),
+        most_seconds=5,
+        why_not=why,
+    )
+
+
+def own_row(
+    what: str, measure: Callable[[], Called], *, most_seconds: float, why_not: str = ""
+) -> Row:
+    """Own seconds against an aim, or why there are none."""
+    aim = f"≤ {most_seconds:g} s"
+    try:
+        called = None if why_not else measure()
+    except CallError as fault:
+        called, why_not = None, str(fault)
+    if called is None:
+        return Row(what=what, measured=why_not, aim=aim, met=None)
+    own = called.own_seconds
+    return Row(
+        what=what,
+        measured=f"{own:.1f} s of {called.seconds:.1f} s",
+        aim=aim,
+        met=own <= most_seconds,
+    )
+
+
+def is_linear(points: Sequence[tuple[int, float]]) -> bool:
+    """Whether seconds grow no faster than sizes from the last but one point to the last.
+
+    `points` are pairs of size and seconds, the smallest first; what the first one took is paid in
+    each.
+    """
+    (first_size, first), *_, (before_size, before), (last_size, last) = points
+    grown = (last_size - first_size) / (before_size - first_size)
+    return last - first <= BENT * grown * max(before - first, 0.0) or last <= before
+
+
+def growth_rows(what: str, points: Sequence[Point], failed: str) -> Iterator[Row]:
+    """Whether time is linear and memory constant over calls of growing size."""
+    sizes = [(point.size, point.called.own_seconds) for point in points]
+    peaks = [point.called.own_bytes for point in points]
+    whole = not failed and len(points) > len("ab")
+    yield Row(
+        what=f"{what}: own time grows",
+        measured=failed or "see the table",
+        aim="linearly",
+        met=is_linear(sizes) if whole else None if not failed else False,
+    )
+    yield Row(
+        what=f"{what}: memory of the gate's process",
+        measured=" to ".join(f"{peak / MEGA:.0f} MB" for peak in (min(peaks), max(peaks)))
+        if peaks
+        else failed,
+        aim="constant",
+        met=max(peaks) <= SAME_MEMORY * min(peaks) if whole else None if not failed else False,
+    )
+
+
+def measured_points(
+    scene: Scene, name: str, workloads: Sequence[tuple[int, Workload]]
+) -> tuple[list[Point], str]:
+    """A call for each size, the smallest first, up to the first that comes to no verdict."""
+    points: list[Point] = []
+    for size, workload in workloads:
+        try:
+            called = scene.calls(f"{name}-{len(points)}", workload, rounds=1)
+        except CallError as fault:
+            return points, f"{size:,}: {fault}"
+        points.append(Point(size=size, called=called))
+    return points, ""
+
+
+def growth_table(heads: str, names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
+    """A row for each call; a name stands for its size."""
+    yield f"| {heads} | call s | own s | gate's memory MB | reading process MB |"
+    yield "|---|---|---|---|---|"
+    for name, point in zip(names, points, strict=False):
+        one = point.called
+        yield (
+            f"| {name} | {one.seconds:.1f} | {one.own_seconds:.1f} | {one.own_bytes / MEGA:.0f} | "
+            f"{one.reader_bytes / MEGA:.0f} |"
+        )
+
+
+def metrics_part(scene: Scene) -> tuple[list[Row], list[str]]:
+    """The growth with numbers that a script logs."""
+    grid = [(names, max(3, steps // scene.scale)) for names, steps in METRICS_GRID]
+    words = [f"{names}, {steps:,} steps" for names, steps in grid]
+    workloads = [
+        (
+            names * steps,
+            Workload(script=METRICS, words=(str(steps), str(names)), steps=steps, own_metrics=True),
+        )
+        for names, steps in grid
+    ]
+    points, failed = measured_points(scene, "metrics", workloads)
+    # by steps: a step costs more than a number beside it
+    rows = list(growth_rows("1 to 100 metrics, 10³ to 10⁵ steps", points, failed))
+    return rows, list(growth_table("metrics, steps", words, points))
+
+
+def state_part(scene: Scene) -> tuple[list[Row], list[str]]:
+    """The growth with bytes of model state."""
+    totals = [total // scene.scale for total in STATES]
+    workloads = [
+        (total, Workload(script=STATE, words=("3", str(total)), steps=3)) for total in totals
+    ]
+    points, failed = measured_points(scene, "state", workloads)
+    rows = list(growth_rows("1 MB to 4 GB of state", points, failed))
+    return rows, list(growth_table("state", [f"{total / MEGA:,g} MB" for total in totals], points))
+
+
+def page(scene: Scene, parts: Sequence[str]) -> Iterator[str]:
+    """The whole page, line by line as it is measured."""
+    yield "# The gate's own time, on a CPU\n"
+    yield from _about(scene)
+    yield "\n## Aims\n"
+    yield "| what | measured | aim | |"
+    yield "|---|---|---|---|"
+    tables: dict[str, list[str]] = {}
+    for part, rows in (("ratio", long_rows), ("digits", digits_rows), ("own", own_rows)):
+        if part in parts:
+            yield from (row.line for row in rows(scene))
+    for part, measure in (("metrics", metrics_part), ("state", state_part)):
+        if part in parts:
+            rows_of_it, tables[part] = measure(scene)
+            yield from (row.line for row in rows_of_it)
+    for part, table in tables.items():
+        yield f"\n## Growth with {part}\n"
+        yield from table
+    yield f"\nLoad of the machine at the end (1, 5, 15 minutes): {load()}."
+
+
+def _about(scene: Scene) -> Iterator[str]:
+    import torch  # noqa: PLC0415 - only for its version, after the options were read
+
+    yield f"Written by `make bench-gate`; of {scene.rounds} rounds, in turns, the fastest of each"
+    yield "side, and of each size in a table one call. A bare training is the same command by hand,"
+    yield "with the one thread that the gate gives each run. *Own time* is what a call takes from"
+    yield "start to exit besides the seconds in which at least one of its runs was going."
+    if scene.scale > 1:
+        yield f"\n**Durations and sizes are {scene.scale} times smaller than the aims mean.**"
+    yield (
+        f"\n{time.strftime('%Y-%m-%d')}. {processor()}, {len(os.sched_getaffinity(0))} cores, "
+        f"{platform.system()} {platform.machine()}; Python {platform.python_version()}, "
+        f"torch {torch.__version__}. Load at the start: {load()}."
+    )
+    if os.getloadavg()[0] > QUIET_LOAD:
+        yield "Others used the machine too: its ratios say more than its seconds."
+
+
+def main() -> None:
+    """Measure, print, and write the page where that was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--scale", type=int, default=1, help="everything so many times smaller")
+    parser.add_argument("--image", default="", help="the image to measure a container with")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="repro-gate-bench-") as name:
+        folder = Path(name)
+        # the training's account has to come in
+        folder.chmod(0o755)
+        scene = Scene(
+            folder=folder, rounds=options.rounds, scale=options.scale, image=options.image
+        )
+        write_page(page(scene, options.parts or PARTS), options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Whether a second run can go beside a first one, found out by trying."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.isolation import unused_account
+from gate.codec.untrusted_text import safe_line
+from gate.errors import RunError
+from gate.ports import Processes
+from gate.records.processes import Place, ProcessRequest
+from gate.records.runs import Credentials, Isolation, WriteGuard
+
+TRIAL_SECONDS = 20.0
+TRIAL_OUTPUT_BYTES = 4096
+SHOWN = b"shown"
+READS = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
+HINT = "The runs go one after the other, with the same result."
+
+
+def account_beside(
+    isolation: Isolation, processes: Processes, interpreter: str
+) -> Credentials | None:
+    """Another account for a run that goes beside one of this isolation; None where it has none.
+
+    This process holds it from now on, see `release_uid`. Raises `RunError` with the reason where
+    two runs could reach each other, or would not see the same paths.
+    """
+    if isolation.in_container:
+        # each container has accounts, processes and folders of its own
+        return isolation.credentials
+    if isolation.credentials is None:
+        if os.geteuid() != 0:
+            raise RunError("only root can show two runs the same paths", hint=HINT)
+        _try(None, processes, interpreter)
+        return None
+    if isolation.guard is not WriteGuard.MOUNT_NAMESPACE:
+        raise RunError("without a mount namespace two runs have other paths", hint=HINT)
+    if isolation.network:
+        raise RunError("with a network (isolation.network) two runs could talk", hint=HINT)
+    account = unused_account()
+    if account is None:
+        raise RunError("every account for trainings is in use", hint=HINT)
+    other = replace(isolation.credentials, uid=account.uid, gid=account.gid)
+    try:
+        _try(other, processes, interpreter)
+    except BaseException:
+        release_uid(account.uid)
+        raise
+    return other
+
+
+def _try(account: Credentials | None, processes: Processes, interpreter: str) -> None:
+    """A file in one folder, read at the path of another; raises `RunError` where it cannot be."""
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
+        source, target = (Path(folder) / name for name in ("source", "target"))
+        for path in (source, target):
+            path.mkdir()
+        (source / "word").write_bytes(SHOWN)
+        Path(folder).chmod(0o755)
+        request = ProcessRequest(
+            argv=(interpreter, "-I", "-c", READS, str(target / "word")),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=TRIAL_SECONDS,
+            output_limit_bytes=TRIAL_OUTPUT_BYTES,
+            credentials=account,
+            place=Place(source=source, target=target),
+        )
+        result = processes.run(request, lambda _: None)
+    if result.exit_code != 0 or result.output != SHOWN:
+        last = (result.output.strip().splitlines() or [b"no answer"])[-1]
+        raise RunError(f"a run cannot be shown another folder: {safe_line(last)}", hint=HINT)

@@ -1,0 +1,1 @@
+"""A process that answers questions, each in a child of its own."""

@@ -1,0 +1,26 @@
+"""What a child that answers a question may still do: read, compute, and write its answer.
+
+On top of what confines its parent; each part holds where the system has it, whoever starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+
+from gate.adapters.process.landlock import write_only_below
+from gate.adapters.process.parser_limits import limit_this_process
+from gate.adapters.process.sandbox_launcher import install_filter
+from gate.adapters.process.seccomp_filter import answering_filter
+from gate.errors import RunError
+
+
+def confine_child() -> None:
+    """Bound memory and time, change no file, start no process; there is no way back."""
+    limit_this_process()
+    # a kernel without Landlock: no content can be written all the same (RLIMIT_FSIZE)
+    with suppress(OSError):
+        write_only_below((), shared_memory=False)
+    with suppress(OSError, RunError):
+        install_filter(answering_filter(platform.machine(), os.getpid()))

@@ -1,0 +1,40 @@
+"""What the runner calls for the action."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from gate.action.commit_status import github_status
+from gate.action.history import github_history
+from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.adapters.clock import SystemClock
+from gate.adapters.job_log import JobLog
+from gate.commands.program import FILES, INTERRUPTS
+from gate.pipelines.entry import build_adapters
+
+
+def action_command() -> None:
+    """Run as a GitHub Action: everything comes from the runner's variables."""
+    # the runner sets it when somebody asks for debug logging
+    progress = JobLog(sys.stdout, verbose=os.environ.get("RUNNER_DEBUG") == "1")
+    runner = Runner(
+        variables=os.environ,
+        files=FILES,
+        adapters=lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
+        comments=github_comments,
+        status=github_status,
+        history=github_history,
+        find=github_pull_request,
+        clock=SystemClock(),
+        say=_say,
+    )
+    raise typer.Exit(int(run_action(runner)))
+
+
+def _say(line: str) -> None:
+    """Write to the job log at once: annotations must stand where they were made."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

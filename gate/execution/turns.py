@@ -1,0 +1,64 @@
+"""The order of a call's runs: which go together, and which alone because they are timed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gate.execution.lanes import PAIR
+from gate.records.observed.evidence import RunEvidence
+from gate.records.runs import PlannedRun, RunMode
+from gate.records.sections.measuring import CostSettings
+
+# of all steps of a strict run, the share that runs alone where the price is asked for
+ALONE_SHARE = 0.15
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """Runs that go at the same time; in a `staggered` turn each has a while alone, to be timed."""
+
+    runs: tuple[PlannedRun, ...]
+    staggered: bool = False
+
+
+def turns_of(planned: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
+    """The runs of a gate call in turns, `lanes` at a time at most.
+
+    One at a time they stay in their order. Side by side the default runs, which price determinism,
+    stay alone, before and after the first two strict ones: so a drift of speed cancels out as well.
+    """
+    if lanes < PAIR:
+        return tuple(Turn(runs=(run,)) for run in planned)
+    default = [run for run in planned if run.mode is RunMode.DEFAULT]
+    strict = tuple(run for run in planned if run.mode is not RunMode.DEFAULT)
+    if not default:
+        return in_groups(strict, lanes)
+    alone = tuple(Turn(runs=(run,)) for run in default)
+    return (
+        alone[0],
+        Turn(runs=strict[:PAIR], staggered=True),
+        *alone[1:],
+        *in_groups(strict[PAIR:], lanes),
+    )
+
+
+def in_groups(runs: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
+    """So many at a time, in their order."""
+    size = max(1, lanes)
+    return tuple(Turn(runs=runs[start : start + size]) for start in range(0, len(runs), size))
+
+
+def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
+    """How long a run that does what this one did takes for the steps that are to be timed alone.
+
+    From the moment when it is let go; zero where nothing was timed.
+    """
+    if not run.timings or run.first_step_seconds is None:
+        return 0.0
+    steps = max(
+        settings.warmup_steps + settings.min_steps, math.ceil(ALONE_SHARE * len(run.timings))
+    )
+    # the first is in the start
+    taken = sum(one.seconds + one.harness_seconds for one in run.timings[1 : steps + 1])
+    return max(0.0, run.first_step_seconds - run.ready_seconds) + taken

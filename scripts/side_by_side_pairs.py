@@ -1,0 +1,221 @@
+"""Do strict runs of `digits` that go at the same time ever differ? `make pairs PAIRS=1000`.
+
+Gate calls with as many strict runs as they take, while other processes keep every core busy. A call
+whose runs differ is a false alarm: one after the other these runs are equal. Each call adds a line
+to a file, so a count that was stopped goes on where it was; the page is made from that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from gate_calls import Called, CalledRun, CallError, gate_call
+from gate_workloads import git
+from measured_processes import load, processor, write_page
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SETTINGS: Final = "examples/digits/repro-gate.yml"
+REPEATS: Final = 10
+# no default runs: those are never beside another
+ADDED: Final = """
+runs:
+  parallel: {parallel}
+cost:
+  when: never
+"""
+UNEQUAL: Final = "nondeterministic"
+# ends with whoever started it, however that ended
+BUSY: Final = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    sum(range(1_000_000))
+"""
+Line = dict[str, Any]
+
+
+def pairs_of(runs: Iterable[CalledRun]) -> int:
+    """How many pairs of strict runs were side by side for at least half of the shorter one."""
+    strict = [run for run in runs if run.label.startswith("strict-")]
+    return sum(_beside(one, other) for one, other in itertools.combinations(strict, 2))
+
+
+def _beside(one: CalledRun, other: CalledRun) -> bool:
+    shared = min(one.ended_seconds, other.ended_seconds) - max(
+        one.begun_seconds, other.begun_seconds
+    )
+    shorter = min(run.ended_seconds - run.begun_seconds for run in (one, other))
+    return shared >= shorter / 2 > 0
+
+
+def line_of(called: Called, facts: Line) -> Line:
+    """What is kept of a call."""
+    pairs = pairs_of(called.runs)
+    return {
+        **facts,
+        "outcome": called.outcome,
+        "pairs": pairs,
+        "unequal": called.outcome == UNEQUAL,
+        "root": called.root,
+        "seconds": round(called.seconds, 1),
+    }
+
+
+def read_lines(path: Path, machine: str) -> list[Line]:
+    """The lines of earlier calls on such a machine; one that was cut off in the middle is none."""
+    found = []
+    text = path.read_text("utf-8") if path.is_file() else ""
+    for text_line in text.splitlines():
+        try:
+            line = json.loads(text_line)
+        except ValueError:
+            continue
+        if line["machine"] == machine:
+            found.append(line)
+    return found
+
+
+def counted(lines: Sequence[Line]) -> int:
+    """The pairs that were compared."""
+    return sum(line["pairs"] for line in lines)
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that do nothing but work, while the body runs."""
+    started = [subprocess.Popen((sys.executable, "-c", BUSY)) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+
+
+def clone(folder: Path, parallel: str) -> Path:
+    """A clone of this repository whose example says how its runs go."""
+    top = folder / f"digits-{parallel}"
+    git(ROOT, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(top))
+    top.chmod(0o755)
+    path = top / SETTINGS
+    path.write_text(f"{path.read_text('utf-8')}{ADDED.format(parallel=parallel)}", "utf-8")
+    return top
+
+
+def call(top: Path, folder: Path, facts: Line) -> Line:
+    """One call with all the strict runs that it takes; an error is a line too, without pairs."""
+    out = folder / "out"
+    try:
+        # the example's settings were changed, and are not committed
+        words = ("--allow-dirty", "--repeats", str(REPEATS))
+        return line_of(gate_call(top, out, SETTINGS, words), facts)
+    except CallError as fault:
+        return {**facts, "outcome": f"error: {fault}", "pairs": 0, "unequal": False, "root": ""}
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def calls(path: Path, pairs: int, workers: int, facts: Line) -> None:
+    """Call until there are so many pairs, each call a line at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="repro-gate-pairs-") as name:
+        folder = Path(name)
+        # the training's account has to come in
+        folder.chmod(0o755)
+        # one after the other first: what the others have to be equal to
+        ways = itertools.chain((clone(folder, "never"),), itertools.repeat(clone(folder, "auto")))
+        with busy(workers):
+            for number, top in enumerate(ways):
+                line = call(top, folder, facts | {"serial": number == 0, "at": _now()})
+                with path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line, sort_keys=True) + "\n")
+                done = counted(read_lines(path, facts["machine"]))
+                sys.stdout.write(f"{done} of {pairs} pairs: {line['outcome']}\n")
+                sys.stdout.flush()
+                if done >= pairs or (number and not line["pairs"]):
+                    return
+
+
+def page(lines: Sequence[Line]) -> Iterator[str]:
+    """The count, and on what it rests."""
+    alarms = [line for line in lines if line["unequal"]]
+    failed = [line for line in lines if line["outcome"].startswith("error")]
+    judged = [line for line in lines if line not in failed]
+    roots = {line["root"] for line in judged}
+    serial = {line["root"] for line in judged if line["serial"]}
+    yield "# Strict runs side by side, on a CPU\n"
+    yield "Written by `make pairs`. Gate calls over `examples/digits` with "
+    yield f"{REPEATS} strict runs each, while other processes kept every core busy; two runs are a"
+    yield "pair where they shared at least half of the shorter one's time. Every run of a call is"
+    yield "compared with its first, bit for bit.\n"
+    yield "| | count |"
+    yield "|---|---|"
+    yield f"| pairs side by side | {counted(lines):,} |"
+    yield f"| calls | {len(lines):,} |"
+    yield f"| calls whose runs differed | **{len(alarms)}** |"
+    yield f"| calls that ended in an error | {len(failed)} |"
+    yield f"| different results over all calls | {len(roots)} |"
+    yield f"| different results of calls with one run after the other | {len(serial)} |"
+    dates = sorted(line["at"] for line in lines)
+    commits = sorted({line["commit"][:12] for line in lines})
+    busiest = sorted({line["workers"] for line in lines})
+    shown = f"{dates[0]} to {dates[-1]}" if dates else "none yet"
+    yield f"\n{shown}; commits {', '.join(commits)}; processes that kept it busy: {busiest}."
+    yield f"\n{lines[-1]['machine'] if lines else machine()}. Load at the end: {load()}."
+    yield from (f"\n- {line['at']}: {line['outcome']}" for line in (*alarms, *failed))
+
+
+def machine() -> str:
+    """What lines have to have in common to be one count."""
+    return (
+        f"{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.system()} "
+        f"{platform.machine()}, Python {platform.python_version()}"
+    )
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def main() -> int:
+    """Count, and write the page; 1 where runs differed or a call ended in an error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--counts", type=Path, required=True, help="the file of lines")
+    parser.add_argument("--out", type=Path, help="the page")
+    parser.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="busy processes"
+    )
+    options = parser.parse_args()
+    head = subprocess.run(
+        (shutil.which("git") or "git", "-C", str(ROOT), "rev-parse", "HEAD"),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    facts: Line = {"machine": machine(), "commit": head, "workers": options.workers}
+    if counted(read_lines(options.counts, facts["machine"])) < options.pairs:
+        calls(options.counts, options.pairs, options.workers, facts)
+    lines = read_lines(options.counts, facts["machine"])
+    write_page(page(lines), options.out)
+    if counted(lines) < options.pairs:
+        sys.stdout.write("No two strict runs were side by side in the last call: see its line.\n")
+        return 1
+    return int(any(line["unequal"] or not line["root"] for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What is slow to import is imported by the verbs that need it, and by no other."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gate.cli import QUICK_VERBS
+from gate.commands.verbs import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+# the web: GitHub, registries, trackers, vaults, engines, data with an address
+WEB = frozenset({"requests", "urllib3", "http", "docker", "sigstore"})
+KEYS = frozenset({"cryptography"})
+NUMBERS = frozenset({"numpy", "torch", "safetensors"})
+SHOWING = frozenset({"typer", "rich", "pydantic"})
+# to begin with; what a call asks for comes later
+MAY_IMPORT = {
+    "action": WEB | NUMBERS | SHOWING,
+    "doctor": WEB | NUMBERS | SHOWING,
+    "fetch": WEB | NUMBERS | SHOWING,
+    **dict.fromkeys(("init", "gate", "baseline", "operators"), NUMBERS | SHOWING),
+    **dict.fromkeys(("cost", "noise", "compare", "shake"), NUMBERS | SHOWING),
+    **dict.fromkeys(("run", "judge", "diagnose"), NUMBERS | SHOWING | KEYS),
+    **dict.fromkeys(("keys", "verify", "reproduce"), NUMBERS | SHOWING | KEYS),
+    "audit": SHOWING | KEYS,
+    "schema": SHOWING,
+    **dict.fromkeys(QUICK_VERBS, frozenset()),
+}
+MODULES = {name: module for name, (module, _) in VERBS.items()} | QUICK_VERBS
+SLOW = WEB | KEYS | NUMBERS | SHOWING
+TOLD = """
+import sys
+from importlib import import_module
+import_module(sys.argv[1])
+print(*sys.modules)
+"""
+
+
+def file_of(module: str) -> Path | None:
+    path = ROOT / f"{module.replace('.', '/')}.py"
+    return path if path.is_file() else None
+
+
+def imported_at_once(module: str) -> Iterator[str]:
+    """Of the module's own level: neither in functions nor for the type checker."""
+    path = file_of(module)
+    for node in ast.parse(path.read_text("utf-8")).body if path else ():
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def reached(entry: str) -> dict[str, str]:
+    """Every module that comes with an entry, with one that imports it."""
+    importers, waiting = {entry: ""}, [entry]
+    while waiting:
+        importer = waiting.pop()
+        for name in imported_at_once(importer):
+            if name not in importers:
+                importers[name] = importer
+                waiting.append(name)
+    return importers
+
+
+@pytest.mark.parametrize("verb", MODULES)
+def test_a_verb_imports_no_more_than_it_needs(verb: str) -> None:
+    found = reached(MODULES[verb])
+    slow = {name: by for name, by in found.items() if name.partition(".")[0] in SLOW}
+    allowed = MAY_IMPORT[verb]
+    assert {name: by for name, by in slow.items() if name.partition(".")[0] not in allowed} == {}
+
+
+@pytest.mark.parametrize("verb", ["gate", "digest"])
+def test_nothing_else_brings_it_along(verb: str) -> None:
+    command = (sys.executable, "-c", TOLD, MODULES[verb])
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = {name.partition(".")[0] for name in told.stdout.split()}
+    # Python's own http is imported by pydantic and the like
+    assert imported & (SLOW - MAY_IMPORT[verb] - {"http"}) == set()
+
+
+def test_what_is_imported_ahead_by_the_reader_is_all_that_its_tasks_import() -> None:
+    from gate.reader import IMPORTED_AHEAD  # noqa: PLC0415 - NumPy comes with it
+
+    program = ast.parse((ROOT / "gate" / "reader.py").read_text("utf-8"))
+    later = {
+        node.module
+        for function in ast.walk(program)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom)
+    }
+    ahead = {name for one in IMPORTED_AHEAD for name in reached(one)}
+    assert later <= ahead

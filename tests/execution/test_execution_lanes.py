@@ -1,0 +1,138 @@
+"""How many runs may go at the same time, on which cores, and in which turns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from evidence_cases import evidence_of, settings_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.execution.lanes import core_sets, fits_beside
+from gate.execution.plan import plan_gate, plan_record
+from gate.execution.turns import in_groups, seconds_alone, turns_of
+from gate.records.gpu import Gpu, GpusSeen
+from gate.records.observed.evidence import StepTiming
+from gate.records.processes import Room
+from gate.records.runs import PlannedRun, RunMode
+from gate.records.sections.measuring import CostSettings
+
+GIB = 1024**3
+NO_GPU = GpusSeen()
+ROOMS = st.builds(
+    lambda cpus, quota, free: Room(
+        cpus=tuple(sorted(cpus)), cpu_quota=min(len(cpus), quota), free_bytes=free
+    ),
+    st.sets(st.integers(0, 255), min_size=1, max_size=64),
+    st.integers(1, 64),
+    st.integers(0, 1024 * GIB),
+)
+ASKED = st.one_of(st.sampled_from(["auto", "never"]), st.integers(2, 16))
+
+
+@given(ROOMS, ASKED, st.integers(1, 8), st.integers(2, 10))
+def test_sets_of_cores_are_disjoint_equally_wide_and_hold_a_runs_threads(
+    room: Room, asked: str | int, threads: int, runs: int
+) -> None:
+    settings = settings_of(runs={"parallel": asked}, determinism={"threads": threads})
+    sets = core_sets(settings, room, runs)
+    flat = [cpu for one in sets for cpu in one]
+    assert len(flat) == len(set(flat))
+    assert set(flat) <= set(room.cpus)
+    assert len({len(one) for one in sets}) <= 1
+    assert len(sets) != 1
+    assert len(sets) * threads <= room.cpu_quota or not sets
+    assert all(len(one) >= threads for one in sets)
+    assert len(sets) <= (asked if isinstance(asked, int) else 4)
+    if asked == "never":
+        assert not sets
+    elif room.cpu_quota >= 2 * threads:
+        assert len(sets) >= 2
+
+
+def test_the_threads_that_the_user_sets_count() -> None:
+    room = Room(cpus=(0, 1, 2, 3), cpu_quota=4, free_bytes=64 * GIB)
+    one = settings_of()
+    train = {"command": ("python", "a.py"), "max_steps": 3, "env": {"OMP_NUM_THREADS": "3"}}
+    three = settings_of(train=train)
+    assert core_sets(one, room, 2) == ((0, 1), (2, 3))
+    assert core_sets(three, room, 2) == ()
+
+
+PLANS = st.builds(
+    lambda repeats, priced: plan_gate(repeats, priced=priced), st.integers(2, 10), st.booleans()
+)
+
+
+@given(PLANS, st.integers(1, 8))
+def test_each_run_has_one_turn_and_no_default_run_has_company(
+    planned: tuple[PlannedRun, ...], lanes: int
+) -> None:
+    turns = turns_of(planned, lanes)
+    made = [run for turn in turns for run in turn.runs]
+    assert sorted(run.label for run in made) == sorted(run.label for run in planned)
+    for turn in turns:
+        assert len(turn.runs) == 1 or {run.mode for run in turn.runs} == {RunMode.STRICT}
+        assert len(turn.runs) <= max(lanes, 1)
+        # in a turn of more than two, some steps would never be alone
+        assert not turn.staggered or len(turn.runs) == 2
+    if lanes == 1:
+        assert made == list(planned)
+
+
+def test_default_runs_go_before_and_after_the_strict_pair() -> None:
+    turns = turns_of(plan_gate(4, priced=True), 2)
+    assert [[run.label for run in turn.runs] for turn in turns] == [
+        ["default-1"],
+        ["strict-1", "strict-2"],
+        ["default-2"],
+        ["strict-3", "strict-4"],
+    ]
+    assert [turn.staggered for turn in turns] == [False, True, False, False]
+
+
+def test_groups_keep_the_order() -> None:
+    planned = plan_record(5)
+    assert [len(turn.runs) for turn in in_groups(planned, 2)] == [2, 2, 1]
+    assert tuple(run for turn in in_groups(planned, 3) for run in turn.runs) == planned
+
+
+def test_memory_decides_how_many_go_together() -> None:
+    run = evidence_of().model_copy(update={"peak_memory_bytes": 4 * GIB})
+    room = Room(cpus=(0, 1), cpu_quota=2, free_bytes=11 * GIB)
+    assert fits_beside(run, room, NO_GPU, 2)
+    assert not fits_beside(run, replace(room, free_bytes=10 * GIB), NO_GPU, 2)
+    assert not fits_beside(run, room, NO_GPU, 3)
+
+
+def test_two_share_a_gpu_only_where_both_fit_with_a_reserve() -> None:
+    gpu = Gpu(uuid="GPU-1", name="NVIDIA H200", driver="580", free_bytes=16 * GIB)
+    run = evidence_of().model_copy(update={"device_memory_bytes": 5 * GIB})
+    room = Room(cpus=(0, 1), cpu_quota=2, free_bytes=64 * GIB)
+
+    def fits(*gpus: Gpu, mps: bool = False) -> bool:
+        return fits_beside(run, room, GpusSeen(gpus=gpus, mps=mps), 2)
+
+    assert fits(gpu)
+    assert not fits(replace(gpu, free_bytes=15 * GIB))
+    # not told how much there is
+    assert not fits(replace(gpu, free_bytes=0))
+    assert not fits(replace(gpu, compute_mode="Exclusive_Process"))
+    assert not fits(replace(gpu, mig=True))
+    assert not fits(gpu, mps=True)
+    # which of two it uses is its own choice
+    assert not fits(gpu, gpu)
+
+
+def test_the_second_waits_for_as_many_steps_as_are_timed() -> None:
+    timings = tuple(
+        StepTiming(step=step, seconds=0.5, harness_seconds=0.1) for step in range(1, 201)
+    )
+    told = {"timings": timings, "first_step_seconds": 5.0, "ready_seconds": 2.0}
+    run = evidence_of().model_copy(update=told)
+    few = CostSettings(warmup_steps=5, min_steps=10)
+    # 15 % of 200 steps, from the word to go: three seconds of start, thirty steps
+    assert round(seconds_alone(run, few), 6) == round(3.0 + 30 * 0.6, 6)
+    more = CostSettings(warmup_steps=30, min_steps=20)
+    assert round(seconds_alone(run, more), 6) == round(3.0 + 50 * 0.6, 6)
+    assert seconds_alone(run.model_copy(update={"timings": ()}), few) == 0.0

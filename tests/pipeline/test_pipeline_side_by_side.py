@@ -1,0 +1,139 @@
+"""Runs beside each other: the same result as one after the other, and no verdict by contention."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from gate_bench import Bench
+from played_training import SCRIPT, Project
+
+from gate.errors import RunError
+from gate.pipelines.gate import gate
+from gate.records.processes import Room
+from gate.records.runs import RunRecord
+from gate.records.verdict import Outcome, Verdict
+
+GIB = 1024**3
+ROOM = Room(cpus=(0, 1), cpu_quota=2, free_bytes=64 * GIB)
+# strict runs fail while another one has its file: as short memory does, only beside each other
+CROWDED = """
+import glob, os, pathlib, sys, time
+mark = pathlib.Path({folder!r}) / str(os.getpid())
+if os.environ["REPRO_GATE_MODE"] == "strict":
+    mark.touch()
+    time.sleep(1.0)
+    crowd = len(glob.glob({folder!r} + "/*"))
+    mark.unlink()
+    if crowd > 1:
+        print({words!r})
+        sys.exit(1)
+"""
+# as the harness does where torch is imported
+WAITS = """
+import os, time
+while not os.path.exists(os.environ["REPRO_GATE_LET_GO"]):
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _root() -> None:
+    if os.geteuid() != 0 or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs root and two cores to let runs go beside each other")
+
+
+def judged(bench: Bench, room: Room = ROOM, **options: object) -> Verdict:
+    adapters = replace(bench.adapters(), room=lambda: room)
+    return gate(bench.request(**options), adapters).verdict
+
+
+def _overlap(one: RunRecord, other: RunRecord) -> bool:
+    ends = [run.begun_seconds + run.wall_seconds for run in (one, other)]
+    return max(one.begun_seconds, other.begun_seconds) < min(ends)
+
+
+def _runs(verdict: Verdict) -> dict[str, RunRecord]:
+    return {run.label: run for run in verdict.runs}
+
+
+def test_strict_runs_go_together_and_default_runs_alone(bench: Bench, project: Project) -> None:
+    project.write("train.py", WAITS + SCRIPT)
+    project.play(sleep=3)
+    runs = _runs(judged(bench))
+    assert _overlap(runs["strict-1"], runs["strict-2"])
+    assert runs["strict-1"].lane != runs["strict-2"].lane
+    for label in ("default-1", "default-2"):
+        assert not any(_overlap(runs[label], run) for run in runs.values() if run.label != label)
+    assert list(runs) == ["strict-1", "default-1", "default-2", "strict-2"]
+
+
+@pytest.mark.parametrize(
+    ("parallel", "room"),
+    [
+        ("never", ROOM),
+        ("auto", replace(ROOM, cpu_quota=1)),
+        ("auto", replace(ROOM, free_bytes=GIB)),
+    ],
+)
+def test_one_after_the_other_where_it_is_asked_for_or_there_is_no_room(
+    bench: Bench, project: Project, parallel: str, room: Room
+) -> None:
+    project.settings(f"runs: {{parallel: {parallel}}}\n")
+    project.play(sleep=0.3)
+    runs = list(judged(bench, room).runs)
+    assert not any(_overlap(one, other) for one in runs for other in runs if one is not other)
+    assert {run.lane for run in runs} == {0}
+
+
+def test_a_baseline_of_one_way_is_reproduced_by_the_other(bench: Bench, project: Project) -> None:
+    bench.record()
+    assert judged(bench).outcome is Outcome.REPRODUCED
+    project.settings("runs: {parallel: never}\n")
+    assert judged(bench).outcome is Outcome.REPRODUCED
+
+
+def crowded(project: Project, folder: Path, words: str) -> None:
+    folder.mkdir()
+    project.write("train.py", CROWDED.format(folder=str(folder), words=words) + SCRIPT)
+    project.settings("cost: {when: never}\n")
+
+
+def test_a_run_that_runs_out_of_memory_beside_another_is_repeated_alone(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    crowded(project, tmp_path / "crowd", "torch.OutOfMemoryError: CUDA out of memory")
+    verdict = judged(bench)
+    assert verdict.outcome is Outcome.NO_BASELINE
+    told = [run.repeated for run in verdict.runs]
+    assert told.count("it failed beside strict-2") == 1
+    messages = {one.code: one.message for one in verdict.findings}
+    assert messages["repeated-alone"] == ("made again, alone: strict-1 (it failed beside strict-2)")
+    repeated = next(run for run in verdict.runs if run.repeated)
+    assert not any(_overlap(repeated, run) for run in verdict.runs if run is not repeated)
+
+
+def test_another_failure_beside_another_run_is_the_trainings_own(
+    bench: Bench, project: Project, tmp_path: Path
+) -> None:
+    crowded(project, tmp_path / "crowd", "ValueError: no such file")
+    with pytest.raises(RunError, match=r"run strict-1: python3 train.py exited with 1"):
+        judged(bench)
+
+
+def test_what_was_started_ahead_and_is_not_needed_is_ended(bench: Bench, project: Project) -> None:
+    """The first run fails: of the one that was started ahead nothing is left."""
+    script = (
+        "import os, pathlib, sys, time\n"
+        f"pathlib.Path({str(project.path.parent)!r}, os.environ['REPRO_GATE_MODE'])"
+        ".write_text(str(os.getpid()))\n"
+        "time.sleep(600) if os.environ['REPRO_GATE_MODE'] == 'strict' else time.sleep(1)\n"
+        "sys.exit(1)\n"
+    )
+    project.write("train.py", script)
+    project.commit()
+    with pytest.raises(RunError, match="run default-1"):
+        judged(bench)
+    assert not Path(f"/proc/{(project.path.parent / 'strict').read_text()}").exists()

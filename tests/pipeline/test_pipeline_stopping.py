@@ -1,0 +1,104 @@
+"""Once two strict runs differ nothing more is run than a diagnosis needs, and that is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gate_bench import Bench
+from played_training import Project
+
+from gate.errors import EvidenceError
+from gate.pipelines.delivery import judging, run_only
+from gate.records.measured.not_run import NotRun, Part, WhyNotRun
+from gate.records.published.links import ReportLinks
+from gate.records.verdict import Outcome, Verdict
+from gate.report.comment.comment import comment_text
+
+QUIET = "diagnosis: {escalate: false}\n"
+# one after the other: the strict runs of the second turn are the third and the fourth run
+SERIAL = f"{QUIET}repeats: 4\noperator_audit: true\nruns: {{parallel: never}}\n"
+
+
+def _left_out(verdict: Verdict) -> dict[Part, int]:
+    assert all(one.why is WhyNotRun.RUNS_DIFFER for one in verdict.not_run)
+    return {one.part: one.runs for one in verdict.not_run}
+
+
+def test_what_can_change_nothing_is_not_run_and_told(bench: Bench, project: Project) -> None:
+    project.play(random=True)
+    project.settings(SERIAL)
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.NONDETERMINISTIC
+    assert [run.label for run in verdict.runs if run.label.startswith("strict")] == [
+        "strict-1",
+        "strict-2",
+    ]
+    assert _left_out(verdict) == {Part.STRICT_RUNS: 2, Part.OPERATOR_AUDIT: 1}
+    assert "| Not run | 2 strict runs, 1 operator audit: two strict runs differ |" in comment_text(
+        verdict, ReportLinks()
+    )
+    assert not [one for one in verdict.findings if one.code == "operator-audit-failed"]
+
+
+def test_side_by_side_a_default_run_is_left_out(bench: Bench, project: Project) -> None:
+    project.play(random=True)
+    project.settings(f"{QUIET}runs: {{parallel: 2}}\n")
+    verdict = bench.gate().verdict
+    labels = [run.label for run in verdict.runs]
+    if "default-2" in labels:
+        pytest.skip("nothing goes side by side on this machine")
+    assert labels == ["strict-1", "default-1", "strict-2"]
+    assert _left_out(verdict) == {Part.DEFAULT_RUNS: 1}
+    assert verdict.cost is None
+
+
+def test_where_the_runs_agree_nothing_is_left_out(bench: Bench, project: Project) -> None:
+    project.settings(SERIAL)
+    verdict = bench.gate().verdict
+    assert verdict.not_run == ()
+    assert verdict.strict_runs == 4
+    assert "Not run" not in comment_text(verdict, ReportLinks())
+
+
+def test_runs_that_no_price_was_asked_for_are_typed_and_not_called_left_out(
+    bench: Bench, project: Project
+) -> None:
+    project.settings("cost: {when: never}\n")
+    verdict = bench.gate().verdict
+    assert verdict.not_run == (NotRun(part=Part.DEFAULT_RUNS, why=WhyNotRun.NOT_PRICED, runs=2),)
+    assert "Not run" not in comment_text(verdict, ReportLinks())
+
+
+def test_the_base_commit_is_not_run_for_a_commit_that_does_not_repeat(
+    bench: Bench, project: Project
+) -> None:
+    base = bench.record()
+    project.play(random=True, environment={"torch": "2.14.0"})
+    verdict = bench.gate(base=base).verdict
+    assert verdict.outcome is Outcome.NONDETERMINISTIC
+    assert not [run for run in verdict.runs if run.commit == "base"]
+
+
+def test_the_judging_job_takes_what_was_stopped_and_calls_it_no_pass(
+    bench: Bench, project: Project
+) -> None:
+    project.play(random=True)
+    commit = project.settings(SERIAL)
+    folder = run_only(bench.request(), bench.adapters())
+    bench.out = bench.out.parent / "judged"
+    request = replace(bench.request(commit=commit), imported_runs=True)
+    verdict = judging(folder)(request, bench.adapters()).verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.NONDETERMINISTIC, False)
+    assert _left_out(verdict) == {Part.STRICT_RUNS: 2, Part.OPERATOR_AUDIT: 1}
+
+
+def test_runs_that_agree_and_are_too_few_are_refused(bench: Bench, project: Project) -> None:
+    commit = project.settings("runs: {parallel: never}\n")
+    folder = run_only(bench.request(), bench.adapters())
+    bench.out = bench.out.parent / "judged"
+    request = bench.request(commit=commit)
+    # more than the other job was asked for
+    more = replace(request, imported_runs=True, repeats=3)
+    with pytest.raises(EvidenceError, match="the evidence contains the runs 'strict-1, default-1"):
+        judging(folder)(more, bench.adapters())

@@ -1,0 +1,47 @@
+"""`together` for fakes that have only `run`: a process runs when it is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gate.ports import Processes, StartedProcess
+from gate.records.processes import ProcessRequest, ProcessResult
+
+
+class OneAfterTheOther:
+    """The port `TrainingProcesses` by a `run` of its own."""
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        """As in the port."""
+        raise NotImplementedError
+
+    @contextmanager
+    def together(self) -> Iterator[Group]:
+        """As in the port; no two processes ever live at the same time."""
+        yield Group(self)
+
+
+class Group:
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+
+    def start(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> StartedProcess:
+        return Waiting(self._processes, request, on_line)
+
+    def follow(self, seconds: float) -> None:
+        pass
+
+
+class Waiting:
+    def __init__(
+        self, processes: Processes, request: ProcessRequest, on_line: Callable[[bytes], None]
+    ) -> None:
+        self._processes, self._request, self._on_line = processes, request, on_line
+        self.result: ProcessResult | None = None
+
+    def let_go(self) -> None:
+        self.result = self._processes.run(self._request, self._on_line)
+
+    def stop(self) -> None:
+        pass
