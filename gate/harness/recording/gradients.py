@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from .. import cuda
 from ..output import Problems
-from ..tensors.digests import StartedDigest
+from ..tensors.digests import StartedDigest, bodies_once
 from ..tensors.plain_parts import gradient
 from .clock import StepClock
 from .module_search import known_optimizers, outermost_owners
@@ -82,11 +82,10 @@ class ReturnedGradients:
     def look(self, looking: Looking, passes: int, steps: Steps) -> None:
         """A pass has returned, the n-th since the last step."""
         with cuda.free_to_wait(), self._problems.noting("looking at gradients"):
-            if not self._searched:
-                self._searched = True
-                if not steps.optimizers:
-                    with self._clock.span():
-                        self._search(steps.order)
+            if not self._searched and not steps.optimizers:
+                with self._clock.span(), bodies_once():
+                    self._search(steps.order)
+            self._searched = True
             if steps.steps >= SETTLED_STEPS:
                 self._waiting.clear()
             known = {id(one): one for one in (*steps.optimizers, *self._waiting)}

@@ -12,6 +12,7 @@ import functools
 import gc
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 import torch
@@ -47,7 +48,9 @@ def _remembering(plain: Any, kept: Any) -> Any:
     def method(self: Any, *args: Any, **named: Any) -> Any:
         # asked first: the compiler takes the answer for a constant and never sees the rest
         if not _is_compiling():
-            kept[id(self)] = self
+            # one that no weak reference can be made to is left to the search through all objects
+            with suppress(TypeError):
+                kept[id(self)] = self
         return plain(self, *args, **named)
 
     return unseen_by_warnings(method)
