@@ -25,22 +25,17 @@ class Turn:
 def turns_of(planned: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
     """The runs of a gate call in turns, `lanes` at a time at most.
 
-    One at a time they stay in their order. Side by side the default runs, which price determinism,
-    stay alone, before and after the first two strict ones: so a drift of speed cancels out as well.
+    Default runs, which price determinism, go alone, before and after the first two strict ones: so
+    a drift of speed that is linear in time adds the same to both modes. Where those two cannot go
+    beside each other, they go one after the other in their turn.
     """
-    if lanes < PAIR:
-        return tuple(Turn(runs=(run,)) for run in planned)
-    default = [run for run in planned if run.mode is RunMode.DEFAULT]
+    default = tuple(run for run in planned if run.mode is RunMode.DEFAULT)
     strict = tuple(run for run in planned if run.mode is not RunMode.DEFAULT)
     if not default:
         return in_groups(strict, lanes)
     alone = tuple(Turn(runs=(run,)) for run in default)
-    return (
-        alone[0],
-        Turn(runs=strict[:PAIR], staggered=True),
-        *alone[1:],
-        *in_groups(strict[PAIR:], lanes),
-    )
+    pair = Turn(runs=strict[:PAIR], staggered=True)
+    return (alone[0], pair, *alone[1:], *in_groups(strict[PAIR:], lanes))
 
 
 def in_groups(runs: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:

@@ -7,10 +7,10 @@ run has enough steps in which the gate's own observing took next to nothing, onl
 works beside the host, and what observing delayed it by there cannot be told exactly.
 The control is one run over another of its own kind, default over default and strict over strict,
 either way round: where machines are noisy, that is not one either, and a cost inside that band is
-no finding. Runs go strict, default, default, strict, or default, strict, strict, default where the
-strict ones go beside each other for a while, so that a speed that drifts favours no side; steps of
-that while do not count. A cost counts as measured only when each strict run with the default run
-of its round lies outside the band, on one side.
+no finding. Runs go default, strict, strict, default, so that a speed that drifts favours no side;
+where the strict ones go beside each other for a while, steps of that while do not count. A cost
+counts as measured only when each strict run with the default run of its round lies outside the
+band, on one side.
 """
 
 from __future__ import annotations
