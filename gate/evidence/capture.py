@@ -14,8 +14,7 @@ from typing import Final
 from gate.codec.digests import sha256_hex
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.processes.harness_files import MAX_NAMES
-from gate.evidence.processes.ranks import MAX_SHOWN_PIDS, ONE_A_RANK
+from gate.evidence.processes.words import MAX_NAMES, MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.evidence.state_manifest import CAPTURED_LEAF, MAX_STATE_BYTES, SAVED_LEAF
 from gate.ports import Files
 from gate.records.observed.evidence import KeptFile, RunEvidence

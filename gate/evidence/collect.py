@@ -88,8 +88,6 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         memory=step_memory(ranks[0]),
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
-        first_step_clock_seconds=ranks[0].summary.first_step_clock_seconds,
-        ready_seconds=ranks[0].summary.ready_seconds,
         left_out=_left_out(ranks),
         notes=(*problems, *(note for state in states for note in state.notes)),
         operator_audit=read_operator_audit(files, out, process_files),
@@ -101,7 +99,15 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         weaker_children=weaker,
         parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
-    )
+    ).model_copy(update=_start(ranks[0].summary))
+
+
+def _start(summary: Summary) -> dict[str, float | None]:
+    """When a run had torch, and when it had made its first step."""
+    return {
+        "first_step_clock_seconds": summary.first_step_clock_seconds,
+        "ready_seconds": summary.ready_seconds,
+    }
 
 
 def _summaries(ranks: tuple[TrainedRank, ...]) -> dict[int, Summary]:

@@ -29,7 +29,8 @@ from gate.errors import (
     StorageError,
 )
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.ports import AnsweringProcess, Files, Progress
+from gate.ports import Files, Progress
+from gate.process_ports import AnsweringProcess
 from gate.records.observed.state_distance import StateDistance
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask

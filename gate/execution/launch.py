@@ -18,7 +18,8 @@ from gate.execution.lanes import Lane
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
-from gate.ports import Files, Processes, Progress
+from gate.ports import Files, Progress
+from gate.process_ports import Processes
 from gate.records.determinism.variations import Folder
 from gate.records.observed.data.listed import FetchedData
 from gate.records.processes import ProcessRequest, ProcessResult

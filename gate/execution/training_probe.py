@@ -10,7 +10,8 @@ from gate.errors import DocumentError, RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.harness_copy import install_harness
 from gate.execution.launch import last_lines, run_folders
-from gate.ports import Files, Processes
+from gate.ports import Files
+from gate.process_ports import Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried
 from gate.records.observed.environment import MAX_PACKAGES

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.ports import (
-    AnsweringProcess,
     Clock,
     DataStore,
     Files,
@@ -17,8 +16,8 @@ from gate.ports import (
     Progress,
     SealServices,
     Tracker,
-    TrainingProcesses,
 )
+from gate.process_ports import AnsweringProcess, TrainingProcesses
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts

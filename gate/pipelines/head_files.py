@@ -16,7 +16,8 @@ from typing import Protocol, Self
 
 from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
-from gate.ports import AnsweringProcess, Files, Progress
+from gate.ports import Files, Progress
+from gate.process_ports import AnsweringProcess
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.processes import ProcessRequest

@@ -243,7 +243,6 @@ def _findings(
         # first of the warnings: nothing below it speaks of the device that was meant
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
-        *findings.repeated_alone(evidence),
         *_blind_spots(assessment, run),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
@@ -275,6 +274,7 @@ def _of_the_runs(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...
     """What the runs themselves leave open."""
     facts = assessment.facts
     return (
+        *findings.repeated_alone(assessment.evidence),
         *findings.default_mode(assessment.default_repeat),
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),

@@ -13,6 +13,7 @@ LAYERS = {
     "records": 2,
     "codec": 3,
     "ports": 4,
+    "process_ports": 4,
     "checkpoint": 5,
     "settings": 6,
     "scaffold": 6,
@@ -71,7 +72,7 @@ INSIDE = {
     ),
     "pipelines": (
         ("adapters",),
-        ("preparation", "packaged_states"),
+        ("preparation", "packaged_states", "running"),
         ("runs", "saved_states", "head_files", "sealing"),
         ("entry", "baselines", "measurement", "imported_evidence", "compare_commits"),
         ("judging", "shaking"),

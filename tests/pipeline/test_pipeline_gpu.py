@@ -13,7 +13,7 @@ from played_training import SETTINGS, Project
 
 from gate.errors import RunError
 from gate.pipelines.gate import Gated, gate
-from gate.ports import Processes
+from gate.process_ports import Processes
 from gate.records.gpu import GpusSeen
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.published.links import ReportLinks

@@ -12,7 +12,7 @@ from played_training import SCRIPT, Project
 
 from gate.execution.plan import plan_gate
 from gate.pipelines.runs import Session
-from gate.ports import Processes
+from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.runs import RunMode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gate.ports import Processes, StartedProcess
+from gate.process_ports import Processes, StartedProcess
 from gate.records.processes import ProcessRequest, ProcessResult
 
 

@@ -11,7 +11,7 @@ from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
-from gate.ports import Processes
+from gate.process_ports import Processes
 from gate.records.processes import Place, ProcessRequest
 from gate.records.runs import Credentials, Isolation, WriteGuard
 

@@ -16,7 +16,7 @@ from gate.adapters.account.writable_paths import EVERYWHERE, WritablePaths, find
 from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
-from gate.ports import Processes
+from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest
 from gate.records.runs import Credentials, Isolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings

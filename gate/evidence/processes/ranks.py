@@ -18,17 +18,13 @@ from gate.evidence.processes.harness_files import (
 )
 from gate.evidence.processes.optimizer_order import in_order
 from gate.evidence.processes.shut_out import GENERAL, shut_out_by
+from gate.evidence.processes.words import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.ports import Files
 from gate.records.observed.children import UnattestedChild, started_without
 from gate.records.observed.evidence import HarnessProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
-MAX_SHOWN_PIDS = 100  # characters; they are digits
-ONE_A_RANK = (
-    "Processes that update shared weights race, and their result is not reproducible. Set RANK "
-    "in each process of a distributed training, or train in one process only."
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

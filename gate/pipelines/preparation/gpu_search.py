@@ -8,7 +8,8 @@ from pathlib import Path
 from gate.checkup.gpu import why_no_gpu
 from gate.errors import GateError
 from gate.pipelines.adapters import Adapters
-from gate.ports import Files, Processes
+from gate.ports import Files
+from gate.process_ports import Processes
 from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.observed.evidence import RunEvidence

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Protocol
 
 from gate.errors import EvidenceError
 from gate.evidence import capture
 from gate.evidence.capture import OUTPUT_FILE, CapturedFile, KeptFiles
 from gate.evidence.environment import leave_out_packages
-from gate.evidence.fresh_process import FreshReader
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
 from gate.pipelines.running.aside import Aside
@@ -18,12 +18,29 @@ from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
 from gate.records.observed.operator_audit import Refusal
+from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.trace import Traces
-from gate.records.reading import ReadingRequest, ReadingTask
+from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun, RunFolders, RunRecord, Varied
 from gate.records.settings import GateSettings
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
+
+
+class Reader(Protocol):
+    """What is asked of the process that reads; see `gate.evidence.fresh_process`."""
+
+    def let_read(self, *folders: Path) -> None: ...  # noqa: D102 - as there
+
+    def ask(self, request: ReadingRequest) -> ReadingAnswer: ...  # noqa: D102
+
+    def distance(  # noqa: D102
+        self, first: tuple[Path, str], second: Path, folder: Path
+    ) -> StateDistance | None: ...
+
+    def ask_of_kept(  # noqa: D102
+        self, task: ReadingTask, kept: tuple[Path, str], folder: Path, against: Path | None = None
+    ) -> ReadingAnswer: ...
 
 
 class EndedRuns:
@@ -33,7 +50,7 @@ class EndedRuns:
         self,
         settings: GateSettings,
         files: Files,
-        reader: FreshReader,
+        reader: Reader,
         place: Path,
         evidence: Path,
         aside: Aside,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gate.execution.lanes import Lane
 from gate.execution.launch import run_folders, sign_of
 from gate.execution.turns import Turn
-from gate.ports import Clock, Files, ProcessGroup, Progress, StartedProcess
+from gate.ports import Clock, Files, Progress
+from gate.process_ports import ProcessGroup, StartedProcess
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.runs import PlannedRun
 

@@ -18,7 +18,8 @@ from gate.adapters.data.fetching.cache import LIMIT_HINT, disk_full
 from gate.adapters.own_variables import without_secrets
 from gate.codec.untrusted_text import safe_line
 from gate.errors import DataError, RunError
-from gate.ports import Processes, Progress
+from gate.ports import Progress
+from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest, ProcessResult
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024
