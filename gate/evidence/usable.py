@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from gate.errors import RunError
+from gate.errors import EvidenceError, RunError
 from gate.evidence.processes.overrides import refuse_overrides
 from gate.records.gpu import GpuMissed
 from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import Device, GateSettings
+
+# between the word to go and the gate's own look at the clock, and the other way round at the end
+CLOCK_SECONDS = 2.0
 
 
 def refuse_unusable(
@@ -15,8 +18,10 @@ def refuse_unusable(
     """Refuse a run that overrode settings where they say `fail`, or used the wrong device.
 
     A GPU that was asked for and not used would make every later comparison meaningless. `missed`
-    says why it was not, where that is known.
+    says why it was not, where that is known. Refused are files of another run too: of two runs that
+    were read from the same files, nobody would see a difference.
     """
+    _refuse_other_run(run)
     refuse_overrides(run, settings.determinism.on_override)
     wanted = settings.train.device
     if wanted is Device.CUDA and run.environment.ranks_on_cpu:
@@ -28,4 +33,18 @@ def refuse_unusable(
             if missed
             else "Check whether torch sees a GPU there (python -c 'import torch; "
             "print(torch.cuda.is_available())') and whether the script uses it.",
+        )
+
+
+def _refuse_other_run(run: RunEvidence) -> None:
+    """A run's first step was made while it was going; a container may have another clock."""
+    record, stepped = run.run, run.first_step_clock_seconds
+    if stepped is None or not record.clock_seconds or record.isolation.image:
+        return
+    end = record.clock_seconds + record.wall_seconds
+    if not record.clock_seconds - CLOCK_SECONDS <= stepped <= end + CLOCK_SECONDS:
+        raise EvidenceError(
+            f"run {record.label}: its first step was not made while it was going",
+            hint="What was read are files of another run, or the training changed its clock. If it "
+            "did not, this is a bug in repro-gate; please report it.",
         )

@@ -83,7 +83,7 @@ class Session:
         self._preprocessing: Preprocessing | None = None
         self._unrepeated: UnrepeatedData | None = None
         self._at_a_time = at_a_time
-        self._newest: RunEvidence | None = None
+        self._first: RunEvidence | None = None
         self._told: dict[str, str] = {}
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
@@ -263,12 +263,12 @@ class Session:
 
     def _turn(self, turn: Turn, following: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
         self._refuse_missing_base(turn.runs)
-        if len(turn.runs) > self._fitting.together(self._newest):
+        if len(turn.runs) > self._fitting.together(self._first):
             # one after the other, each of the later ones started ahead
             rest = (*turn.runs[1:], *following)
             first = self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
             return (*first, *self._turn(replace(turn, runs=turn.runs[1:]), following))
-        seconds = seconds_alone(self._newest, self.request.settings.cost) if self._newest else 0.0
+        seconds = seconds_alone(self._first, self.request.settings.cost) if self._first else 0.0
         ended = self._turns.run(turn, following, seconds)
         return tuple(self._evidence_of(one) for one in ended)
 
@@ -321,7 +321,7 @@ class Session:
         self._gpu.look(evidence, self.isolation)
         refuse_unusable(evidence, self.request.settings, self._gpu.missed)
         if planned.window is None and planned.varied is None:
-            self._newest = self._newest or evidence
+            self._first = self._first or evidence
             self._ended.keep(evidence)
         return evidence
 
