@@ -84,7 +84,7 @@ class Session:
         self._unrepeated: UnrepeatedData | None = None
         self._at_a_time = at_a_time
         self._first: RunEvidence | None = None
-        self._told: dict[str, str] = {}
+        self._failed_beside: dict[str, tuple[str, ...]] = {}
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._ends = ExitStack()
 
@@ -312,7 +312,7 @@ class Session:
             "begun_seconds": begun,
             "clock_seconds": one.begun_seconds,
             "lane": lane,
-            "repeated": self._told.pop(planned.label, ""),
+            "failed_beside": self._failed_beside.pop(planned.label, ()),
         }
         record = record.model_copy(update=told)
         with self._call.own(OwnWork.READING, planned.label):
@@ -328,7 +328,7 @@ class Session:
     def _repeated(self, one: Begun) -> RunEvidence:
         """Memory or time that another run took is no fault of this one."""
         others = " and ".join(one.beside)
-        self._told[one.planned.label] = f"it failed beside {others}"[:200]
+        self._failed_beside[one.planned.label] = one.beside
         self.adapters.progress.step(
             f"run {one.planned.label} failed beside {others}, perhaps for lack of memory: it is "
             "repeated alone"

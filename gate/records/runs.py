@@ -325,7 +325,8 @@ class RunRecord(Document):
 
     `begun_seconds` lie between the start of the call and the moment when this run was let go, which
     is `clock_seconds` of the kernel's monotonic clock; `lane` tells apart runs that went at the
-    same time. `repeated` says why this one was made again, alone; `reused` is when an earlier call
+    same time. `failed_beside` are labels of the runs beside which this one had failed
+    before it was made again, alone; `reused` is when an earlier call
     kept it, whose run this is.
     """
 
@@ -341,7 +342,7 @@ class RunRecord(Document):
     environment: Commit = Commit.HEAD
     begun_seconds: float = Field(default=0.0, ge=0)
     clock_seconds: float = Field(default=0.0, ge=0)
-    repeated: str = Field(default="", max_length=200)
+    failed_beside: Annotated[tuple[str, ...], Field(max_length=MAX_LANES)] = ()
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
     reused: Timestamp | Literal[""] = ""
 

@@ -51,9 +51,13 @@ def dirty_tree(evidence: EvidenceSet) -> tuple[Finding, ...]:
 
 def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
     """Did a run fail only while another one went beside it?"""
-    told = [f"{run.run.label} ({run.run.repeated})" for run in evidence.runs if run.run.repeated]
-    if not told:
+    records = [run.run for run in evidence.runs if run.run.failed_beside]
+    if not records:
         return ()
+    told = [
+        f"{record.label} (it failed beside {' and '.join(record.failed_beside)})"
+        for record in records
+    ]
     return notice(
         "repeated-alone",
         message=f"made again, alone: {', '.join(told)}",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
+from gate.records.measured.not_run import Part, WhyNotRun
 from gate.records.verdict import Verdict
 
 FRAGMENTS = (
@@ -53,6 +54,9 @@ def _kept(key: str, value: object, poison: Callable[[object], object]) -> object
         return [str(poison(item))[:MAX_PACKAGE] for item in value]
     # of data that moved; elsewhere these are words
     if key in {"before", "after"} and DIGEST.fullmatch(str(value)):
+        return value
+    # of what was not run; elsewhere these are words
+    if (key == "part" and value in set(Part)) or (key == "why" and value in set(WhyNotRun)):
         return value
     run_commit = key in {"commit", "environment"} and value in ("head", "base")
     return value if key in KEPT_KEYS or run_commit else poison(value)

@@ -21,8 +21,8 @@ def timed_alone(
 
 
 def _alone(run: RunEvidence, others: list[RunRecord]) -> RunEvidence:
-    timed = [one for one in others if one.clock_seconds and run.run.clock_seconds]
-    beside = [span for span in map(_span, timed) if _overlap(span, _span(run.run))]
+    here = [one for one in others if _is_of_this_call(one) and _is_of_this_call(run.run)]
+    beside = [span for span in map(_span, here) if _overlap(span, _span(run.run))]
     if not beside:
         return run
     # without a clock nothing says when its steps were made
@@ -39,6 +39,11 @@ def _outside(run: RunEvidence, beside: list[Span]) -> tuple[StepTiming, ...]:
         for step, end, seconds in steps
         if not any(_overlap((end - seconds, end), span) for span in beside)
     )
+
+
+def _is_of_this_call(run: RunRecord) -> bool:
+    # the clock of an earlier call is another
+    return bool(run.clock_seconds) and not run.reused
 
 
 def _span(run: RunRecord) -> Span:
