@@ -28,7 +28,7 @@ sys.stdin.read()
 """
 # a gate's way through its runs; each training looks whether what it wrote stays
 GATE = """
-import sys
+import sys, tempfile
 from pathlib import Path
 from gate.adapters.engine.engine import Engine
 from gate.adapters.process.stop_signals import StopSignals
@@ -47,6 +47,8 @@ isolation = isolating.choose(settings, (Path("/"),))
 request = ProcessRequest(
     argv=(sys.argv[1], "-c", sys.argv[2]), env={}, workdir=Path("/"), timeout_seconds=20,
     output_limit_bytes=4096, credentials=isolation.credentials,
+    # as a training has: who only reads has no temporary folders of its own
+    writable=(Path(tempfile.mkdtemp()),),
 )
 for _ in range(3):
     result = isolating.processes.run(request, lambda _: None)

@@ -95,7 +95,7 @@ def test_a_gpu_that_is_demanded_ends_the_gate_with_the_cause(
     with pytest.raises(RunError) as caught:
         gated(bench)
     assert caught.value.message == (
-        "run strict-1: train.device is cuda, but the training ran on the CPU: NVIDIA H100; no "
+        "run default-1: train.device is cuda, but the training ran on the CPU: NVIDIA H100; no "
         "GPU is visible where the training runs"
     )
     assert caught.value.hint.startswith("docs/gpu.md has six ways")

@@ -33,7 +33,7 @@ def account_beside(
     if isolation.in_container:
         # each container has accounts, processes and folders of its own
         return isolation.credentials
-    if isolation.credentials is None:
+    if not isolation.own_accounts:
         if os.geteuid() != 0:
             raise RunError("only root can show two runs the same paths", hint=HINT)
         _try(None, processes, interpreter)
@@ -45,7 +45,8 @@ def account_beside(
     account = unused_account()
     if account is None:
         raise RunError("every account for trainings is in use", hint=HINT)
-    other = replace(isolation.credentials, uid=account.uid, gid=account.gid)
+    (own,) = isolation.own_accounts
+    other = replace(own, uid=account.uid, gid=account.gid)
     try:
         _try(other, processes, interpreter)
     except BaseException:

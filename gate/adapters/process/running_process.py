@@ -89,11 +89,9 @@ class RunningProcess:
         self.ended()
         self.output.drain(take)
         self._pipe.close()
-        # adopted orphans have nobody else to wait for them, and would fill the table of processes;
-        # where others run beside it, what ended may be one of them
-        if self._view is None:
-            reap(but=self._family_before)
-        else:
+        # adopted orphans have nobody else to wait for them, and would fill the table of processes
+        reap(but=self._family_before)
+        if self._view is not None:
             self._view.close()
             apart.discard(self._process.pid)
         if left:
