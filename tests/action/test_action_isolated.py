@@ -109,6 +109,8 @@ class Place:
             adapters,
             isolate=isolating.choose,
             release=isolating.release,
+            beside=isolating.beside,
+            for_reading=isolating.for_reading,
             host={"PATH": "/usr/bin:/bin"},
         )
 
@@ -149,7 +151,9 @@ def test_a_training_that_tries_reaches_nothing(place: Place) -> None:
         tried = [line.split(maxsplit=1)[1] for line in text.splitlines() if "tried" in line]
         assert tried.pop() == "leftover of the run before none"
         assert len(tried) == 16
-        assert all(line.endswith(" PermissionError") for line in tried), tried
+        # of runs that may go beside each other none sees a process of another account
+        others = {line for line in tried if not line.endswith(" PermissionError")}
+        assert others <= {"environ FileNotFoundError"}
     assert place.modes() == before
 
 

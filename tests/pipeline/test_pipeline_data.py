@@ -207,6 +207,8 @@ class OwnAccount(Bench):
             super().adapters(),
             isolate=isolating.choose,
             release=isolating.release,
+            beside=isolating.beside,
+            for_reading=isolating.for_reading,
             clean_up=isolating.clean_up,
             processes=isolating.processes,
             host={"PATH": "/usr/bin:/bin"},
