@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gate.adapters.files import trees
 from gate.adapters.files.files import LocalFiles
 from gate.errors import StorageError
 
@@ -133,3 +134,20 @@ def test_giving_away_what_is_a_link_is_refused(files: LocalFiles, tmp_path: Path
     (tmp_path / "link").symlink_to("/")
     with pytest.raises(StorageError, match=r"giving away .*link failed: Not a directory"):
         files.give_to(tmp_path / "link", OTHER, OTHER)
+
+
+def test_what_lies_too_deep_for_a_path_is_left_out_when_a_group_may_read(tmp_path: Path) -> None:
+    """Whoever reads by a path cannot come there either, and a run may leave any depth."""
+    (tmp_path / "near").write_text("near")
+    (tmp_path / "near").chmod(0o600)
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        for _ in range(60):
+            Path("d" * 100).mkdir()
+            os.chdir("d" * 100)
+    finally:
+        os.chdir(before)
+    trees.let_group_read(tmp_path, os.getgid())
+    assert stat.S_IMODE((tmp_path / "near").stat().st_mode) == 0o640
+    trees.remove_tree(tmp_path / ("d" * 100))

@@ -22,6 +22,8 @@ from gate.errors import StorageError
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
+# PATH_MAX in linux/limits.h, the zero at its end included
+MAX_PATH_BYTES = 4096
 LARGE_BYTES = 1024 * 1024
 # beyond these a folder is removed at once
 MAX_ASIDE_BYTES = 1024**3
@@ -177,12 +179,15 @@ def let_group_read(path: Path, gid: int) -> None:
     """Let a group read the folder's own files and folders, where not everybody may already.
 
     What belongs to another account than the folder itself stays as it is: a hard link can lead to
-    a file that was never a run's. So does what the owner itself may not read.
+    a file that was never a run's. So does what the owner itself may not read, and what lies so deep
+    that no path leads there.
     """
     owner = os.lstat(path).st_uid
     pending = [path]
     while pending:
         folder = pending.pop()
+        if len(os.fsencode(folder)) >= MAX_PATH_BYTES:
+            continue
         with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 facts = entry.stat(follow_symlinks=False)
