@@ -22,7 +22,7 @@ from gate.execution.knob_environment import (
 from gate.execution.trials import harness_trial
 from gate.records.determinism.uncovered_operators import watch_list
 from gate.records.runs import PlannedRun, RunFolders
-from gate.records.settings import Device, GateSettings
+from gate.records.settings import Device, GateSettings, TrainSettings
 
 PASSED_FROM_HOST = (
     *("PATH", "LD_LIBRARY_PATH", "CUDA_HOME"),
@@ -46,8 +46,7 @@ def child_environment(
     """
     train = settings.train
     determinism = settings.determinism
-    # a list of what may pass: tokens have names that no list of forbidden ones can know
-    passed = {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
+    passed = _passed(train, host)
     own = {**passed, **train.env}
     threads = threads_of(determinism, own)
     words = knob_words(planned, determinism)
@@ -81,6 +80,17 @@ def child_environment(
         variables["CUDA_VISIBLE_DEVICES"] = ""
     variables["PYTHONPATH"] = _python_path(folders.harness, train.env.get("PYTHONPATH", ""))
     return variables
+
+
+def threads_of_a_run(settings: GateSettings, host: Mapping[str, str]) -> int:
+    """CPU threads of every run; raises `SettingsError` when a variable contradicts the key."""
+    train = settings.train
+    return threads_of(settings.determinism, {**_passed(train, host), **train.env})
+
+
+def _passed(train: TrainSettings, host: Mapping[str, str]) -> dict[str, str]:
+    # a list of what may pass: tokens have names that no list of forbidden ones can know
+    return {name: host[name] for name in (*PASSED_FROM_HOST, *train.pass_env) if name in host}
 
 
 def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -> dict[str, str]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.execution.knob_environment import threads_of
 from gate.records.gpu import GpusSeen
 from gate.records.observed.evidence import RunEvidence
 from gate.records.processes import Place, Room
 from gate.records.runs import Credentials
-from gate.records.settings import GateSettings
 
 PAIR = 2
 # of its own accord the gate takes no more: memory and caches are shared all the same
@@ -42,23 +40,15 @@ class Lane:
         return None if self.root == self.seen else Place(source=self.root, target=self.seen)
 
 
-def core_sets(settings: GateSettings, room: Room, runs: int) -> tuple[tuple[int, ...], ...]:
+def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tuple[int, ...], ...]:
     """Disjoint sets of cores of equal size, one for each run at a time; fewer than two are none.
 
-    `runs` is how many there could be at most. Results may depend on how many cores a script sees,
-    so each set has as many.
+    `asked` is `runs.parallel`, `threads` how many each run has, `runs` how many runs there could be
+    at most. Results may depend on how many cores a script sees, so each set has as many.
     """
-    asked = settings.runs.parallel
     if asked == "never":
         return ()
-    train, own = settings.train, settings.train.env
-    # what `train.pass_env` hands on is not known here: a count that is passed on is the user's own
-    threads = (
-        settings.determinism.threads
-        if "OMP_NUM_THREADS" in train.pass_env
-        else threads_of(settings.determinism, own)
-    )
-    most = MOST_UNASKED if asked == "auto" else asked
+    most = asked if isinstance(asked, int) else MOST_UNASKED
     lanes = min(most, max(PAIR, runs), room.cpu_quota // max(1, threads))
     if lanes < PAIR:
         return ()

@@ -263,7 +263,8 @@ class Session:
 
     def _turn(self, turn: Turn, following: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
         self._refuse_missing_base(turn.runs)
-        if len(turn.runs) > self._fitting.together(self._first):
+        several = len(turn.runs) > 1
+        if several and len(turn.runs) > self._fitting.together(self._first):
             # one after the other, each of the later ones started ahead
             rest = (*turn.runs[1:], *following)
             first = self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])

@@ -9,6 +9,7 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.execution.child_environment import threads_of_a_run
 from gate.execution.lanes import core_sets, fits_beside
 from gate.execution.plan import plan_gate, plan_record
 from gate.execution.turns import in_groups, seconds_alone, turns_of
@@ -17,6 +18,7 @@ from gate.records.observed.evidence import StepTiming
 from gate.records.processes import Room
 from gate.records.runs import PlannedRun, RunMode
 from gate.records.sections.measuring import CostSettings
+from gate.records.settings import GateSettings
 
 GIB = 1024**3
 NO_GPU = GpusSeen()
@@ -35,8 +37,7 @@ ASKED = st.one_of(st.sampled_from(["auto", "never"]), st.integers(2, 16))
 def test_sets_of_cores_are_disjoint_equally_wide_and_hold_a_runs_threads(
     room: Room, asked: str | int, threads: int, runs: int
 ) -> None:
-    settings = settings_of(runs={"parallel": asked}, determinism={"threads": threads})
-    sets = core_sets(settings, room, runs)
+    sets = core_sets(asked, threads, room, runs)
     flat = [cpu for one in sets for cpu in one]
     assert len(flat) == len(set(flat))
     assert set(flat) <= set(room.cpus)
@@ -51,13 +52,20 @@ def test_sets_of_cores_are_disjoint_equally_wide_and_hold_a_runs_threads(
         assert len(sets) >= 2
 
 
-def test_the_threads_that_the_user_sets_count() -> None:
+def test_the_threads_that_the_user_sets_or_passes_on_count() -> None:
+    """A run with more threads than cores takes many times as long."""
     room = Room(cpus=(0, 1, 2, 3), cpu_quota=4, free_bytes=64 * GIB)
-    one = settings_of()
-    train = {"command": ("python", "a.py"), "max_steps": 3, "env": {"OMP_NUM_THREADS": "3"}}
-    three = settings_of(train=train)
-    assert core_sets(one, room, 2) == ((0, 1), (2, 3))
-    assert core_sets(three, room, 2) == ()
+    train = {"command": ("python", "a.py"), "max_steps": 3}
+    own = settings_of(train={**train, "env": {"OMP_NUM_THREADS": "3"}})
+    passed = settings_of(train={**train, "pass_env": ("OMP_NUM_THREADS",)})
+    host = {"OMP_NUM_THREADS": "4"}
+
+    def sets(settings: GateSettings) -> tuple[tuple[int, ...], ...]:
+        return core_sets("auto", threads_of_a_run(settings, host), room, 2)
+
+    assert sets(settings_of()) == ((0, 1), (2, 3))
+    assert sets(own) == ()
+    assert sets(passed) == ()
 
 
 PLANS = st.builds(

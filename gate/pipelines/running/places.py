@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.errors import RunError
+from gate.execution.child_environment import threads_of_a_run
 from gate.execution.lanes import AHEAD_BYTES, PAIR, Lane, core_sets, fits_beside
 from gate.pipelines.adapters import Adapters
 from gate.records.observed.evidence import RunEvidence
@@ -36,7 +37,9 @@ def places_of(
     the person who waits is told why.
     """
     room = adapters.room()
-    sets = core_sets(settings, room, runs)
+    host = isolation.host_variables(adapters.host, settings.train.pass_env)
+    threads = threads_of_a_run(settings, host)
+    sets = core_sets(settings.runs.parallel, threads, room, runs)
     if not sets or room.free_bytes < AHEAD_BYTES:
         return alone(work, isolation)
     accounts = [isolation.credentials]
