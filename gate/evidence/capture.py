@@ -14,7 +14,8 @@ from typing import Final
 from gate.codec.digests import sha256_hex
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.processes.words import MAX_NAMES, MAX_SHOWN_PIDS, ONE_A_RANK
+from gate.evidence.processes.harness_files import MAX_NAMES
+from gate.evidence.processes.one_a_rank import several_processes
 from gate.evidence.state_manifest import CAPTURED_LEAF, MAX_STATE_BYTES, SAVED_LEAF
 from gate.ports import Files
 from gate.records.observed.evidence import KeptFile, RunEvidence
@@ -98,11 +99,8 @@ def _kinds_and_names(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tu
         pattern = re.compile(rf"{kind}-r0-(0|[1-9][0-9]{{0,9}})\.safetensors\Z")
         matching = [name for name in names if pattern.match(name)]
         if len(matching) > 1:
-            pids = ", ".join(sorted((pattern.match(name) or [""] * 2)[1] for name in matching))
-            raise EvidenceError(
-                f"{len(matching)} processes trained without ranks (pids {pids[:MAX_SHOWN_PIDS]})",
-                hint=ONE_A_RANK,
-            )
+            pids = sorted((pattern.match(name) or [""] * 2)[1] for name in matching)
+            raise several_processes(0, pids)
         matched += [(kind, name) for name in matching]
     return tuple(matched)
 

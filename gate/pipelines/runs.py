@@ -317,13 +317,14 @@ class Session:
         }
         record = record.model_copy(update=told)
         with self._call.own(OwnWork.READING, planned.label):
-            evidence = self._ended.read(planned, record, result.output, snapshot.workdir)
+            read = self._ended.read(planned, record, result.output, snapshot.workdir)
+        evidence = read.evidence
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         self._gpu.look(evidence, self.isolation)
         refuse_unusable(evidence, self.request.settings, self._gpu.missed)
         if planned.window is None and planned.varied is None:
             self._first = self._first or evidence
-            self._ended.keep(evidence)
+            self._ended.keep(read)
         return evidence
 
     def _repeated(self, one: Begun) -> RunEvidence:

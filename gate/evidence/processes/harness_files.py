@@ -14,12 +14,12 @@ from gate.codec.documents import read_document
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_documents import OwnedDocument
-from gate.evidence.processes.words import MAX_NAMES
 from gate.ports import Files
 from gate.records.document import Document
 from gate.records.observed.overrides import OverrideLine
 from gate.records.observed.sources import SourceLine
 
+MAX_NAMES = 20_000
 MAX_HARNESS_FILES = 10_000
 MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024

@@ -16,9 +16,9 @@ from gate.evidence.processes.harness_files import (
     read_harness_lines,
     read_own_document,
 )
+from gate.evidence.processes.one_a_rank import several_processes
 from gate.evidence.processes.optimizer_order import in_order
 from gate.evidence.processes.shut_out import GENERAL, shut_out_by
-from gate.evidence.processes.words import MAX_SHOWN_PIDS, ONE_A_RANK
 from gate.ports import Files
 from gate.records.observed.children import UnattestedChild, started_without
 from gate.records.observed.evidence import HarnessProcess
@@ -168,11 +168,8 @@ def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChi
         # weights in shared memory that several processes
         # update at once: results depend on their speed
         if count > 1:
-            pids = ", ".join(str(process.pid) for process in stepping if process.rank == rank)
-            alike = "without ranks" if rank == 0 else f"as rank {rank}"
-            raise EvidenceError(
-                f"{count} processes trained {alike} (pids {pids[:MAX_SHOWN_PIDS]})", hint=ONE_A_RANK
-            )
+            pids = [str(process.pid) for process in stepping if process.rank == rank]
+            raise several_processes(rank, pids)
     # rank 0 has losses and times: without it there is nothing to draw or to price
     if stepping[0].rank != 0:
         raise EvidenceError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,17 @@ from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun, RunFolder
 from gate.records.settings import GateSettings
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRead:
+    """A run that has been read, and what may be kept of it."""
+
+    planned: PlannedRun
+    evidence: RunEvidence
+    output: bytes
+    taken: tuple[CapturedFile, ...]
+    saved: SavedCopy | None
 
 
 class Reader(Protocol):
@@ -87,10 +98,8 @@ class EndedRuns:
         self._reader.let_read(target.out, target.tree)
         return target
 
-    def read(
-        self, planned: PlannedRun, record: RunRecord, output: bytes, workdir: str
-    ) -> RunEvidence:
-        """The run's evidence; what is packed or compared later is kept."""
+    def read(self, planned: PlannedRun, record: RunRecord, output: bytes, workdir: str) -> RunRead:
+        """The run's evidence; nothing is kept of it yet."""
         folders = self.folders(planned.varied)
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
         taken = capture.capture_files(
@@ -100,20 +109,19 @@ class EndedRuns:
         saved = self._saved_copy(planned, tree, folders.taken)
         # not here: this process will hold the key (T5 in docs/architecture.md)
         evidence = self._parsed(record, output, folders, tree, taken, saved)
-        self._keep = (planned, output, taken, saved)
-        return evidence
+        return RunRead(planned=planned, evidence=evidence, output=output, taken=taken, saved=saved)
 
-    def keep(self, evidence: RunEvidence) -> None:
-        """Keep what the run that was just read printed and ended in."""
-        planned, output, taken, saved = self._keep
-        second = planned.label == SECOND_STRICT
-        self.kept.keep(planned.label, output, () if second else taken)
-        if saved is not None:
-            self.kept.keep_saved(saved.files)
-            self.saved = saved.kept
+    def keep(self, run: RunRead) -> None:
+        """Keep what the newest run printed and ended in."""
+        label, taken = run.planned.label, run.taken
+        second = label == SECOND_STRICT
+        self.kept.keep(label, run.output, () if second else taken)
+        if run.saved is not None:
+            self.kept.keep_saved(run.saved.files)
+            self.saved = run.saved.kept
         if second and taken:
-            self._keep_apart(evidence, taken[0], self.folders().taken)
-        self._first = evidence if planned.label == FIRST_STRICT else self._first
+            self._keep_apart(run.evidence, taken[0], self.folders().taken)
+        self._first = run.evidence if label == FIRST_STRICT else self._first
 
     def _saved_copy(self, planned: PlannedRun, tree: Path, taken: Path) -> SavedCopy | None:
         """What the script saved in the run that is packed, where it is to be packed."""
