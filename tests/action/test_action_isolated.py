@@ -7,10 +7,11 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from own_isolation import isolated
 from played_training import SCRIPT, Project
 from runner_rules import commands
 
@@ -20,10 +21,7 @@ from gate.action.main import Runner, github_comments, github_pull_request, run_a
 from gate.adapters.account import account_lock
 from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine
 from gate.adapters.files.files import LocalFiles
-from gate.adapters.isolating import Isolating
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
 from gate.pipelines.adapters import Adapters
@@ -102,17 +100,7 @@ class Place:
         }
 
     def _adapters(self, top: Path) -> Adapters:
-        adapters = build_adapters(FILES, top, QuietProgress(), StopSignals(), self.variables)
-
-        isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
-        return replace(
-            adapters,
-            isolate=isolating.choose,
-            release=isolating.release,
-            beside=isolating.beside,
-            for_reading=isolating.for_reading,
-            host={"PATH": "/usr/bin:/bin"},
-        )
+        return isolated(build_adapters(FILES, top, QuietProgress(), StopSignals(), self.variables))
 
     def modes(self) -> dict[str, int]:
         """The permissions of all but what the gate writes."""

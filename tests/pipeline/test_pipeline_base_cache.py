@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 from gate_bench import FILES, Bench
+from own_isolation import isolated
 from played_training import SETTINGS, Project
 
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine
-from gate.adapters.isolating import Isolating
-from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.digests import sha256_hex
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.gate import gate
@@ -73,18 +70,7 @@ class Cached(Bench):
         self.told: list[str] = []
 
     def adapters(self) -> Adapters:
-        isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
-        return replace(
-            super().adapters(),
-            isolate=isolating.choose,
-            release=isolating.release,
-            clean_up=isolating.clean_up,
-            processes=isolating.processes,
-            beside=isolating.beside,
-            for_reading=isolating.for_reading,
-            answering=isolating.answering,
-            host={"PATH": "/usr/bin:/bin"},
-        )
+        return isolated(super().adapters())
 
     def change(self, text: str) -> None:
         self.changed.write("README.md", text)

@@ -15,12 +15,9 @@ import pytest
 from data_training import CHANGES, LOSSES, READS
 from file_server import FileServer
 from gate_bench import Bench
+from own_isolation import isolated
 from played_training import SETTINGS, Project
 
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine
-from gate.adapters.isolating import Isolating
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import DataError, RunError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.gate import gate
@@ -202,17 +199,7 @@ class OwnAccount(Bench):
     """Trains under another account, with an interpreter that every account can start."""
 
     def adapters(self) -> Adapters:
-        isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
-        return replace(
-            super().adapters(),
-            isolate=isolating.choose,
-            release=isolating.release,
-            beside=isolating.beside,
-            for_reading=isolating.for_reading,
-            clean_up=isolating.clean_up,
-            processes=isolating.processes,
-            host={"PATH": "/usr/bin:/bin"},
-        )
+        return isolated(super().adapters())
 
 
 @pytest.fixture

@@ -1,0 +1,29 @@
+"""Adapters that isolate by an interpreter that every account can start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gate.adapters.engine.docker_api import connect_docker
+from gate.adapters.engine.engine import Engine
+from gate.adapters.isolating import Isolating
+from gate.adapters.process.stop_signals import StopSignals
+from gate.pipelines.adapters import Adapters
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+def isolated(adapters: Adapters) -> Adapters:
+    """All that isolates is of one piece: what one part takes, another gives back."""
+    isolating = Isolating(Engine(connect_docker("")), StopSignals(), SYSTEM_PYTHON)
+    return replace(
+        adapters,
+        isolate=isolating.choose,
+        release=isolating.release,
+        beside=isolating.beside,
+        for_reading=isolating.for_reading,
+        answering=isolating.answering,
+        clean_up=isolating.clean_up,
+        processes=isolating.processes,
+        host={"PATH": "/usr/bin:/bin"},
+    )
