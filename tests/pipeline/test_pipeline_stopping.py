@@ -16,8 +16,9 @@ from gate.records.verdict import Outcome, Verdict
 from gate.report.comment.comment import comment_text
 
 QUIET = "diagnosis: {escalate: false}\n"
-# one after the other: the strict runs of the second turn are the third and the fourth run
+# one after the other: default, two strict, default, then the other two strict
 SERIAL = f"{QUIET}repeats: 4\noperator_audit: true\nruns: {{parallel: never}}\n"
+AFTER_TWO = {Part.STRICT_RUNS: 2, Part.DEFAULT_RUNS: 1, Part.OPERATOR_AUDIT: 1}
 
 
 def _left_out(verdict: Verdict) -> dict[Part, int]:
@@ -34,9 +35,10 @@ def test_what_can_change_nothing_is_not_run_and_told(bench: Bench, project: Proj
         "strict-1",
         "strict-2",
     ]
-    assert _left_out(verdict) == {Part.STRICT_RUNS: 2, Part.OPERATOR_AUDIT: 1}
-    assert "| Not run | 2 strict runs, 1 operator audit: two strict runs differ |" in comment_text(
-        verdict, ReportLinks()
+    assert _left_out(verdict) == AFTER_TWO
+    assert (
+        "| Not run | 2 strict runs, 1 default run, 1 operator audit: two strict runs differ |"
+        in comment_text(verdict, ReportLinks())
     )
     assert not [one for one in verdict.findings if one.code == "operator-audit-failed"]
 
@@ -90,7 +92,7 @@ def test_the_judging_job_takes_what_was_stopped_and_calls_it_no_pass(
     request = replace(bench.request(commit=commit), imported_runs=True)
     verdict = judging(folder)(request, bench.adapters()).verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.NONDETERMINISTIC, False)
-    assert _left_out(verdict) == {Part.STRICT_RUNS: 2, Part.OPERATOR_AUDIT: 1}
+    assert _left_out(verdict) == AFTER_TWO
 
 
 def test_runs_that_agree_and_are_too_few_are_refused(bench: Bench, project: Project) -> None:
