@@ -33,6 +33,7 @@ from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_
 from gate.records.document import Document
 from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measured.state_difference import StateDifference
+from gate.records.observed.columns.rows import PACKED
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
@@ -87,7 +88,7 @@ def _build(kind: type[Document]) -> None:
 def _answer(question: bytes) -> bytes:
     """In a child that is limited already."""
     request = read_document(ReadingRequest, question, "the reading request")
-    return answered(request).model_dump_json().encode("utf-8")
+    return answered(request).model_dump_json(context=PACKED).encode("utf-8")
 
 
 def answered(request: ReadingRequest) -> ReadingAnswer:

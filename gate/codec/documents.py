@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gate.codec.json_text import reviewable_json
+from gate.codec.json_text import reviewable_pieces
 from gate.codec.known_keys import nearest_key
-from gate.codec.strict_json import MAX_BYTES, parse_json
+from gate.codec.strict_json import MAX_BYTES, outline_of_json
 from gate.errors import DocumentError
 from gate.records.document import Document
 
 Record = TypeVar("Record", bound=Document)
 KeyPath = tuple[str | int, ...]
 MAX_FAULTS = 40
+# some ten thousand characters: few enough to hold, and enough that writing them is cheap
+CHUNK_PIECES: Final = 1000
 
 
 def read_document(
-    model: type[Record], data: bytes, source: str, *, max_bytes: int = MAX_BYTES
+    model: type[Record],
+    data: bytes,
+    source: str,
+    *,
+    max_bytes: int = MAX_BYTES,
+    context: str | None = None,
 ) -> Record:
-    """Parse and check one JSON document.
+    """Parse and check one JSON document; `context` is as `Rows` knows it.
 
     Raises `DocumentError` with one line for each fault; a wrong `schema_version` comes first,
     because every other fault follows from it.
     """
-    # our parser first: pydantic's own keeps the last of two equal keys
-    value = parse_json(data, source, max_bytes=max_bytes)
-    check_schema_version(model, value, source)
+    # our rules first: pydantic's own parser keeps the last of two equal keys, and takes NaN
+    check_schema_version(model, outline_of_json(data, source, max_bytes=max_bytes), source)
     try:
         # by way of JSON and not of Python values: pydantic's strict mode
         # takes a list for a tuple, or a text for an enum, in JSON alone
-        return model.model_validate_json(json.dumps(value))
+        return model.model_validate_json(data, context=context)
     except ValidationError as error:
         raise DocumentError(
             f"{source}: {error.error_count()} error(s)",
@@ -90,4 +96,12 @@ def _wrong(fault: ErrorDetails, model: type[Document]) -> str:
 
 def write_document(document: Document) -> bytes:
     """The document as reviewable JSON; reading it back gives an equal record."""
-    return reviewable_json(document.model_dump(mode="json")).encode("utf-8")
+    return b"".join(document_chunks(document))
+
+
+def document_chunks(document: Document) -> Iterator[bytes]:
+    """The same bytes one after the other, so that no more of a long document is in memory."""
+    # not as JSON: `Rows` are left as they are, and all else is written in the same words
+    pieces = reviewable_pieces(document.model_dump())
+    while chunk := "".join(islice(pieces, CHUNK_PIECES)):
+        yield chunk.encode("utf-8")

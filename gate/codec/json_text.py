@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
+
+from gate.records.observed.columns.rows import Rows
 
 INDENT = "  "
 # one for all: `json.dumps` makes a new one for each of what may be a million facts
@@ -21,22 +24,51 @@ def reviewable_json(value: object) -> str:
 
     A metric's point or a tensor's digest is such a record, so a changed value is a changed line.
     """
-    return _render(value, 0) + "\n"
+    return "".join(reviewable_pieces(value))
 
 
-def _render(value: object, depth: int) -> str:
+def reviewable_pieces(value: object) -> Iterator[str]:
+    """The same text piece by piece, of which none is longer than one fact.
+
+    `Rows` in it are a list of their records.
+    """
+    yield from _pieces(value, 0)
+    yield "\n"
+
+
+def _pieces(value: object, depth: int) -> Iterator[str]:
     pad, close = INDENT * (depth + 1), INDENT * depth
-    if isinstance(value, dict) and value:
-        rows = [f"{pad}{_inline(key)}: {_render(value[key], depth + 1)}" for key in sorted(value)]
-        return "{\n" + ",\n".join(rows) + f"\n{close}}}"
-    if isinstance(value, list | tuple) and value:
-        rows = [pad + _render_item(item, depth + 1) for item in value]
-        return "[\n" + ",\n".join(rows) + f"\n{close}]"
-    return _inline(value)
+    if isinstance(value, Rows) and value:
+        yield from _enclosed("[", ((pad + row,) for row in value.json_rows()), f"\n{close}]")
+    elif isinstance(value, dict) and value:
+        rows = (_keyed(pad, key, value[key], depth) for key in sorted(value))
+        yield from _enclosed("{", rows, f"\n{close}}}")
+    elif isinstance(value, list | tuple) and value:
+        yield from _enclosed("[", (_item(pad, item, depth) for item in value), f"\n{close}]")
+    else:
+        yield _inline(value)
 
 
-def _render_item(item: object, depth: int) -> str:
-    return _inline(item) if _is_one_fact(item) else _render(item, depth)
+def _enclosed(opened: str, rows: Iterable[Iterable[str]], closed: str) -> Iterator[str]:
+    before = f"{opened}\n"
+    for row in rows:
+        yield before
+        yield from row
+        before = ",\n"
+    yield closed
+
+
+def _keyed(pad: str, key: str, value: object, depth: int) -> Iterator[str]:
+    yield f"{pad}{_inline(key)}: "
+    yield from _pieces(value, depth + 1)
+
+
+def _item(pad: str, item: object, depth: int) -> Iterator[str]:
+    yield pad
+    if _is_one_fact(item):
+        yield _inline(item)
+    else:
+        yield from _pieces(item, depth + 1)
 
 
 def _is_one_fact(item: object) -> bool:
@@ -44,11 +76,11 @@ def _is_one_fact(item: object) -> bool:
     if not isinstance(item, dict):
         return not isinstance(item, list | tuple)
     return all(
-        not isinstance(part, dict)
+        not isinstance(part, dict | Rows)
         and not (isinstance(part, list | tuple) and any(isinstance(p, dict | list) for p in part))
         for part in item.values()
     )
 
 
 def _inline(value: object) -> str:
-    return INLINE.encode(value)
+    return INLINE.encode([] if isinstance(value, Rows) else value)

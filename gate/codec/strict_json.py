@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 from gate.errors import DocumentError
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 32
+INSIDE: Final = object()
 # A string that never ends reaches to the end of the text, so that no second look is needed.
 # Possessive (`*+`, Python 3.11): what has matched is never given back, so time stays linear.
 STRINGS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
@@ -32,6 +34,38 @@ def parse_json(
     Raises `DocumentError` for what is too large, not UTF-8, not JSON, nested deeper than
     `MAX_DEPTH`, or uses a key twice.
     """
+    return _parsed(
+        data, source, max_bytes, _distinct_keys, float if non_finite else _refuse_constant
+    )
+
+
+def outline_of_json(
+    data: bytes, source: str, *, max_bytes: int = MAX_BYTES
+) -> dict[str, object] | None:
+    """Check by the same rules, and keep only the outermost object; None where there is none.
+
+    `INSIDE` stands for each object in it: what is checked takes no memory, however much it is.
+    Raises as `parse_json` does.
+    """
+    last: dict[str, object] = {}
+
+    def keep_the_last(pairs: list[tuple[str, object]]) -> object:
+        nonlocal last
+        last = _distinct_keys(pairs)
+        return INSIDE
+
+    # the outermost object is the one that ends last
+    found = _parsed(data, source, max_bytes, keep_the_last, _refuse_constant)
+    return last if found is INSIDE else None
+
+
+def _parsed(
+    data: bytes,
+    source: str,
+    max_bytes: int,
+    of_pairs: Callable[[list[tuple[str, object]]], object],
+    of_constant: Callable[[str], object],
+) -> object:
     if len(data) > max_bytes:
         raise DocumentError(
             f"{source}: {len(data):,} bytes, the limit is {max_bytes:,}",
@@ -44,11 +78,7 @@ def parse_json(
     # before it is parsed: a RecursionError inside the C scanner says nothing of the file
     _check_depth(text, source)
     try:
-        value: object = json.loads(
-            text,
-            object_pairs_hook=_distinct_keys,
-            parse_constant=float if non_finite else _refuse_constant,
-        )
+        value: object = json.loads(text, object_pairs_hook=of_pairs, parse_constant=of_constant)
     except ValueError as error:
         raise DocumentError(
             f"{source}: not valid JSON: {error}",

@@ -31,15 +31,15 @@ def first_not_finite(
 def _metric(run: RunEvidence) -> NotFinite | None:
     numbering = Numbering(run.metrics, len(run.steps))
     points = [
-        (_place(numbering, series.name, point.step), series.name, point)
+        (_place(numbering, series.name, step), series.name, step, value)
         for series in run.metrics
-        for point in series.points
-        if not math.isfinite(point.value)
+        for step, value in series.points.pairs()
+        if not math.isfinite(value)
     ]
     if not points:
         return None
-    _, name, point = min(points, key=lambda row: row[:2])
-    return NotFinite(run=run.run.label, name=name, step=point.step, value=point.decimal)
+    _, name, step, value = min(points, key=lambda row: row[:2])
+    return NotFinite(run=run.run.label, name=name, step=step, value=repr(value))
 
 
 def _place(numbering: Numbering, name: str, own_step: int) -> tuple[float, bool]:

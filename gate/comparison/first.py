@@ -50,7 +50,7 @@ class Numbering:
 def _offset(series: MetricSeries, steps: int) -> int | None:
     if series.source is MetricSource.HARNESS:
         return 0
-    own = [point.step for point in series.points]
+    own = series.points.steps
     if not own:
         return None
     # a script that counts from 0 calls the first optimizer step 0

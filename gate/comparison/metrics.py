@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -69,10 +70,10 @@ def _fault(
 ) -> SeriesFault | None:
     """Why two series of one name cannot be compared at every point, or None."""
     if expected is None:
-        steps = observed.points if observed is not None else ()
+        steps = observed.points.steps if observed is not None else ()
         return _alone(name, SeriesFaultKind.EXTRA, steps, "not in the expected result")
     if observed is None:
-        return _alone(name, SeriesFaultKind.MISSING, expected.points, "missing")
+        return _alone(name, SeriesFaultKind.MISSING, expected.points.steps, "missing")
     if expected.dtype != observed.dtype:
         return SeriesFault(
             metric=name,
@@ -83,16 +84,14 @@ def _fault(
     return _other_steps(expected, observed)
 
 
-def _alone(name: str, kind: SeriesFaultKind, points: tuple[Point, ...], reason: str) -> SeriesFault:
-    first = min((point.step for point in points), default=None)
-    return SeriesFault(metric=name, kind=kind, first_step=first, reason=reason)
+def _alone(name: str, kind: SeriesFaultKind, steps: Iterable[int], reason: str) -> SeriesFault:
+    return SeriesFault(metric=name, kind=kind, first_step=min(steps, default=None), reason=reason)
 
 
 def _other_steps(expected: MetricSeries, observed: MetricSeries) -> SeriesFault | None:
-    left = [point.step for point in expected.points]
-    right = [point.step for point in observed.points]
-    if left == right:
+    if expected.points.same_steps(observed.points):
         return None
+    left, right = expected.points.steps, observed.points.steps
     missing, extra = sorted(set(left) - set(right)), sorted(set(right) - set(left))
     parts = [f"step {missing[0]} is missing"] if missing else []
     parts += [f"step {extra[0]} is not expected"] if extra else []
@@ -109,19 +108,21 @@ def _series_deltas(
     expected: MetricSeries, observed: MetricSeries, rules: tuple[Tolerance, ...]
 ) -> tuple[list[MetricDelta], int]:
     """The points that are not the same bits, and how many steps both sides have."""
+    # all that there is to do for most series, however long
+    if expected.points == observed.points:
+        return [], len(expected.points)
     last = expected.points[-1].step if expected.points else 0
-    right = {point.step: point for point in observed.points}
-    pairs = [(point, right[point.step]) for point in expected.points if point.step in right]
+    right = dict(observed.points.pairs())
+    pairs = [(step, value, right[step]) for step, value in expected.points.pairs() if step in right]
     deltas = []
-    for expected_point, observed_point in pairs:
-        # hexadecimal is exact; the decimal text beside it is for people
-        if expected_point.hex != observed_point.hex:
-            tolerance = tolerance_at(expected_point.step, rules)
-            judged = tolerance is None or tolerance.judges(expected_point.step, last)
+    for step, left_value, right_value in pairs:
+        # hexadecimal is exact: it tells -0.0 from 0.0, and NaN is equal to itself
+        if left_value.hex() != right_value.hex():
+            tolerance = tolerance_at(step, rules)
+            judged = tolerance is None or tolerance.judges(step, last)
+            sides = Point.of(step, left_value), Point.of(step, right_value)
             # also where a tolerance does not judge the point: a difference is always shown
-            delta = metric_delta(
-                expected.name, expected_point, observed_point, expected.dtype, tolerance
-            )
+            delta = metric_delta(expected.name, *sides, expected.dtype, tolerance)
             deltas.append(delta if judged else delta.model_copy(update={"within": True}))
     return deltas, len(pairs)
 

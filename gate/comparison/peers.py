@@ -14,7 +14,6 @@ from gate.comparison.metrics import tolerance_at, tolerances_for
 from gate.records.baseline import BaselineEntry
 from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.evidence import MetricSeries
-from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Tolerance
 
 # of the largest value that a peer's metric takes: a rounding error that a machine makes is far
@@ -63,30 +62,32 @@ def _points(
     peers: int,
 ) -> Iterator[tuple[float, FarFromPeers]]:
     """Each step that all have: how far outside, in multiples of the room, and what it is."""
-    values = [{point.step: point.value for point in series.points} for series in others]
+    values = [dict(series.points.pairs()) for series in others]
     largest = max((abs(value) for one in values for value in one.values()), default=0.0)
-    here = {point.step: point for point in own.points}
+    here = dict(own.points.pairs())
     for step in sorted(set.intersection(*(set(one) for one in values))):
-        point = here.get(step)
-        if point is None:
+        value = here.get(step)
+        if value is None:
             yield math.inf, FarFromPeers(peers=peers, metric=own.name, step=step)
             continue
         there = [one[step] for one in values]
         least, most = min(there), max(there)
         room = max(most - least, _allowed(step, rules, there), MARGIN * largest)
-        outside = max(point.value - most, least - point.value, 0.0)
-        yield _share(outside, room), _far(own.name, point, (least, most, room), peers)
+        outside = max(value - most, least - value, 0.0)
+        found = own.name, step, value
+        yield _share(outside, room), _far(found, (least, most, room), peers)
 
 
 def _far(
-    metric: str, point: Point, range_and_room: tuple[float, float, float], peers: int
+    found: tuple[str, int, float], range_and_room: tuple[float, float, float], peers: int
 ) -> FarFromPeers:
+    metric, step, value = found
     least, most, room = range_and_room
     return FarFromPeers(
         peers=peers,
         metric=metric,
-        step=point.step,
-        value=point.decimal,
+        step=step,
+        value=repr(value),
         least=least,
         most=most,
         room=room,

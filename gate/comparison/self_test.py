@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from gate.comparison.compare import compare_results
+from gate.records.observed.columns.points import Points
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.point import Point
@@ -46,11 +47,11 @@ def _differs(original: RunEvidence, copy: RunEvidence, settings: ComparisonSetti
 def _flip_metric(evidence: RunEvidence) -> RunEvidence:
     """Move the last point of the first metric by one unit in the last place of a float64."""
     first, *others = evidence.metrics
-    *points, last = first.points
+    points, last = first.points[:-1], first.points[-1]
     # towards zero (from zero upwards), so that the largest float does not step to infinity
     towards = -math.inf if last.value > 0 else math.inf
     moved = Point.of(last.step, math.nextafter(last.value, towards))
-    changed = first.model_copy(update={"points": (*points, moved)})
+    changed = first.model_copy(update={"points": Points.of((*points, moved))})
     return evidence.model_copy(update={"metrics": (changed, *others)})
 
 

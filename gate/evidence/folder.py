@@ -7,7 +7,9 @@ and `seeds.json` say once more, for a person, where, on what, with which data an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -15,7 +17,7 @@ from pydantic import Field
 
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.codec.digests import sha256_hex
-from gate.codec.documents import read_document, write_document
+from gate.codec.documents import document_chunks, read_document
 from gate.errors import DocumentError, EvidenceError
 from gate.ports import Files
 from gate.records.document import Document
@@ -31,6 +33,8 @@ SET_NAME = "set.json"
 # One folder deep and without a dot in front, so a name
 # that is read from the manifest cannot leave the folder.
 RUN_NAME = r"[a-z0-9][a-z0-9-]{0,39}/evidence\.json"
+# for a person, and in a package at the top, where one looks
+READABLE_NAMES: Final = frozenset((ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME))
 MAX_DOCUMENTS = 1000
 MAX_BYTES = 512 * 1024 * 1024
 Record = TypeVar("Record", bound=Document)
@@ -50,47 +54,65 @@ class EvidenceManifest(Document):
     documents: Annotated[tuple[EvidenceFile, ...], Field(max_length=MAX_DOCUMENTS)]
 
 
-def run_document(run: RunEvidence) -> tuple[str, bytes]:
-    """Name and content of one run's document."""
-    return f"{run.run.label}/evidence.json", write_document(run)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenDocument:
+    """A file of the folder by its name, and the SHA-256 of the bytes that were written."""
+
+    name: str
+    sha256: str
 
 
-def evidence_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
-    """Name and content of every file of the folder, the manifest last; raises as below."""
-    *documents, manifest = judged_documents(evidence)
-    return (*documents, *readable_documents(evidence), manifest)
+class EvidenceFolder:
+    """The evidence folder of a call: what was rendered is on disk, and its digest is here."""
 
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+        self._runs: dict[str, tuple[RunEvidence, WrittenDocument]] = {}
 
-def judged_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
-    """The same without those for a person: what `read_evidence_set` reads back.
+    def write(self, evidence: EvidenceSet) -> tuple[WrittenDocument, ...]:
+        """Write every file of the folder, the manifest last; a run that lies there stays.
 
-    Raises `EvidenceError` when two runs share a label: one would overwrite the other.
-    """
-    labels = [run.run.label for run in evidence.runs]
-    if len(set(labels)) != len(labels):
-        raise EvidenceError("two runs in the evidence have the same label")
-    # the runs have files of their own: what stood in two places could disagree
-    bare = evidence.model_copy(update={"runs": ()})
-    documents = ((SET_NAME, write_document(bare)), *map(run_document, evidence.runs))
-    manifest = EvidenceManifest(
-        documents=tuple(
-            EvidenceFile(name=name, sha256=sha256_hex(content)) for name, content in documents
+        Raises `EvidenceError` when two runs share a label: one would overwrite the other.
+        """
+        labels = [run.run.label for run in evidence.runs]
+        if len(set(labels)) != len(labels):
+            raise EvidenceError("two runs in the evidence have the same label")
+        # the runs have files of their own: what stood in two places could disagree
+        bare = evidence.model_copy(update={"runs": ()})
+        judged = (self._written(SET_NAME, bare), *map(self._run, evidence.runs))
+        readable = [self._written(name, one) for name, one in readable_documents(evidence)]
+        manifest = EvidenceManifest(
+            documents=tuple(EvidenceFile(name=one.name, sha256=one.sha256) for one in judged)
         )
-    )
-    return (*documents, (MANIFEST_NAME, write_document(manifest)))
+        return (*judged, *readable, self._written(MANIFEST_NAME, manifest))
+
+    def _run(self, run: RunEvidence) -> WrittenDocument:
+        known, written = self._runs.get(run.run.label, (None, None))
+        # the very record: it cannot have changed, and rendering takes as long as all else
+        if written is None or known is not run:
+            written = self._written(f"{run.run.label}/evidence.json", run)
+            self._runs[run.run.label] = run, written
+        return written
+
+    def _written(self, name: str, document: Document) -> WrittenDocument:
+        hasher = hashlib.sha256()
+        with self._files.replacing(self._folder / name) as file:
+            for chunk in document_chunks(document):
+                hasher.update(chunk)
+                file.write(chunk)
+        return WrittenDocument(name=name, sha256=hasher.hexdigest())
 
 
-def readable_documents(evidence: EvidenceSet) -> tuple[tuple[str, bytes], ...]:
-    """Name and content of the documents for a person.
+def readable_documents(evidence: EvidenceSet) -> Iterator[tuple[str, Document]]:
+    """The documents for a person.
 
     They are made from the others whenever the folder is written, and never read back by it.
     """
-    return (
-        (ENVIRONMENT_NAME, write_document(environment_document(evidence))),
-        (CLUSTER_NAME, write_document(cluster_document(evidence))),
-        (DATA_NAME, write_document(data_document(evidence))),
-        (SEEDS_NAME, write_document(seeds_document(evidence))),
-    )
+    yield ENVIRONMENT_NAME, environment_document(evidence)
+    yield CLUSTER_NAME, cluster_document(evidence)
+    yield DATA_NAME, data_document(evidence)
+    yield SEEDS_NAME, seeds_document(evidence)
 
 
 def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:

@@ -31,6 +31,7 @@ from gate.errors import (
 from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files, Progress
 from gate.process_ports import AnsweringProcess
+from gate.records.observed.columns.rows import PACKED
 from gate.records.observed.state_distance import StateDistance
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
@@ -239,7 +240,11 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
         )
     try:
         return read_document(
-            ReadingAnswer, answer, "the reading process's answer", max_bytes=MAX_ANSWER_BYTES
+            ReadingAnswer,
+            answer,
+            "the reading process's answer",
+            max_bytes=MAX_ANSWER_BYTES,
+            context=PACKED,
         )
     except DocumentError as error:
         raise EvidenceError(

@@ -15,7 +15,7 @@ from gate.errors import AttestationError, ExitCode, GateError, SettingsError, St
 from gate.execution.call_time import CallTime
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
-from gate.pipelines.gate import Gated, judge, train_all
+from gate.pipelines.gate import Gated, Ran, judge, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.judging.stopping import differ
 from gate.pipelines.publishing.publish import SealedPackage, publish
@@ -130,13 +130,13 @@ def judging(folder: Path) -> Pipeline:
         evidence = imported.evidence
         asked = request.settings.operator_audit and not differ(evidence.runs, request)
         missed = asked and not evidence.runs_of(RunMode.AUDIT)
-        return judge(
-            request,
-            baselines,
-            evidence,
-            imported.isolation,
+        ran = Ran(
+            evidence=evidence,
+            documents=imported.documents,
+            isolation=imported.isolation,
             operator_audit_failure="the job that ran took none" if missed else "",
         )
+        return judge(request, baselines, ran)
 
     return judge_imported
 
@@ -203,7 +203,8 @@ def _deliver(
     trust: _Trust,
 ) -> DeliveredVerdict:
     adapters.progress.step("packing and sealing")
-    package = write_package(gated.verdict, gated.evidence, gated.baseline, request, adapters.files)
+    judged, files = (gated.verdict, gated.evidence, gated.baseline), adapters.files
+    package = write_package(*judged, request, files, gated.documents)
     signer = Signer(
         secrets=secrets,
         allow_plain_key=trust.allow_plain_key,

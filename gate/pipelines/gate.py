@@ -13,6 +13,7 @@ from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
 from gate.errors import EvidenceError, RunError
+from gate.evidence.folder import WrittenDocument
 from gate.evidence.state_manifest import state_roots
 from gate.execution.call_time import CallTime
 from gate.execution.plan import (
@@ -73,10 +74,14 @@ from gate.verdict.operators import operator_report
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gated:
-    """What a gate call found: a verdict, what it rests on, the entry that it would propose."""
+    """What a gate call found: a verdict, what it rests on, the entry that it would propose.
+
+    `documents` are what the evidence was written to.
+    """
 
     verdict: Verdict
     evidence: EvidenceSet
+    documents: tuple[WrittenDocument, ...]
     baseline: Baseline | None
     proposed: BaselineEntry | None
 
@@ -89,8 +94,9 @@ class Ran:
     """
 
     evidence: EvidenceSet
+    documents: tuple[WrittenDocument, ...]
     isolation: Isolation
-    found: Decided | None
+    found: Decided | None = None
     operator_audit_failure: str = ""
 
 
@@ -102,14 +108,7 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
         baselines = read_baselines(request, adapters)
     ran = train_all(request, adapters, baselines, call)
     with call.own(OwnWork.JUDGING):
-        gated = judge(
-            request,
-            baselines,
-            ran.evidence,
-            ran.isolation,
-            found=ran.found,
-            operator_audit_failure=ran.operator_audit_failure,
-        )
+        gated = judge(request, baselines, ran)
     verdict = gated.verdict.model_copy(update={"timeline": call.timeline()})
     return replace(gated, verdict=verdict)
 
@@ -147,6 +146,7 @@ def train_all(
                 evidence = session.evidence((*runs, *counted), seeded, trace, tried)
         return Ran(
             evidence=evidence,
+            documents=session.documents,
             isolation=session.isolation,
             found=found if trace is None else None,
             operator_audit_failure=failure,
@@ -195,21 +195,12 @@ def _operator_audit_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]
         return (), fault.message
 
 
-def judge(
-    request: GateRequest,
-    baselines: Baselines,
-    evidence: EvidenceSet,
-    isolation: Isolation,
-    *,
-    found: Decided | None = None,
-    operator_audit_failure: str = "",
-) -> Gated:
-    """Decide about what was run, and say what it rests on and what would become the baseline.
-
-    `found` is the decision where it was made already: comparing many points takes long.
-    """
+def judge(request: GateRequest, baselines: Baselines, ran: Ran) -> Gated:
+    """Decide about what was run, and say what it rests on and what would become the baseline."""
+    evidence = ran.evidence
     first = evidence.runs_of(RunMode.STRICT)[0]
-    found = found or decided(request, baselines, evidence)
+    # comparing many points takes long: not again where it was decided already
+    found = ran.found or decided(request, baselines, evidence)
     decision, entry = found.decision, found.selection.entry
     seeds_problem = unfit_seeds(evidence, request.settings)
     unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
@@ -223,7 +214,7 @@ def judge(
         entry=entry,
         diagnosis=diagnosis_of(decision, evidence),
         default_repeat=first_two(evidence.runs_of(RunMode.DEFAULT), request),
-        isolation=isolation,
+        isolation=ran.isolation,
         settings_digest=settings_digest(request.settings),
         proposed=entry_name(proposed) if proposed is not None else "",
         movement=movement(request, found.facts.baseline, entry) if changes_baseline else None,
@@ -234,14 +225,20 @@ def judge(
             tuple(run for run in evidence.runs if not run.run.reused),
             request.settings.cost,
         ),
-        operator_audit=operator_report(evidence, operator_audit_failure),
-        not_run=not_run(request, evidence, failed_audit=bool(operator_audit_failure)),
+        operator_audit=operator_report(evidence, ran.operator_audit_failure),
+        not_run=not_run(request, evidence, failed_audit=bool(ran.operator_audit_failure)),
         seeds_problem=seeds_problem,
         seeds_of_brought=found.seeds,
         states=state_roots(first, evidence),
     )
     verdict = assemble(assessment, request)
-    return Gated(verdict=verdict, evidence=evidence, baseline=baselines.trusted, proposed=proposed)
+    return Gated(
+        verdict=verdict,
+        evidence=evidence,
+        documents=ran.documents,
+        baseline=baselines.trusted,
+        proposed=proposed,
+    )
 
 
 def _proposal(

@@ -15,7 +15,12 @@ from gate.codec.untrusted_text import short_text
 from gate.comparison.compare import compare_results
 from gate.errors import EvidenceError, RepositoryError
 from gate.evidence.environment import leave_out_packages
-from gate.evidence.folder import MANIFEST_NAME, evidence_documents, read_evidence_set
+from gate.evidence.folder import (
+    MANIFEST_NAME,
+    EvidenceFolder,
+    WrittenDocument,
+    read_evidence_set,
+)
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import (
     roots_fit,
@@ -70,6 +75,7 @@ class ImportedRuns:
 
     evidence: EvidenceSet
     isolation: Isolation
+    documents: tuple[WrittenDocument, ...]
 
 
 def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ImportedRuns:
@@ -115,9 +121,8 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
             "runs": tuple(leave_out_packages(run, ignored) for run in imported.runs),
         }
     )
-    for name, data in evidence_documents(evidence):
-        adapters.files.write_bytes(request.out / "evidence" / name, data)
-    return ImportedRuns(evidence=evidence, isolation=isolation)
+    documents = EvidenceFolder(adapters.files, request.out / "evidence").write(evidence)
+    return ImportedRuns(evidence=evidence, isolation=isolation, documents=documents)
 
 
 def _refuse_own_folder(request: GateRequest, folder: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Self
 
 from gate.errors import RepositoryError, RunError
-from gate.evidence.folder import evidence_documents
+from gate.evidence.folder import EvidenceFolder, WrittenDocument
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
 from gate.evidence.usable import refuse_unusable
@@ -86,6 +86,8 @@ class Session:
         self._first: RunEvidence | None = None
         self._failed_beside: dict[str, tuple[str, ...]] = {}
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
+        self._folder = EvidenceFolder(adapters.files, request.out / "evidence")
+        self.documents: tuple[WrittenDocument, ...] = ()
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -394,6 +396,5 @@ class Session:
             base_data=self._declared.sets(Commit.BASE),
             unrepeated=self._unrepeated,
         )
-        for name, data in evidence_documents(evidence):
-            self.adapters.files.write_bytes(self.request.out / "evidence" / name, data)
+        self.documents = self._folder.write(evidence)
         return evidence

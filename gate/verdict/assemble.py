@@ -321,11 +321,11 @@ def _age_days(entry: BaselineEntry, now: str) -> int:
 
 
 def _summary(series: MetricSeries) -> SeriesSummary:
-    values = [point.value for point in series.points]
+    values = series.points.values
     return SeriesSummary(
         name=series.name,
         source=series.source.value,
-        steps=tuple(point.step for point in series.points),
+        steps=tuple(series.points.steps),
         # JSON has no word for NaN; a gap is drawn in its place
         values=tuple(value if math.isfinite(value) else None for value in values),
         last_decimal=series.points[-1].decimal if series.points else "",

@@ -12,8 +12,8 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.same_work import missed_share, runs_of_the_same_work
 from gate.comparison.tolerances import tolerance_uses
 from gate.records.comparison import EventKind
+from gate.records.observed.columns.points import Points
 from gate.records.observed.evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
-from gate.records.observed.point import Point
 from gate.records.sections.tolerances import Tolerance
 from gate.records.settings import NotFiniteAllowed
 
@@ -26,8 +26,7 @@ def _with(*series: MetricSeries, run: RunEvidence = EQUAL) -> RunEvidence:
 
 
 def _own(name: str, *points: tuple[int, float]) -> MetricSeries:
-    found = tuple(Point.of(step, value) for step, value in points)
-    return MetricSeries(name=name, source=MetricSource.FILE, points=found)
+    return MetricSeries(name=name, source=MetricSource.FILE, points=Points(points))
 
 
 def _first(one: RunEvidence, other: RunEvidence) -> tuple[EventKind, str, str] | None:

@@ -8,9 +8,9 @@ from evidence_cases import evidence_of, evidence_set_of
 
 from gate.adapters.files.files import LocalFiles
 from gate.codec.digests import sha256_hex
-from gate.codec.documents import read_document
+from gate.codec.documents import read_document, write_document
 from gate.errors import EvidenceError
-from gate.evidence.folder import evidence_documents, read_evidence_set, run_document
+from gate.evidence.folder import EvidenceFolder, read_evidence_set
 from gate.records.observed.documents.environment import EnvironmentDocument
 from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
@@ -21,9 +21,7 @@ EVIDENCE = evidence_set_of(evidence_of(), evidence_of("default-1"), evidence_of(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, content in evidence_documents(EVIDENCE):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
+    EvidenceFolder(LocalFiles(), tmp_path).write(EVIDENCE)
     return tmp_path
 
 
@@ -40,17 +38,39 @@ def test_a_folder_reads_back_as_the_same_set(files: LocalFiles, folder: Path) ->
     assert read_evidence_set(files, folder) == EVIDENCE
 
 
-def test_the_manifest_comes_last_and_lists_the_rest() -> None:
-    *documents, (name, content) = evidence_documents(EVIDENCE)
-    listed = json.loads(content)["documents"]
-    assert name == "manifest.json"
-    names = [entry[0] for entry in documents]
+def test_the_manifest_comes_last_and_lists_the_rest(files: LocalFiles, tmp_path: Path) -> None:
+    *documents, manifest = EvidenceFolder(files, tmp_path).write(EVIDENCE)
+    listed = json.loads((tmp_path / "manifest.json").read_bytes())["documents"]
+    assert manifest.name == "manifest.json"
+    names = [entry.name for entry in documents]
     # for a person, and made anew by whoever takes the folder over
     assert names[-4:] == ["environment.json", "cluster.json", "data.json", "seeds.json"]
     assert [entry["name"] for entry in listed] == names[:-4]
 
 
-def test_the_environment_is_a_document_that_a_person_can_read() -> None:
+def test_each_digest_is_that_of_the_bytes_on_disk(files: LocalFiles, tmp_path: Path) -> None:
+    for one in EvidenceFolder(files, tmp_path).write(EVIDENCE):
+        assert one.sha256 == sha256_hex((tmp_path / one.name).read_bytes())
+
+
+def test_a_run_is_rendered_once_and_again_when_it_is_another(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    folder = EvidenceFolder(files, tmp_path)
+    first = folder.write(EVIDENCE)
+    path = tmp_path / "strict-1/evidence.json"
+    path.unlink()
+    assert folder.write(EVIDENCE) == first
+    assert not path.exists()
+    other = EVIDENCE.runs[0].model_copy(update={"notes": ("another",)})
+    runs = (other, *EVIDENCE.runs[1:])
+    folder.write(EVIDENCE.model_copy(update={"runs": runs}))
+    assert path.read_bytes() == write_document(other)
+
+
+def test_the_environment_is_a_document_that_a_person_can_read(
+    files: LocalFiles, tmp_path: Path
+) -> None:
     here = Environment(
         parts={"torch": "2.13.0"},
         packages=("library==1.0", "ruff==0.1", "torch==2.13.0"),
@@ -64,7 +84,8 @@ def test_the_environment_is_a_document_that_a_person_can_read() -> None:
     evidence = evidence_set_of(run).model_copy(
         update={"locks": (lock,), "machine": MachineFacts(networks={"eth0": 25000})}
     )
-    written = dict(evidence_documents(evidence))["environment.json"]
+    EvidenceFolder(files, tmp_path).write(evidence)
+    written = (tmp_path / "environment.json").read_bytes()
     document = read_document(EnvironmentDocument, written, "environment.json")
     assert [
         (package.name, package.origin, package.imported, package.ignored)
@@ -79,15 +100,15 @@ def test_the_environment_is_a_document_that_a_person_can_read() -> None:
     assert b'"schema_version": "repro-gate.environment/1"' in written
 
 
-def test_a_run_has_a_document_of_its_own() -> None:
-    name, content = run_document(EVIDENCE.runs[0])
-    assert name == "strict-1/evidence.json"
+def test_a_run_has_a_document_of_its_own(folder: Path) -> None:
+    content = (folder / "strict-1/evidence.json").read_bytes()
     assert json.loads(content)["run"]["label"] == "strict-1"
 
 
-def test_two_runs_of_one_label_are_refused() -> None:
+def test_two_runs_of_one_label_are_refused(files: LocalFiles, tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="two runs in the evidence have the same label"):
-        evidence_documents(evidence_set_of(evidence_of(), evidence_of()))
+        EvidenceFolder(files, tmp_path).write(evidence_set_of(evidence_of(), evidence_of()))
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_altered_document_is_refused(files: LocalFiles, folder: Path) -> None:
@@ -137,7 +158,7 @@ def test_a_manifest_must_list_the_set_first_and_all_once(
 
 
 def test_a_run_under_another_label_is_refused(files: LocalFiles, folder: Path) -> None:
-    (folder / "strict-1/evidence.json").write_bytes(run_document(EVIDENCE.runs[2])[1])
+    (folder / "strict-1/evidence.json").write_bytes(write_document(EVIDENCE.runs[2]))
     relist(folder, "set.json", "strict-1/evidence.json")
     with pytest.raises(EvidenceError, match=r"strict-1/evidence.json: holds the run 'strict-2'"):
         read_evidence_set(files, folder)

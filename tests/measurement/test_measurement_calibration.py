@@ -12,7 +12,7 @@ from gate_bench import FILES, Bench
 from played_training import Project
 
 from gate.errors import EvidenceError, SettingsError
-from gate.evidence.folder import evidence_documents
+from gate.evidence.folder import EvidenceFolder
 from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
 from gate.pipelines.measurement import measure_noise
 from gate.records.measurement import CalibrationDocument
@@ -90,8 +90,7 @@ def test_strict_runs_of_several_environments_are_the_scatter_between_machines(
             )
             for run in here.runs
         )
-        for name, data in evidence_documents(here.model_copy(update={"runs": runs})):
-            FILES.write_bytes(tmp_path / cpu / name, data)
+        EvidenceFolder(FILES, tmp_path / cpu).write(here.model_copy(update={"runs": runs}))
     found = _folders(bench.out, tmp_path / "one", tmp_path / "two", bench=bench)
     assert (found.runs, found.environments) == (3, 3)
     assert found.measured == "3 runs in strict mode, from 3 folders of evidence"

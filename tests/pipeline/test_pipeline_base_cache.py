@@ -85,7 +85,7 @@ class Cached(Bench):
             replace(adapters, progress=progress),  # type: ignore[arg-type] # by its methods
         )
         self.package = write_package(
-            found.verdict, found.evidence, found.baseline, request, FILES
+            found.verdict, found.evidence, found.baseline, request, FILES, found.documents
         ).path
         self.told = [line for line in progress.lines if "reused" in line or "cache" in line]
         return found.verdict

@@ -45,7 +45,9 @@ def test_a_second_state_that_is_another_is_kept_and_measured_and_not_packed(
     page = page_html(found.verdict, ReportLinks(), sources=drawn)
     cell = heat_cell(one)
     assert f'<td class="{cell.kind}">{cell.text}</td>' in page
-    package = write_package(found.verdict, found.evidence, None, bench.request(), FILES)
+    package = write_package(
+        found.verdict, found.evidence, None, bench.request(), FILES, found.documents
+    )
     with package.path.open("rb") as fingerprint:
         archive = read_archive(fingerprint, size_bytes=package.size_bytes, keep=frozenset())
     states = [one.name for one in archive.members if one.name.endswith(".safetensors")]

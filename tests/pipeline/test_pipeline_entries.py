@@ -19,9 +19,10 @@ from report_outcomes import (
 )
 
 from gate.baseline.record import with_entry
-from gate.pipelines.gate import Gated, judge
+from gate.pipelines.gate import Gated, Ran, judge
 from gate.pipelines.judging.entries import settled
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
+from gate.records.observed.columns.points import Points
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome
@@ -48,7 +49,8 @@ def _gated(
         | {"commit": COMMIT, "base_commit": BASE, "created_at": now}
     )
     baselines = Baselines(trusted=trusted, brought=brought)
-    return judge(replace(REQUEST, settings=under), baselines, evidence, ISOLATED)
+    ran = Ran(evidence=evidence, documents=(), isolation=ISOLATED)
+    return judge(replace(REQUEST, settings=under), baselines, ran)
 
 
 def _baseline(*entries: BaselineEntry) -> Baseline:
@@ -171,7 +173,7 @@ def test_a_new_baseline_is_told_with_how_far_it_moves_the_result() -> None:
 def test_goldens_rounded_to_five_decimals_are_reproduced_by_nothing() -> None:
     run = ran()
     points = (
-        tuple(one.of(one.step, round(one.value, 5)) for one in series.points)
+        Points((step, round(value, 5)) for step, value in series.points.pairs())
         for series in run.metrics
     )
     rounded = run.model_copy(

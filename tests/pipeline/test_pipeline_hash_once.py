@@ -83,7 +83,9 @@ def test_a_state_that_is_swapped_for_a_link_changes_nothing(
     kept = {one.name: one.sha256 for one in found.evidence.kept}
     content = (bench.out / "evidence" / STATE).read_bytes()
     assert kept[STATE] == hashlib.sha256(content).hexdigest()
-    package = write_package(found.verdict, found.evidence, found.baseline, bench.request(), FILES)
+    package = write_package(
+        found.verdict, found.evidence, found.baseline, bench.request(), FILES, found.documents
+    )
     assert b"a-planted-secret" not in package.path.read_bytes()
     with package.path.open("rb") as stream:
         archive = read_archive(stream, size_bytes=package.size_bytes, keep=frozenset())
@@ -98,5 +100,7 @@ def test_a_kept_file_that_changes_before_it_is_packed_is_an_error(bench: Bench) 
     with pytest.raises(
         StorageError, match=r"state.safetensors has changed on disk since it was compared"
     ):
-        write_package(found.verdict, found.evidence, found.baseline, bench.request(), FILES)
+        write_package(
+            found.verdict, found.evidence, found.baseline, bench.request(), FILES, found.documents
+        )
     assert not (bench.out / "package.tar").exists()

@@ -36,7 +36,12 @@ def saving(project: Project, *, settings: str = SAVING, **files: str) -> None:
 def unpacked(bench: Bench, found: Gated, folder: Path, **options: object) -> Path:
     """The package of a call, unpacked by Python's own reader."""
     package = write_package(
-        found.verdict, found.evidence, found.baseline, bench.request(**options), FILES
+        found.verdict,
+        found.evidence,
+        found.baseline,
+        bench.request(**options),
+        FILES,
+        found.documents,
     )
     with tarfile.open(package.path) as archive:
         archive.extractall(folder, filter="data")
@@ -176,8 +181,12 @@ def test_lock_files_and_documents_are_there_to_read(
 def test_a_package_of_the_same_runs_has_the_same_bytes(bench: Bench, project: Project) -> None:
     saving(project, settings=f"{SAVING}package: {{source: true}}\n")
     found = bench.gate()
-    first = write_package(found.verdict, found.evidence, None, bench.request(), FILES)
-    again = write_package(found.verdict, found.evidence, None, bench.request(), FILES)
+    first = write_package(
+        found.verdict, found.evidence, None, bench.request(), FILES, found.documents
+    )
+    again = write_package(
+        found.verdict, found.evidence, None, bench.request(), FILES, found.documents
+    )
     assert first.sha256 == again.sha256
 
 

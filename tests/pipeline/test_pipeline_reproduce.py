@@ -37,6 +37,7 @@ from gate.pipelines.reproduction.opening import (
 )
 from gate.pipelines.reproduction.reproduce import reproduce
 from gate.pipelines.sealing.package import write_package
+from gate.records.observed.columns.points import Points
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.published.call import CALL_SCHEMA, CallDocument
 from gate.records.published.reproduction import (
@@ -62,7 +63,9 @@ def package(bench: Bench, project: Project, tmp_path: Path) -> Path:
 
 def packed(bench: Bench, tmp_path: Path, **options: object) -> Path:
     found = bench.gate(**options)
-    written = write_package(found.verdict, found.evidence, None, bench.request(**options), FILES)
+    written = write_package(
+        found.verdict, found.evidence, None, bench.request(**options), FILES, found.documents
+    )
     # out of the folder that the next call empties
     return Path(written.path.rename(tmp_path / "package.tar"))
 
@@ -104,8 +107,7 @@ def made_then(opened: OpenedPackage, *, loss: float, driver: str = "") -> Opened
     def moved(run: RunEvidence) -> RunEvidence:
         parts = {**run.environment.parts, **({"driver": driver} if driver else {})}
         (series,) = run.metrics
-        last = series.points[-1].model_copy(update={"value": loss, "hex": loss.hex()})
-        points = (*series.points[:-1], last)
+        points = Points((*series.points[:-1].pairs(), (series.points[-1].step, loss)))
         return run.model_copy(
             update={
                 "environment": run.environment.model_copy(update={"parts": parts}),

@@ -63,7 +63,7 @@ def package_members(
         "verdict.json": write_document(made),
         "call.json": write_document(call),
         "repro-gate.yml": SETTINGS,
-        **dict(readable_documents(evidence)),
+        **{name: write_document(one) for name, one in readable_documents(evidence)},
     }
     members |= other
     return {name: content for name, content in members.items() if content is not None}

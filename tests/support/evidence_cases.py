@@ -7,6 +7,7 @@ import hashlib
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
 from gate.evidence.saved_state import ReadState, manifest
+from gate.records.observed.columns.points import Points
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
     CheckpointManifest,
@@ -18,7 +19,6 @@ from gate.records.observed.evidence import (
     StepDigest,
     StepTiming,
 )
-from gate.records.observed.point import Point
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
@@ -42,8 +42,7 @@ def series_of(
     source: MetricSource = MetricSource.HARNESS,
 ) -> MetricSeries:
     """A float64 series from step 1 on."""
-    points = tuple(Point.of(step, value) for step, value in enumerate(values, start=1))
-    return MetricSeries(name=name, source=source, points=points)
+    return MetricSeries(name=name, source=source, points=Points(enumerate(values, start=1)))
 
 
 def manifest_of(**contents: bytes) -> CheckpointManifest:

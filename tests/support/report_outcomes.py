@@ -18,11 +18,12 @@ from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, TIMELINE
 from gate.baseline.record import with_entry
 from gate.comparison.data_moves import moved_data
 from gate.errors import RunError
-from gate.pipelines.gate import judge
+from gate.pipelines.gate import Ran, judge
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.observed.brought import BroughtEnvironment
+from gate.records.observed.columns.points import Points
 from gate.records.observed.data.sets import UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
@@ -37,7 +38,6 @@ from gate.records.observed.evidence import (
     TensorDigest,
 )
 from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.observed.point import Point
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import BASE_HERE, Commit, Isolation, RunIsolation
@@ -122,8 +122,8 @@ def _series(
         value = round(loss(step) if source is MetricSource.HARNESS else 1 - loss(step) / 3, 6)
         if since is not None and step >= since:
             value = round(value * (1 + by * (step - since + 1)), 6)
-        points.append(Point.of(step, value))
-    return MetricSeries(name=name, source=source, points=tuple(points))
+        points.append((step, value))
+    return MetricSeries(name=name, source=source, points=Points(points))
 
 
 def _step(step: int, since: int | None, first: str) -> StepDigest:
@@ -226,7 +226,8 @@ def judged(
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
     baselines = Baselines(trusted=trusted, brought=bringing, same_code=same)
-    verdict = judge(request, baselines, evidence, ISOLATED).verdict
+    call = Ran(evidence=evidence, documents=(), isolation=ISOLATED)
+    verdict = judge(request, baselines, call).verdict
     return verdict.model_copy(update={"timeline": TIMELINE})
 
 

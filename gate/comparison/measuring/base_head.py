@@ -120,9 +120,7 @@ def _beside(
     faults: Mapping[str, SeriesFault],
 ) -> MetricBeside:
     known = [series for series in sides if series is not None]
-    values = [
-        {point.step: point.decimal for point in series.points} if series else {} for series in sides
-    ]
+    values = [dict(series.points.pairs()) if series else {} for series in sides]
     steps = _evenly(sorted({*values[0], *values[1]}))
     same_type = len({series.dtype for series in known}) == 1
     sized = [delta for delta in deltas if delta.absolute is not None]
@@ -142,12 +140,16 @@ def _beside(
         largest_relative=max(relative, default=None),
         fault=_fault(faults[name].kind, values, known) if name in faults else "",
         steps=steps,
-        base_values=tuple(values[0].get(step) for step in steps),
-        head_values=tuple(values[1].get(step) for step in steps),
+        base_values=tuple(_decimal(values[0], step) for step in steps),
+        head_values=tuple(_decimal(values[1], step) for step in steps),
     )
 
 
-def _fault(kind: SeriesFaultKind, values: list[dict[int, str]], known: list[MetricSeries]) -> str:
+def _decimal(values: dict[int, float], step: int) -> str | None:
+    return repr(values[step]) if step in values else None
+
+
+def _fault(kind: SeriesFaultKind, values: list[dict[int, float]], known: list[MetricSeries]) -> str:
     if kind is SeriesFaultKind.DTYPE:
         return f"{known[0].dtype} in base, {known[1].dtype} in head"
     if kind is SeriesFaultKind.STEPS:

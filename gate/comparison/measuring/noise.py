@@ -61,7 +61,7 @@ class Scatter:
 
 def scatter_of(series: tuple[MetricSeries, ...]) -> Scatter | None:
     """The steps at which every run has a finite number; None where there is none."""
-    columns = [{point.step: point.value for point in one.points} for one in series]
+    columns = [dict(one.points.pairs()) for one in series]
     steps = tuple(
         step
         for step in sorted(set.intersection(*(set(column) for column in columns)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
+from gate.records.observed.columns.points import Points
 from gate.records.observed.evidence import FloatType, MetricSeries, MetricSource
-from gate.records.observed.point import MAX_STEP, Point
+from gate.records.observed.point import MAX_STEP
 
 MAX_NAME = 200
 MAX_SERIES = 1000
@@ -22,7 +23,7 @@ class SeriesCollector:
         self._source = source
         self._shown = shown
         self._dtypes: dict[str, FloatType] = {}
-        self._points: dict[str, list[Point]] = {}
+        self._points: dict[str, list[tuple[int, float]]] = {}
         self._count = 0
 
     def add(
@@ -49,7 +50,7 @@ class SeriesCollector:
                 f"{place}more than {MAX_POINTS:,} numbers or {MAX_SERIES:,} metrics",
                 hint="Log fewer metrics, or lower train.max_steps.",
             )
-        points.append(Point.of(step, value))
+        points.append((step, value))
 
     def _check_name(self, name: str, place: str) -> None:
         if len(name) > MAX_NAME or not name.isprintable():
@@ -59,15 +60,18 @@ class SeriesCollector:
                 hint="Give metrics short plain names.",
             )
 
-    def _check_step(self, name: str, step: int, points: list[Point], place: str) -> None:
+    def _check_step(
+        self, name: str, step: int, points: list[tuple[int, float]], place: str
+    ) -> None:
         if not 0 <= step <= MAX_STEP:
             raise EvidenceError(
                 f"{place}metric {short_text(name)} has a step below 0 or above 2**53",
                 hint="Count steps from 0 or 1.",
             )
         # in order and once each: points of two runs are paired by their step
-        if points and step <= points[-1].step:
-            how = "twice" if step == points[-1].step else f"after step {points[-1].step}"
+        before = points[-1][0] if points else -1
+        if step <= before:
+            how = "twice" if step == before else f"after step {before}"
             raise EvidenceError(
                 f"{place}metric {short_text(name)} is given for step {step} {how}",
                 hint="Log each metric once for each step, in order; use a different name for "
@@ -78,7 +82,7 @@ class SeriesCollector:
         """All series so far, sorted by name."""
         return tuple(
             MetricSeries(
-                name=name, source=self._source, dtype=self._dtypes[name], points=tuple(points)
+                name=name, source=self._source, dtype=self._dtypes[name], points=Points(points)
             )
             for name, points in sorted(self._points.items())
         )

@@ -97,8 +97,8 @@ def _metrics(evidence: EvidenceSet) -> Iterator[TrackedMetric]:
     """By step, so that what is too much is the end of each."""
     runs = evidence.runs_of(RunMode.STRICT)
     found = [
-        TrackedMetric(name=series.name, step=point.step, value=point.value)
+        TrackedMetric(name=series.name, step=step, value=value)
         for series in (runs[0].metrics if runs else ())
-        for point in series.points
+        for step, value in series.points.pairs()
     ]
     yield from sorted(found, key=lambda metric: metric.step)

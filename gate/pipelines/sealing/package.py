@@ -6,12 +6,12 @@ from gate.attestation.packing.instructions import WORKFLOW_OPTIONS, package_read
 from gate.attestation.packing.package import pack
 from gate.codec.documents import write_document
 from gate.evidence.capture import FIRST_STATE
-from gate.evidence.folder import judged_documents, readable_documents
+from gate.evidence.folder import READABLE_NAMES, WrittenDocument
 from gate.evidence.state_manifest import SAVED_FOLDER
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER, code_members
 from gate.ports import Files
 from gate.records.baseline import Baseline
-from gate.records.observed.evidence import EvidenceSet, KeptFile
+from gate.records.observed.evidence import EvidenceSet
 from gate.records.published.call import CALL_NAME, CallDocument
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.sealed.attestation import Package, PackageMember
@@ -28,13 +28,17 @@ def write_package(
     baseline: Baseline | None,
     request: GateRequest,
     files: Files,
+    documents: tuple[WrittenDocument, ...],
 ) -> Package:
-    """Write `package.tar`: the verdict and all that it rests on, the same bytes every time."""
+    """Write `package.tar`: the verdict and all that it rests on, the same bytes every time.
+
+    `documents` are what the evidence was written to, and are taken from there.
+    """
     path = request.out / PACKAGE
     members = [
         PackageMember(name="verdict.json", content=write_document(verdict)),
         PackageMember(name="repro-gate.yml", content=request.settings_text),
-        *_evidence_members(evidence, request),
+        *_evidence_members(evidence, request, documents),
         *code_members(request.out, evidence.locks, files),
     ]
     source = any(member.name == SOURCE_MEMBER for member in members)
@@ -54,28 +58,25 @@ def write_package(
         return pack(members, path=path, target=target, files=files)
 
 
-def _evidence_members(evidence: EvidenceSet, request: GateRequest) -> list[PackageMember]:
-    members = [
-        PackageMember(name=f"evidence/{name}", content=data)
-        for name, data in judged_documents(evidence)
+def _evidence_members(
+    evidence: EvidenceSet, request: GateRequest, documents: tuple[WrittenDocument, ...]
+) -> list[PackageMember]:
+    folder = request.out / "evidence"
+    files = [(one.name, one.sha256) for one in documents]
+    files += [(one.name, one.sha256) for one in evidence.kept]
+    return [
+        PackageMember(name=_member_name(name), path=folder / name, sha256=sha256)
+        for name, sha256 in files
     ]
-    # at the top, where a person looks
-    members += [
-        PackageMember(name=name, content=data) for name, data in readable_documents(evidence)
-    ]
-    for kept in evidence.kept:
-        name = _member_name(kept)
-        path = request.out / "evidence" / kept.name
-        members.append(PackageMember(name=name, path=path, sha256=kept.sha256))
-    return members
 
 
-def _member_name(kept: KeptFile) -> str:
-    if kept.name == FIRST_STATE:
+def _member_name(name: str) -> str:
+    if name == FIRST_STATE:
         return STATE_MEMBER
-    if kept.name.startswith(SAVED_FOLDER):
-        return f"{MODEL_FOLDER}/{kept.name.removeprefix(SAVED_FOLDER)}"
-    return f"evidence/{kept.name}"
+    if name.startswith(SAVED_FOLDER):
+        return f"{MODEL_FOLDER}/{name.removeprefix(SAVED_FOLDER)}"
+    # at the top, where a person looks
+    return name if name in READABLE_NAMES else f"evidence/{name}"
 
 
 def _call(verdict: Verdict, request: GateRequest, *, source: bool) -> CallDocument:

@@ -17,6 +17,7 @@ from pydantic import (
 from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.columns.points import Points
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
@@ -24,7 +25,7 @@ from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import OperatorAudit
 from gate.records.observed.overrides import Override
-from gate.records.observed.point import MAX_STEP, Point
+from gate.records.observed.point import MAX_STEP
 from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
@@ -98,7 +99,7 @@ class MetricSeries(Document):
     name: str = Field(min_length=1, max_length=200)
     source: MetricSource
     dtype: FloatType = "float64"
-    points: tuple[Point, ...]
+    points: Points
 
 
 class StepDigest(Document):

@@ -20,11 +20,19 @@ class Point(Document):
 
     @model_validator(mode="after")
     def _same_number(self) -> Point:
-        value = float.fromhex(self.hex)
+        try:
+            value = float.fromhex(self.hex)
+        except OverflowError as error:
+            message = f"{self.hex} is beyond what a float holds"
+            raise ValueError(message) from error
         shown = float(self.decimal)
         # NaN equals nothing, not even itself
         if shown != value and not (math.isnan(shown) and math.isnan(value)):
             message = f"decimal {self.decimal} is not the number {self.hex}"
+            raise ValueError(message)
+        # one text for each number: so a series can be kept as numbers and written as it was read
+        if (self.decimal, self.hex) != (repr(value), value.hex()):
+            message = f"{self.decimal}, {self.hex} has to be written {value!r}, {value.hex()}"
             raise ValueError(message)
         return self
 

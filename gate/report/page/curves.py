@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gate.report.page.scales import (
@@ -36,8 +37,8 @@ class Line:
 
     name: str
     style: int
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
+    steps: Sequence[int]
+    values: Sequence[float]
     words: str = ""
 
 

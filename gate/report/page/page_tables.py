@@ -90,11 +90,11 @@ def _metric_row(label: str, series: MetricSeries) -> Row:
     if not points:
         ends = (NOTHING,) * 4
     else:
+        values = points.values
         # a NaN is neither low nor high
-        numbers = [point for point in points if not math.isnan(point.value)] or list(points)
-        lowest = min(numbers, key=lambda point: point.value)
-        highest = max(numbers, key=lambda point: point.value)
-        ends = (points[0].decimal, points[-1].decimal, lowest.decimal, highest.decimal)
+        numbers = [value for value in values if not math.isnan(value)] or [math.nan]
+        first, last, low, high = values[0], values[-1], min(numbers), max(numbers)
+        ends = (repr(first), repr(last), repr(low), repr(high))
     return (
         Cell(series.name, code=True),
         Cell(label, code=True),

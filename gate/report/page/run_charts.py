@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.observed.point import Point
 from gate.records.runs import FIRST_STRICT
 from gate.records.verdict import SeriesSummary, Verdict
 from gate.report.escape import NOTHING
@@ -122,55 +121,58 @@ def _line(
     return Line(
         name=label,
         style=style_of(label),
-        steps=tuple(point.step for point in series.points),
-        values=tuple(point.value for point in series.points),
+        steps=series.points.steps,
+        values=series.points.values,
         words=words,
     )
 
 
 def _first_apart(series: MetricSeries, reference: MetricSeries) -> int | None:
     """The first step at which two series differ, a step that only one of them has included."""
-    ours, theirs = _bits(series.points), _bits(reference.points)
-    if ours == theirs:
+    if series.points == reference.points:
         return None
-    return min(step for step in ours.keys() | theirs.keys() if ours.get(step) != theirs.get(step))
+    ours, theirs = dict(series.points.pairs()), dict(reference.points.pairs())
+    apart = (step for step in ours.keys() | theirs.keys() if not _same(ours, theirs, step))
+    return min(apart, default=None)
 
 
-def _bits(points: tuple[Point, ...]) -> dict[int, str]:
-    return {point.step: point.hex for point in points}
+def _same(ours: dict[int, float], theirs: dict[int, float], step: int) -> bool:
+    both = step in ours and step in theirs
+    return both and ours[step].hex() == theirs[step].hex()
 
 
 def _distance(label: str, series: MetricSeries, reference: MetricSeries) -> Line:
     """The absolute difference at the steps that both have; zero where the bits are equal."""
-    theirs = {point.step: point for point in reference.points}
-    pairs = [(point, theirs[point.step]) for point in series.points if point.step in theirs]
-    # equal infinities are equal: their difference would be NaN, and drawn as a gap
-    values = tuple(0.0 if one.hex == other.hex else _apart(one, other) for one, other in pairs)
+    theirs = dict(reference.points.pairs())
+    ours = [(step, value) for step, value in series.points.pairs() if step in theirs]
+    values = tuple(_apart(value, theirs[step]) for step, value in ours)
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     equal = sum(value == 0 for value in values)
     return Line(
         name=label,
         style=style_of(label),
-        steps=tuple(point.step for point, _ in pairs),
+        steps=tuple(step for step, _ in ours),
         values=values,
         words=f"by {largest:.3g} at most, equal at {count(equal, 'step')} of {len(values):,}",
     )
 
 
-def _apart(left: Point, right: Point) -> float:
-    return abs(left.value - right.value)
+def _apart(left: float, right: float) -> float:
+    # equal infinities are equal: their difference would be NaN, and drawn as a gap
+    return 0.0 if left.hex() == right.hex() else abs(left - right)
 
 
 def _values(labelled: tuple[tuple[str, MetricSeries], ...]) -> Table:
     """The numbers at full precision; of many steps some, evenly spaced."""
-    columns = [{point.step: point.decimal for point in series.points} for _, series in labelled]
-    steps = sorted({step for column in columns for step in column})
+    steps = sorted({step for _, series in labelled for step in series.points.steps})
+    shown = {steps[place]: None for place in evenly(len(steps), MAX_VALUES)}
+    columns = [
+        {step: repr(value) for step, value in series.points.pairs() if step in shown}
+        for _, series in labelled
+    ]
     rows = tuple(
-        (
-            Cell(str(steps[place])),
-            *(Cell(column.get(steps[place], NOTHING)) for column in columns),
-        )
-        for place in evenly(len(steps), MAX_VALUES)
+        (Cell(str(step)), *(Cell(column.get(step, NOTHING)) for column in columns))
+        for step in shown
     )
     headings = ("Step", *(label for label, _ in labelled))
     right = tuple(range(len(headings)))

@@ -1,0 +1,118 @@
+"""What all columns share: a sequence of records that are made when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
+
+from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo, ValidatorFunctionWrapHandler
+from pydantic_core.core_schema import (
+    CoreSchema,
+    SerializationInfo,
+    plain_serializer_function_ser_schema,
+    with_info_wrap_validator_function,
+)
+
+# between the gate and its own reading process: what this context writes, it alone reads
+PACKED: Final = "packed"
+Row = TypeVar("Row", bound=BaseModel)
+
+
+class Rows(Sequence[Row]):
+    """Records of one kind that never change, each made anew when it is asked for.
+
+    In a document they are the list of records that they stand for, and are read from nothing else;
+    with the context `PACKED` they are what `packed` gives.
+    """
+
+    __slots__ = ()
+    record: ClassVar[type[BaseModel]]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, records: Iterable[Row]) -> Self:
+        """Hold these records."""
+
+    @classmethod
+    @abstractmethod
+    def of_plain(cls, records: list[Any]) -> Self:
+        """Hold what JSON has for records.
+
+        Raises `ValueError`, `TypeError`, `KeyError` or `OverflowError` for whatever the record
+        itself would not take, or would write in other words.
+        """
+
+    @abstractmethod
+    def plain(self) -> Iterator[dict[str, Any]]:
+        """Each record as JSON has it."""
+
+    @abstractmethod
+    def packed(self) -> list[Any]:
+        """All of it in few values that JSON has."""
+
+    @classmethod
+    @abstractmethod
+    def unpacked(cls, parts: list[Any]) -> Self:
+        """What `packed` gave; raises as `of_plain` does, for what no records could be."""
+
+    @abstractmethod
+    def at(self, place: int) -> Row:
+        """The record at a place from 0 on."""
+
+    @abstractmethod
+    def part(self, places: slice) -> Self:
+        """Some of the records."""
+
+    def json_rows(self) -> Iterator[str]:
+        """Each record as JSON on one line, its keys sorted."""
+        encode = json.JSONEncoder(sort_keys=True, allow_nan=False, ensure_ascii=False).encode
+        return map(encode, self.plain())
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: int | slice) -> Row | Self:
+        if isinstance(place, slice):
+            return self.part(place)
+        return self.at(range(len(self))[place])
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self.at, range(len(self)))
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        rows = handler.generate_schema(tuple[cls.record, ...])  # type: ignore[name-defined] # a value
+        return with_info_wrap_validator_function(
+            cls._read,
+            rows,
+            serialization=plain_serializer_function_ser_schema(cls._written, info_arg=True),
+        )
+
+    @classmethod
+    def _read(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Self:
+        if isinstance(value, cls):
+            return value
+        packed = info.context == PACKED
+        try:
+            if info.mode == "json" and isinstance(value, list):
+                return cls.unpacked(value) if packed else cls.of_plain(value)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            if packed:
+                message = "are no packed records"
+                raise ValueError(message) from error
+        # record by record: says which one is wrong, and how; in JSON a list stands for a tuple
+        if info.mode == "json" and isinstance(value, list):
+            value = tuple(value)
+        return cls.of(handler(value))
+
+    def _written(self, info: SerializationInfo) -> Self | list[Any]:
+        if not info.mode_is_json():
+            return self
+        return self.packed() if info.context == PACKED else list(self.plain())
