@@ -19,7 +19,7 @@ from gate.records.comparison import (
 from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.measurement import CostDocument, KnobState
 from gate.records.observed.data.sets import same_data
-from gate.records.observed.evidence import EvidenceSet, StepDigest
+from gate.records.observed.evidence import EvidenceSet
 from gate.records.observed.seeds import SeedResults
 from gate.records.verdict import NotFinite
 
@@ -73,7 +73,7 @@ def propose_entry(
         training=dict(training),
         environment=run.environment,
         metrics=run.metrics,
-        steps=tuple(map(_kept_of, run.steps)),
+        steps=run.steps.with_fingerprints_at(filter(_keeps_fingerprints, run.steps.steps)),
         checkpoint=run.checkpoint,
         seeded=seeded,
         data=evidence.data,
@@ -81,17 +81,14 @@ def propose_entry(
     return with_digest(entry)
 
 
-def _kept_of(step: StepDigest) -> StepDigest:
-    """The digests that decide at every step; fingerprints, which only explain, of some steps.
+def _keeps_fingerprints(step: int) -> bool:
+    """Whether an entry keeps what only explains, beside what decides at every step.
 
     The first ones, where most changes show, and then fewer and fewer: so a drift of a long training
     has a cause as well, and the file stays short enough to review.
     """
     # sampling intervals are powers of two as well, so the steps that are kept meet those observed
-    power_of_two = step.step & (step.step - 1) == 0
-    if step.step <= FINGERPRINTED_STEPS or power_of_two:
-        return step
-    return step.model_copy(update={"fingerprints": {}})
+    return step <= FINGERPRINTED_STEPS or step & (step - 1) == 0
 
 
 def with_entry(baseline: Baseline | None, entry: BaselineEntry) -> Baseline:

@@ -39,7 +39,7 @@ def reviewable_pieces(value: object) -> Iterator[str]:
 def _pieces(value: object, depth: int) -> Iterator[str]:
     pad, close = INDENT * (depth + 1), INDENT * depth
     if isinstance(value, Rows) and value:
-        yield from _enclosed("[", ((pad + row,) for row in value.json_rows()), f"\n{close}]")
+        yield from _enclosed("[", (_fact(pad, one, depth) for one in value.facts()), f"\n{close}]")
     elif isinstance(value, dict) and value:
         rows = (_keyed(pad, key, value[key], depth) for key in sorted(value))
         yield from _enclosed("{", rows, f"\n{close}}}")
@@ -61,6 +61,10 @@ def _enclosed(opened: str, rows: Iterable[Iterable[str]], closed: str) -> Iterat
 def _keyed(pad: str, key: str, value: object, depth: int) -> Iterator[str]:
     yield f"{pad}{_inline(key)}: "
     yield from _pieces(value, depth + 1)
+
+
+def _fact(pad: str, fact: dict[str, object] | str, depth: int) -> Iterable[str]:
+    return (pad, fact) if isinstance(fact, str) else _item(pad, fact, depth)
 
 
 def _item(pad: str, item: object, depth: int) -> Iterator[str]:

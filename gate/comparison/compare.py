@@ -18,13 +18,9 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import PACKAGES, Environment, PackageMoves, moved_packages
-from gate.records.observed.evidence import (
-    CheckpointManifest,
-    MetricSeries,
-    StepDigest,
-    TensorDigest,
-)
+from gate.records.observed.evidence import CheckpointManifest, MetricSeries, TensorDigest
 from gate.records.settings import ComparisonSettings
 
 ABSENT = "none"
@@ -46,7 +42,7 @@ class Result(Protocol):
         ...
 
     @property
-    def steps(self) -> tuple[StepDigest, ...]:
+    def steps(self) -> StepDigests:
         """The parameters' digest after each step."""
         ...
 
@@ -113,7 +109,7 @@ def _in_both(expected: CheckpointManifest, observed: CheckpointManifest) -> int:
 
 
 def compare_steps(
-    expected: tuple[StepDigest, ...], observed: tuple[StepDigest, ...]
+    expected: StepDigests, observed: StepDigests
 ) -> tuple[tuple[StepFault, ...], int]:
     """Compare per-step digests of the parameters: what is not the same, how many were compared.
 
@@ -122,17 +118,19 @@ def compare_steps(
     side did not observe is there and has no digest: it is not compared. Where digests were taken
     and no step has one on both sides, nothing was compared, which is a fault and no equality.
     """
-    left = {digest.step: digest.parameters for digest in expected}
-    right = {digest.step: digest.parameters for digest in observed}
+    left, right = (
+        {digest.step: digest.parameters for digest in side.told if digest.parameters}
+        for side in (expected, observed)
+    )
+    steps, found = frozenset(expected.steps), frozenset(observed.steps)
     faults = []
-    if left.keys() != right.keys():
-        message = f"{len(left)} optimizer steps expected, {len(right)} found"
+    if steps != found:
+        message = f"{len(steps)} optimizer steps expected, {len(found)} found"
         faults.append(StepFault(kind=StepFaultKind.COUNT, message=message))
-    # a step that only one side observed has an empty digest there, which says nothing about
-    # equality
-    common = sorted(step for step in left.keys() & right.keys() if left[step] and right[step])
+    # a step that only one side observed says nothing about equality
+    common = sorted(left.keys() & right.keys())
     # nothing compared is never a pass (T4 in docs/architecture.md)
-    if not common and (any(left.values()) or any(right.values())):
+    if not common and (left or right):
         message = "no optimizer step was observed on both sides"
         faults.append(StepFault(kind=StepFaultKind.NOTHING_COMMON, message=message))
     if common and _algorithm(left[common[0]]) != _algorithm(right[common[0]]):
@@ -151,7 +149,7 @@ def _algorithm(digest: str) -> str:
 
 
 def compare_fingerprints(
-    expected: tuple[StepDigest, ...], observed: tuple[StepDigest, ...]
+    expected: StepDigests, observed: StepDigests
 ) -> tuple[tuple[FingerprintDifference, ...], tuple[str, ...]]:
     """The fingerprints that differ, and the names of all that were compared, both sorted by name.
 
@@ -166,9 +164,9 @@ def compare_fingerprints(
     return tuple(difference for difference in differences if difference is not None), tuple(names)
 
 
-def _by_fingerprint(digests: tuple[StepDigest, ...]) -> dict[str, dict[int, str]]:
+def _by_fingerprint(digests: StepDigests) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
-    for digest in digests:
+    for digest in digests.told:
         for fingerprint, text in digest.with_parameters.items():
             found.setdefault(fingerprint, {})[digest.step] = text
     return found

@@ -31,10 +31,10 @@ def window_of(comparison: Comparison, max_steps: int) -> tuple[int, int]:
 
 def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
     """Whether the parameters agree at every step up to `last` that both observed."""
-    before = {step.step: step.parameters for step in plain.steps if step.parameters}
+    before = {step.step: step.parameters for step in plain.steps.told if step.parameters}
     return all(
         before.get(step.step, step.parameters) == step.parameters
-        for step in traced.steps
+        for step in traced.steps.told
         if step.parameters and step.step <= last
     )
 

@@ -55,5 +55,6 @@ def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
         settings.warmup_steps + settings.min_steps, math.ceil(ALONE_SHARE * len(run.timings))
     )
     # the first is in the start
-    taken = sum(one.seconds + one.harness_seconds for one in run.timings[1 : steps + 1])
+    later = run.timings[1 : steps + 1]
+    taken = sum(later.seconds) + sum(later.harness_seconds)
     return max(0.0, run.first_step_seconds - run.ready_seconds) + taken

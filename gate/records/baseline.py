@@ -11,9 +11,10 @@ from gate.records.comparison import KnobCosts
 from gate.records.document import Document, Timestamp
 from gate.records.measured.acceptance import FarFromPeers, Movement
 from gate.records.measured.recorded_price import RecordedPrice
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.data.sets import DataSets
 from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import CheckpointManifest, MetricSeries, StepDigest
+from gate.records.observed.evidence import CheckpointManifest, MetricSeries
 from gate.records.observed.seeds import SeedResults
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
@@ -56,7 +57,7 @@ class BaselineEntry(Document):
     training: dict[str, str]
     environment: Environment
     metrics: tuple[MetricSeries, ...]
-    steps: tuple[StepDigest, ...]
+    steps: StepDigests
     checkpoint: CheckpointManifest
     knob_costs: KnobCosts | None = None
     equal_runs: int = Field(default=2, ge=2, le=10)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gate.baseline.select import KEY, key_place, select_entry
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import Environment
 
 HERE = dict.fromkeys(KEY, "same") | {"device": "cpu", "cpu": "one"}
@@ -25,7 +26,7 @@ def entry(moved: frozenset[str], at: str = CREATED_AT) -> BaselineEntry:
         training={},
         environment=Environment(parts=parts),
         metrics=(),
-        steps=(),
+        steps=StepDigests(),
         checkpoint=manifest_of(),
     )
 

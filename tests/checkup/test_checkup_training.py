@@ -19,6 +19,7 @@ from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.measured.acceptance import FarFromPeers
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import Environment
 from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
@@ -133,7 +134,7 @@ def _entry(**parts: str) -> BaselineEntry:
         training={},
         environment=Environment(parts=parts),
         metrics=(),
-        steps=(),
+        steps=StepDigests(),
         checkpoint=manifest_of(weight=b"12345678"),
     )
 

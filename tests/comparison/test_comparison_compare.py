@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from gate.comparison.compare import compare_results, compare_steps
 from gate.comparison.self_test import run_self_test
 from gate.records.comparison import Comparison, StepFaultKind, TensorChange
+from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import CheckpointManifest, RunEvidence, StepDigest
+from gate.records.observed.evidence import CheckpointManifest, RunEvidence
 
 COMPARE = settings_of().compare
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)
@@ -73,7 +74,7 @@ def test_manifests_of_two_algorithms_are_never_equal() -> None:
 
 def test_steps_of_two_algorithms_are_not_compared() -> None:
     left, right = (StepDigest(step=1, parameters=f"{name}:00") for name in ("sha256", "poly64"))
-    (fault,), compared = compare_steps((left,), (right,))
+    (fault,), compared = compare_steps(StepDigests.of([left]), StepDigests.of([right]))
     assert (fault.kind, compared) == (StepFaultKind.ALGORITHM, 0)
     assert fault.message == "per-step digests were made with two algorithms and cannot be compared"
 

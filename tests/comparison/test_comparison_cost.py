@@ -5,6 +5,7 @@ from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.measuring.cost import determinism_cost
 from gate.records.comparison import CostState, DeterminismCost
+from gate.records.observed.columns.timings import Timings
 from gate.records.observed.evidence import RunEvidence
 
 COST = settings_of().cost
@@ -102,7 +103,7 @@ def test_a_machine_that_slows_down_does_not_move_the_ratio_of_neighbours() -> No
 
 def test_the_first_run_warms_up_twice_as_long() -> None:
     (run,) = _runs("strict", 1.0)
-    slow = tuple(
+    slow = Timings.of(
         timing.model_copy(update={"seconds": 9.0 if timing.step <= 10 else 1.0})
         for timing in run.timings
     )
@@ -115,7 +116,7 @@ def _disturbed(runs: tuple[RunEvidence, ...], kept: int) -> tuple[RunEvidence, .
     """All but `kept` of the steady steps seem half as long, and the harness's work hid in them."""
     found = []
     for run in runs:
-        timings = tuple(
+        timings = Timings.of(
             timing
             if timing.step > len(run.timings) - kept
             else timing.model_copy(update={"seconds": timing.seconds / 2, "harness_seconds": 0.5})

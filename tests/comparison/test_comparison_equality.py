@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_steps
 from gate.comparison.equality import distinct_results, equal_results
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.evidence import RunEvidence
 
 observed_steps = st.sets(st.integers(1, 3))
@@ -16,7 +17,7 @@ observed_steps = st.sets(st.integers(1, 3))
 def seen_at(steps: set[int], run: RunEvidence | None = None) -> RunEvidence:
     """The run as one that observed these steps alone would have it."""
     run = run or evidence_of()
-    kept = tuple(
+    kept = StepDigests.of(
         step if step.step in steps else step.model_copy(update={"parameters": ""})
         for step in run.steps
     )
@@ -24,7 +25,7 @@ def seen_at(steps: set[int], run: RunEvidence | None = None) -> RunEvidence:
 
 
 def with_other_weights_at(step: int) -> RunEvidence:
-    other = tuple(
+    other = StepDigests.of(
         one.model_copy(update={"parameters": "sha256:0"}) if one.step == step else one
         for one in evidence_of().steps
     )

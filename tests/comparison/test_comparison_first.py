@@ -12,6 +12,7 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.same_work import missed_share, runs_of_the_same_work
 from gate.comparison.tolerances import tolerance_uses
 from gate.records.comparison import EventKind
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.columns.points import Points
 from gate.records.observed.evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
 from gate.records.sections.tolerances import Tolerance
@@ -139,7 +140,7 @@ def test_any_name_of_a_fingerprint_that_a_training_makes_up_is_an_event(name: st
     one, other = (
         EQUAL.model_copy(
             update={
-                "steps": tuple(
+                "steps": StepDigests.of(
                     step.model_copy(update={"fingerprints": {name: f"sha256:{text}"}})
                     for step in EQUAL.steps
                 )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.measuring.performance import performance_of
 from gate.records.measured.performance import Performance
-from gate.records.observed.evidence import RunEvidence, StepTiming
+from gate.records.observed.columns.timings import StepTiming, Timings
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Commit, RunMode
 from gate.records.sections.measuring import CostSettings
 
@@ -25,7 +26,7 @@ def run(
 ) -> RunEvidence:
     """A run whose first step, the warm-up, took a minute."""
     counts = (None, *samples) if samples else (None,) * (len(seconds) + 1)
-    timings = tuple(
+    timings = Timings.of(
         StepTiming(step=step, seconds=each, samples=count, harness_seconds=disturbed)
         for step, (each, count) in enumerate(zip((60.0, *seconds), counts, strict=True), start=1)
     )
@@ -120,6 +121,6 @@ def test_what_cannot_be_measured_says_why(seconds: tuple[float, ...], reason: st
 
 def test_steps_that_the_harness_disturbed_count_only_where_no_others_do() -> None:
     quiet, loud = run("strict-1", 0.1, 0.1), run("strict-1", 0.3, 0.3, disturbed=0.1)
-    mixed = quiet.model_copy(update={"timings": (*quiet.timings, *loud.timings[1:])})
+    mixed = quiet.model_copy(update={"timings": Timings.of((*quiet.timings, *loud.timings[1:]))})
     assert measured(mixed).step_seconds == pytest.approx(0.1)
     assert measured(loud).step_seconds == pytest.approx(0.3)

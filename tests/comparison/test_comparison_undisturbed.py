@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.measuring.undisturbed import timed_alone
-from gate.records.observed.evidence import RunEvidence, StepTiming
+from gate.records.observed.columns.timings import StepTiming, Timings
+from gate.records.observed.evidence import RunEvidence
 
 
 def run_at(label: str, begun: float, *seconds: float, start: float = 1.0) -> RunEvidence:
     """A run let go at `begun`, whose first step ends `start` seconds later."""
-    timings = tuple(
+    timings = Timings.of(
         StepTiming(step=step, seconds=taken, harness_seconds=0.0)
         for step, taken in enumerate(seconds, 1)
     )
@@ -44,7 +45,7 @@ def test_runs_one_after_the_other_keep_all_their_steps() -> None:
 def test_without_a_clock_of_the_first_step_nothing_counts_beside_another() -> None:
     one, other = run_at("a", 10.0, 0.5, 0.5), run_at("b", 10.5, 0.5, 0.5)
     blind = one.model_copy(update={"first_step_clock_seconds": None})
-    assert timed_alone((blind,), (blind, other))[0].timings == ()
+    assert timed_alone((blind,), (blind, other))[0].timings == Timings()
     # an evidence of before there was a clock says nothing of company
     old = blind.model_copy(update={"run": blind.run.model_copy(update={"clock_seconds": 0.0})})
     assert timed_alone((old,), (old, other)) == (old,)

@@ -13,7 +13,8 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.observed.evidence import RunEvidence, StepDigest
+from gate.records.observed.columns.digests import StepDigest, StepDigests
+from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.verdict import Diagnosis
 from gate.report.brief import cause_words
@@ -96,7 +97,7 @@ def _with_fingerprints(
     *steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)
 ) -> RunEvidence:
     """A run whose step digests are given; a step without `parameters` was not observed."""
-    digests = tuple(
+    digests = StepDigests.of(
         StepDigest(
             step=step,
             parameters=fingerprints.get("parameters", ""),

@@ -8,7 +8,7 @@ from report_cases import comparison
 
 from gate.diagnosis.trace_window import same_until, window_of, with_trace
 from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.evidence import StepDigest
+from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.traced import Claim, TraceFinding
 from gate.records.verdict import Diagnosis
 
@@ -40,7 +40,7 @@ def test_a_traced_run_counts_where_it_agrees_up_to_the_difference() -> None:
     plain, traced = (
         evidence_of().model_copy(
             update={
-                "steps": tuple(
+                "steps": StepDigests.of(
                     StepDigest(step=step, parameters=digest)
                     for step, digest in enumerate(digests, 1)
                 )

@@ -23,6 +23,7 @@ from gate.adapters.process.answering.client import AnsweringProcess
 from gate.errors import EvidenceError, RunError
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import FreshReader
+from gate.records.observed.columns.rows import PACKED
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.runs import Credentials
@@ -197,8 +198,8 @@ def test_nonsense_is_an_error(harness: HarnessFolder, folder: Path, answer: byte
 
 
 def test_an_answer_about_another_run_is_refused(harness: HarnessFolder, folder: Path) -> None:
-    other = ReadingAnswer(evidence=evidence_of("strict-2")).model_dump_json().encode()
-    error = refusal(Answering(other), harness, folder)
+    other = ReadingAnswer(evidence=evidence_of("strict-2")).model_dump_json(context=PACKED)
+    error = refusal(Answering(other.encode()), harness, folder)
     assert error.message == "the reading process answered for a different run"
 
 

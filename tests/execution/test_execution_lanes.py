@@ -14,7 +14,7 @@ from gate.execution.lanes import core_sets, fits_beside
 from gate.execution.plan import plan_gate, plan_record
 from gate.execution.turns import in_groups, seconds_alone, turns_of
 from gate.records.gpu import Gpu, GpusSeen
-from gate.records.observed.evidence import StepTiming
+from gate.records.observed.columns.timings import StepTiming, Timings
 from gate.records.processes import Room
 from gate.records.runs import PlannedRun, RunMode
 from gate.records.sections.measuring import CostSettings
@@ -134,7 +134,7 @@ def test_two_share_a_gpu_only_where_both_fit_with_a_reserve() -> None:
 
 
 def test_the_second_waits_for_as_many_steps_as_are_timed() -> None:
-    timings = tuple(
+    timings = Timings.of(
         StepTiming(step=step, seconds=0.5, harness_seconds=0.1) for step in range(1, 201)
     )
     told = {"timings": timings, "first_step_seconds": 5.0, "ready_seconds": 2.0}
@@ -144,4 +144,4 @@ def test_the_second_waits_for_as_many_steps_as_are_timed() -> None:
     assert round(seconds_alone(run, few), 6) == round(3.0 + 30 * 0.6, 6)
     more = CostSettings(warmup_steps=30, min_steps=20)
     assert round(seconds_alone(run, more), 6) == round(3.0 + 50 * 0.6, 6)
-    assert seconds_alone(run.model_copy(update={"timings": ()}), few) == 0.0
+    assert seconds_alone(run.model_copy(update={"timings": Timings()}), few) == 0.0

@@ -17,7 +17,8 @@ from gate.evidence.collect import collect_run
 from gate.execution.child_environment import child_environment
 from gate.execution.launch import run_folders
 from gate.records.comparison import Comparison
-from gate.records.observed.evidence import RecorderCost, RunEvidence, StepDigest
+from gate.records.observed.columns.digests import StepDigest, StepDigests
+from gate.records.observed.evidence import RecorderCost, RunEvidence
 from gate.records.runs import PlannedRun, RunMode
 from gate.verdict.findings import hidden_state
 
@@ -37,7 +38,7 @@ def collected(harness: HarnessFolder) -> RunEvidence:
 
 
 def with_batch(text: str) -> RunEvidence:
-    steps = tuple(
+    steps = StepDigests.of(
         step.model_copy(update={"fingerprints": {"batch": text}}) for step in evidence_of().steps
     )
     return evidence_of().model_copy(update={"steps": steps})
@@ -88,7 +89,7 @@ def test_a_step_without_fingerprints_is_written_as_it_was_before_there_were_any(
 
 def test_a_baseline_keeps_the_fingerprints_of_the_first_steps_and_then_of_fewer() -> None:
     run = with_batch("a:1")
-    steps = tuple(
+    steps = StepDigests.of(
         StepDigest(step=step, parameters="a:1", fingerprints=FINGERPRINTS) for step in range(1, 40)
     )
     run = run.model_copy(update={"steps": steps})

@@ -7,7 +7,8 @@ import math
 from page_cases import METRIC, baseline_entry, repeat_apart, run_evidence, sources
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.records.observed.evidence import StepMemory, StepTiming
+from gate.records.observed.columns.memory import Memory, StepMemory
+from gate.records.observed.columns.timings import StepTiming, Timings
 from gate.records.verdict import SeriesSummary
 from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
@@ -85,7 +86,7 @@ def test_a_run_looks_the_same_in_every_picture() -> None:
 def test_memory_on_the_host_and_on_a_device_that_was_used() -> None:
     assert [chart.title for chart in memory_charts(sources())] == ["Resident memory of the process"]
     on_device = StepMemory(step=1, resident_bytes=2**30, device_bytes=2**21)
-    run = run_evidence("strict-1").model_copy(update={"memory": (on_device,)})
+    run = run_evidence("strict-1").model_copy(update={"memory": Memory.of((on_device,))})
     device = memory_charts(PageSources(runs=(run,)))[1]
     assert (device.title, device.y_title) == (
         "Memory allocated on the device (not reserved)",
@@ -108,7 +109,7 @@ def test_step_times_are_told_in_words_too() -> None:
 
 def test_a_slow_first_step_makes_the_axis_logarithmic() -> None:
     run = run_evidence("strict-1")
-    slow = (StepTiming(step=1, seconds=9.0), *run.timings[1:])
+    slow = Timings.of((StepTiming(step=1, seconds=9.0), *run.timings[1:]))
     found = step_times(PageSources(runs=(run.model_copy(update={"timings": slow}),)))
     assert found is not None
     assert found.notes[-1] == "the axis is logarithmic"

@@ -10,6 +10,7 @@ from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 
 from gate.codec.documents import write_document
 from gate.records.baseline import BaselineEntry
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import Environment
 from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
 from gate.settings.changes import (
@@ -37,7 +38,7 @@ def entry(*, loss: float = 2.125, torch: str = "2.13.0", weights: bytes = b"w") 
         training={},
         environment=Environment(parts={"device": "cpu", "torch": torch, "python": "3.11.7"}),
         metrics=(series_of((2.5, loss)),),
-        steps=(),
+        steps=StepDigests(),
         checkpoint=manifest_of(w=weights),
     )
 

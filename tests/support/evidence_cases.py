@@ -7,7 +7,9 @@ import hashlib
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
 from gate.evidence.saved_state import ReadState, manifest
+from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.columns.points import Points
+from gate.records.observed.columns.timings import StepTiming, Timings
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
     CheckpointManifest,
@@ -16,8 +18,6 @@ from gate.records.observed.evidence import (
     MetricSeries,
     MetricSource,
     RunEvidence,
-    StepDigest,
-    StepTiming,
 )
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
@@ -90,11 +90,11 @@ def evidence_of(
     return RunEvidence(
         run=record_of(label),
         metrics=(series_of(values),),
-        steps=tuple(
+        steps=StepDigests.of(
             StepDigest(step=step, parameters=f"sha256:{value.hex()}")
             for step, value in enumerate(values, start=1)
         ),
-        timings=tuple(
+        timings=Timings.of(
             StepTiming(step=step, seconds=seconds)
             for step, seconds in enumerate(step_seconds, start=1)
         ),

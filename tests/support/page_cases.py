@@ -10,14 +10,11 @@ from report_cases import FACTS, comparison, digest, tensor
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.children import UnattestedChild
+from gate.records.observed.columns.digests import StepDigest, StepDigests
+from gate.records.observed.columns.memory import Memory, StepMemory
+from gate.records.observed.columns.timings import StepTiming, Timings
 from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import (
-    HarnessProcess,
-    RunEvidence,
-    StepDigest,
-    StepMemory,
-    StepTiming,
-)
+from gate.records.observed.evidence import HarnessProcess, RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.observed.state_distance import StateDistance, TensorDistance
 from gate.report.page.page_sources import PageSources
@@ -34,14 +31,14 @@ def curve(steps: int, *, apart_from: int | None = None, by: float = 1e-6) -> tup
     )
 
 
-def digests(steps: int, apart_from: int | None) -> tuple[StepDigest, ...]:
+def digests(steps: int, apart_from: int | None) -> StepDigests:
     """Parameters and gradients at every step, the random state at every second one."""
 
     def text(fingerprint: str, step: int) -> str:
         moved = apart_from is not None and step >= apart_from and fingerprint != "random"
         return f"sha256:{digest(f'{fingerprint} {step} {moved}')}"
 
-    return tuple(
+    return StepDigests.of(
         StepDigest(
             step=step,
             parameters=text("parameters", step),
@@ -67,7 +64,7 @@ def run_evidence(
         run=record_of(label),
         metrics=(series_of(curve(steps, apart_from=apart_from), name=name),),
         steps=digests(steps, apart_from),
-        timings=tuple(
+        timings=Timings.of(
             StepTiming(step=step, seconds=0.01 + 0.001 * (step % 7)) for step in range(1, steps + 1)
         ),
         checkpoint=manifest_of(
@@ -76,7 +73,7 @@ def run_evidence(
         environment=Environment(parts={**PARTS, "os": name}),
         processes=(HarnessProcess(pid=7, applied={"threads": "1", name: name}, problems=(name,)),),
         peak_memory_bytes=300 * MEBIBYTE,
-        memory=tuple(
+        memory=Memory.of(
             StepMemory(step=step, resident_bytes=(300 + step % 3) * MEBIBYTE, device_bytes=0)
             for step in range(1, steps + 1)
         ),
@@ -108,7 +105,7 @@ def baseline_entry(steps: int = 6, *, apart_from: int | None = None) -> Baseline
         training={},
         environment=Environment(parts={**PARTS, "torch": "2.12.1"}),
         metrics=run.metrics,
-        steps=tuple(one.model_copy(update={"fingerprints": {}}) for one in run.steps),
+        steps=run.steps.with_fingerprints_at(()),
         checkpoint=run.checkpoint,
     )
 

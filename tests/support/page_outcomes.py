@@ -21,7 +21,8 @@ from report_outcomes import (
 )
 
 from gate.records.baseline import BaselineEntry
-from gate.records.observed.evidence import RunEvidence, StepMemory
+from gate.records.observed.columns.memory import Memory, StepMemory
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import BASE_HERE, Commit
 from gate.report.page.page_sources import PageSources
 
@@ -29,7 +30,7 @@ Runs = tuple[RunEvidence, ...]
 
 
 def _with_memory(run: RunEvidence) -> RunEvidence:
-    memory = tuple(
+    memory = Memory.of(
         StepMemory(
             step=line.step,
             resident_bytes=2 * GIBIBYTE + line.step % 3 * GIBIBYTE // 100,

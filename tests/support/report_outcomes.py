@@ -23,7 +23,9 @@ from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.observed.brought import BroughtEnvironment
+from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.columns.points import Points
+from gate.records.observed.columns.timings import StepTiming, Timings
 from gate.records.observed.data.sets import UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import (
@@ -33,8 +35,6 @@ from gate.records.observed.evidence import (
     MetricSeries,
     MetricSource,
     RunEvidence,
-    StepDigest,
-    StepTiming,
     TensorDigest,
 )
 from gate.records.observed.overrides import Override, OverrideKind
@@ -93,8 +93,8 @@ def ran(  # noqa: PLR0913 - each is another way in which a run can be another on
             _series("loss", MetricSource.HARNESS, steps, _parted(since, first != "loss"), by),
             _series("file.accuracy", MetricSource.FILE, steps, _parted(since, late=True), by),
         ),
-        steps=tuple(_step(step, since, first) for step in range(1, steps + 1)),
-        timings=tuple(
+        steps=StepDigests.of(_step(step, since, first) for step in range(1, steps + 1)),
+        timings=Timings.of(
             StepTiming(step=step, seconds=_seconds(label, step)) for step in range(1, steps + 1)
         ),
         checkpoint=_manifest(names, moved=moved, rate=rate),

@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.records.comparison import StepFault, StepFaultKind
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.evidence import RunEvidence
 from gate.records.settings import GateSettings
 from gate.records.verdict import Answer, NotFinite, Outcome, SelfTestProbe
@@ -111,7 +112,7 @@ def test_without_any_tolerance_weights_must_be_equal() -> None:
 
 
 def test_drift_in_steps_alone_is_told_by_its_steps() -> None:
-    steps = tuple(step.model_copy(update={"parameters": "sha256:0"}) for step in RUN.steps)
+    steps = StepDigests.of(step.model_copy(update={"parameters": "sha256:0"}) for step in RUN.steps)
     decision = decide(facts_of(baseline=RUN.model_copy(update={"steps": steps})))
     assert decision.cause.endswith("from step 1 on: parameters")
 

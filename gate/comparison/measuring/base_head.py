@@ -28,6 +28,7 @@ from gate.records.comparison import (
     SeriesFaultKind,
 )
 from gate.records.measured.base_head import MAX_METRICS, MAX_VALUES, MetricBeside, SpeedRatio
+from gate.records.observed.columns.timings import Timings
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.runs import RunMode
 from gate.records.sections.measuring import CostSettings
@@ -77,9 +78,10 @@ def _steady_seconds(base: Runs, head: Runs, settings: CostSettings) -> list[Seco
     timings = steady_steps((*base, *head), settings)
     if base[0].run.mode is RunMode.STRICT:
         # it starts on a cold machine, which is no property of its commit
-        warmer = tuple(step for step in timings[0] if step.step > 2 * settings.warmup_steps)
+        rows = timings[0].rows()
+        warmer = Timings(row for row in rows if row[0] > 2 * settings.warmup_steps)
         timings[0] = warmer if 2 * len(warmer) >= settings.min_steps else timings[0]
-    return [np.array([step.seconds for step in steps]) for steps in timings]
+    return [np.array(steps.seconds, np.float64) for steps in timings]
 
 
 def _rounds(over: list[Seconds], under: list[Seconds]) -> tuple[RoundOfRuns, ...]:

@@ -26,7 +26,8 @@ from gate.comparison.measuring.bootstrap import (
 )
 from gate.comparison.measuring.undisturbed import timed_alone
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.observed.evidence import RunEvidence, StepTiming
+from gate.records.observed.columns.timings import Timings
+from gate.records.observed.evidence import RunEvidence
 from gate.records.sections.measuring import CostSettings
 
 # of a step's time, the most that the harness may take in one that counts as undisturbed
@@ -122,12 +123,10 @@ def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = No
     of the step's time.
     """
     later = _later_steps(run, warmup_steps, harness_share)
-    return np.array([timing.seconds for timing in later])
+    return np.array(later.seconds, np.float64)
 
 
-def steady_steps(
-    runs: tuple[RunEvidence, ...], settings: CostSettings
-) -> list[tuple[StepTiming, ...]]:
+def steady_steps(runs: tuple[RunEvidence, ...], settings: CostSettings) -> list[Timings]:
     """The steps of each run after the warm-up: undisturbed ones where each run has enough."""
     undisturbed = [_later_steps(run, settings.warmup_steps, UNDISTURBED) for run in runs]
     if min(map(len, undisturbed), default=0) >= settings.min_steps / 2:
@@ -135,13 +134,15 @@ def steady_steps(
     return [_later_steps(run, settings.warmup_steps, None) for run in runs]
 
 
-def _later_steps(
-    run: RunEvidence, warmup_steps: int, harness_share: float | None
-) -> tuple[StepTiming, ...]:
-    later = tuple(timing for timing in run.timings if timing.step > warmup_steps)
+def _later_steps(run: RunEvidence, warmup_steps: int, harness_share: float | None) -> Timings:
+    later = (row for row in run.timings.rows() if row[0] > warmup_steps)
     if harness_share is None:
-        return later
-    return tuple(step for step in later if step.harness_seconds <= harness_share * step.seconds)
+        return Timings(later)
+    return Timings(
+        (step, seconds, harness_seconds, samples)
+        for step, seconds, harness_seconds, samples in later
+        if harness_seconds <= harness_share * seconds
+    )
 
 
 def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:

@@ -15,7 +15,8 @@ from gate.comparison.measuring.bootstrap import Seconds
 from gate.comparison.measuring.cost import steady_steps
 from gate.comparison.measuring.undisturbed import timed_alone
 from gate.records.measured.performance import Performance
-from gate.records.observed.evidence import RunEvidence, StepTiming
+from gate.records.observed.columns.timings import UNKNOWN, Timings
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import Commit, RunMode
 from gate.records.sections.measuring import CostSettings
 
@@ -51,7 +52,7 @@ def _of_kind(
     )
     timings = steady_steps(runs, settings)
     fewest = min(map(len, timings))
-    seconds = [np.array([timing.seconds for timing in steps]) for steps in timings]
+    seconds = [np.array(steps.seconds, np.float64) for steps in timings]
     reason = ""
     if fewest < LEAST_STEPS:
         reason = f"{fewest} steady steps are too few; a run needs at least {LEAST_STEPS}"
@@ -84,8 +85,8 @@ def _figures(seconds: list[Seconds], samples: int | None) -> dict[str, float | N
     }
 
 
-def _samples(timings: list[tuple[StepTiming, ...]]) -> int | None:
+def _samples(timings: list[Timings]) -> int | None:
     """All samples of these steps; None where one is not known, or no DataLoader was used."""
-    known = [step.samples for steps in timings for step in steps if step.samples is not None]
+    known = [count for steps in timings for count in steps.samples if count != UNKNOWN]
     complete = len(known) == sum(map(len, timings))
     return (sum(known) or None) if complete else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from gate.records.observed.evidence import RunEvidence, StepTiming
+from gate.records.observed.columns.timings import Timings
+from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import RunRecord
 
 Span = tuple[float, float]
@@ -26,17 +27,17 @@ def _alone(run: RunEvidence, others: list[RunRecord]) -> RunEvidence:
     if not beside:
         return run
     # without a clock nothing says when its steps were made
-    timings = () if run.first_step_clock_seconds is None else _outside(run, beside)
+    timings = Timings() if run.first_step_clock_seconds is None else _outside(run, beside)
     return run.model_copy(update={"timings": timings})
 
 
-def _outside(run: RunEvidence, beside: list[Span]) -> tuple[StepTiming, ...]:
-    durations = [one.seconds + one.harness_seconds for one in run.timings]
+def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
+    durations = list(map(sum, zip(run.timings.seconds, run.timings.harness_seconds, strict=True)))
     ends = list(accumulate(durations[1:], initial=run.first_step_clock_seconds or 0.0))
-    steps = zip(run.timings, ends, durations, strict=True)
-    return tuple(
-        step
-        for step, end, seconds in steps
+    steps = zip(run.timings.rows(), ends, durations, strict=True)
+    return Timings(
+        row
+        for row, end, seconds in steps
         if not any(_overlap((end - seconds, end), span) for span in beside)
     )
 

@@ -9,13 +9,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from gate.records.document import Document
+from gate.records.observed.columns.timings import MeasuredSeconds
 from gate.records.observed.environment import PackageOrigins, PackageTexts
 from gate.records.observed.evidence import (
     MAX_PARAMETER_NAMES,
-    MAX_SAMPLES,
     Devices,
     FloatType,
-    MeasuredSeconds,
 )
 from gate.records.observed.facts import FactMap, VariableMap
 from gate.records.observed.fingerprints import SamplingGroup
@@ -26,6 +25,8 @@ TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
 MAX_FINGERPRINTS = 32
+# of one step of one optimizer, as the harness counts
+MAX_SAMPLES = 2**32
 # some scripts have an optimizer for each parameter
 MAX_OPTIMIZERS = 100_000
 ParameterPlace = Annotated[str, Field(pattern=r"^[0-9]{1,6}/[0-9]{1,9}$")]

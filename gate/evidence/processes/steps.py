@@ -5,13 +5,16 @@ from __future__ import annotations
 from gate.codec.digests import field, sha256_hex
 from gate.evidence.processes.harness_documents import StepLine
 from gate.evidence.processes.ranks import TrainedRank
-from gate.records.observed.evidence import RecorderCost, StepDigest, StepMemory, StepTiming
+from gate.records.observed.columns.digests import StepDigest, StepDigests
+from gate.records.observed.columns.memory import Memory
+from gate.records.observed.columns.timings import UNKNOWN, Timings
+from gate.records.observed.evidence import RecorderCost
 from gate.records.observed.fingerprints import SAMPLING, family_of
 
 Parts = list[tuple[str, str]]
 
 
-def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
+def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
     """The digests of each step, by fingerprint.
 
     One rank with one optimizer keeps the harness's own digests. Otherwise a digest is SHA-256 over
@@ -23,7 +26,7 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> tuple[StepDigest, ...]:
     for rank in ranks:
         for line in rank.lines:
             steps.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
-    return tuple(_digest(step, lines) for step, lines in sorted(steps.items()))
+    return StepDigests.of(_digest(step, lines) for step, lines in sorted(steps.items()))
 
 
 def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
@@ -51,7 +54,7 @@ def _combined(parts: Parts) -> str:
     return f"sha256:{sha256_hex(joined)}"
 
 
-def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
+def step_timings(rank: TrainedRank) -> Timings:
     """Seconds of each step, summed over its optimizers; a step not fully timed is left out."""
     steps: dict[int, list[StepLine]] = {}
     for line in rank.lines:
@@ -61,14 +64,11 @@ def step_timings(rank: TrainedRank) -> tuple[StepTiming, ...]:
         known = [line.seconds for line in lines if line.seconds is not None]
         harness_seconds = sum(line.harness_seconds for line in lines)
         if len(known) == len(lines):
-            timing = StepTiming(
-                step=step,
-                seconds=sum(known),
-                harness_seconds=harness_seconds,
-                samples=_samples(lines),
+            samples = _samples(lines)
+            timings.append(
+                (step, sum(known), harness_seconds, UNKNOWN if samples is None else samples)
             )
-            timings.append(timing)
-    return tuple(timings)
+    return Timings(timings)
 
 
 def _samples(lines: list[StepLine]) -> int | None:
@@ -77,16 +77,13 @@ def _samples(lines: list[StepLine]) -> int | None:
     return sum(known) if len(known) == len(lines) else None
 
 
-def step_memory(rank: TrainedRank) -> tuple[StepMemory, ...]:
+def step_memory(rank: TrainedRank) -> Memory:
     """Memory after each step, the larger figure where several optimizers stepped."""
     largest: dict[int, tuple[int, int]] = {}
     for line in rank.lines:
         resident, device = largest.get(line.step, (0, 0))
         largest[line.step] = (max(resident, line.memory_bytes), max(device, line.device_bytes))
-    return tuple(
-        StepMemory(step=step, resident_bytes=resident, device_bytes=device)
-        for step, (resident, device) in sorted(largest.items())
-    )
+    return Memory((step, *sizes) for step, sizes in sorted(largest.items()))
 
 
 def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:

@@ -9,19 +9,19 @@ from typing import Annotated, Final, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
 )
 
 from gate.records.document import Document, Timestamp
 from gate.records.gpu import GpuMissed
 from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.columns.digests import StepDigests
+from gate.records.observed.columns.memory import MAX_BYTES, Memory
 from gate.records.observed.columns.points import Points
+from gate.records.observed.columns.timings import MeasuredSeconds, SummedSeconds, Timings
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
-from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import OperatorAudit
 from gate.records.observed.overrides import Override
@@ -34,8 +34,6 @@ from gate.records.observed.trials.tried import TriedSettings
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
-# numbers that a float can hold: evidence may come from another job
-MAX_BYTES = 2**63
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
 MAX_OPTIMIZER_SETTINGS = 1000
@@ -44,12 +42,6 @@ MAX_SOURCES = 1000
 # of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
 MAX_ALL_PARAMETER_NAMES = 8000
-# of one step of one optimizer, as the harness counts; of all its optimizers the sum
-MAX_SAMPLES = 2**32
-MAX_SUMMED_SAMPLES = 2**53
-# thirty years: of such steps, as many as a run may have have a finite sum, and a finite ratio
-MAX_SECONDS = 1e9
-MAX_SUMMED_SECONDS = 1e18
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 RUN_FILE = re.compile(
     r"[a-z0-9][a-z0-9-]{0,39}/(output\.txt|state\.safetensors|gradients\.safetensors)"
@@ -73,16 +65,6 @@ def _kept_name(name: str) -> str:
 KeptName = Annotated[str, Field(max_length=200), AfterValidator(_kept_name)]
 
 
-def _whole_nanoseconds(seconds: float) -> float:
-    """No clock resolves less; a smaller number would only make a ratio infinite."""
-    return round(seconds, 9)
-
-
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_whole_nanoseconds)]
-MeasuredSeconds = Annotated[_Seconds, Field(le=MAX_SECONDS)]
-SummedSeconds = Annotated[_Seconds, Field(le=MAX_SUMMED_SECONDS)]
-
-
 class MetricSource(StrEnum):
     """Who says so: all are exact but printed text, which is rounded by whoever printed it."""
 
@@ -100,59 +82,6 @@ class MetricSeries(Document):
     source: MetricSource
     dtype: FloatType = "float64"
     points: Points
-
-
-class StepDigest(Document):
-    """Position-sensitive digests of a step, as `algorithm:hex`.
-
-    `parameters` covers every parameter after it, and is empty at a step that was not observed.
-    `fingerprints` holds what only a diagnosis needs, by fingerprint; a baseline keeps some steps.
-    """
-
-    step: int = Field(ge=1, le=MAX_STEP)
-    parameters: str = Field(default="", max_length=128)
-    fingerprints: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def with_parameters(self) -> dict[str, str]:
-        """All fingerprints of the step by name, that of the parameters among them."""
-        return (
-            {**self.fingerprints, PARAMETERS: self.parameters}
-            if self.parameters
-            else self.fingerprints
-        )
-
-    @model_serializer(mode="wrap")
-    def _without_empty_fingerprints(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, object]:
-        """A baseline stays as short as it was before there were fingerprints."""
-        written: dict[str, object] = handler(self)
-        if not self.fingerprints:
-            written.pop("fingerprints", None)
-        return written
-
-
-class StepTiming(Document):
-    """Duration of a step without the harness's work in it, and what that work took.
-
-    Where a device works beside the host, the second hides in the first to an unknown part: only
-    where it is little is the first certain. `samples` is how many a DataLoader yielded on the way
-    to it; None where a batch had no size, 0 where there was none.
-    """
-
-    step: int = Field(ge=1, le=MAX_STEP)
-    seconds: SummedSeconds
-    harness_seconds: SummedSeconds = 0.0
-    samples: int | None = Field(default=None, ge=0, le=MAX_SUMMED_SAMPLES)
-
-
-class StepMemory(Document):
-    """Memory after a step: resident on the host, allocated on the device."""
-
-    step: int = Field(ge=1, le=MAX_STEP)
-    resident_bytes: int = Field(ge=0, le=MAX_BYTES)
-    device_bytes: int = Field(ge=0, le=MAX_BYTES)
 
 
 class RecorderCost(Document):
@@ -285,8 +214,8 @@ class RunEvidence(Document):
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
     run: RunRecord
     metrics: tuple[MetricSeries, ...]
-    steps: tuple[StepDigest, ...]
-    timings: tuple[StepTiming, ...]
+    steps: StepDigests
+    timings: Timings
     checkpoint: CheckpointManifest
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     environment: Environment
@@ -294,7 +223,7 @@ class RunEvidence(Document):
     processes: tuple[HarnessProcess, ...]
     peak_memory_bytes: int = Field(ge=0, le=MAX_BYTES)
     device_memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
-    memory: tuple[StepMemory, ...] = ()
+    memory: Memory = Memory()
     recorder: RecorderCost | None = None
     first_step_seconds: MeasuredSeconds | None = None
     first_step_clock_seconds: MeasuredSeconds | None = None

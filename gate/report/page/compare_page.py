@@ -78,10 +78,10 @@ def _times(runs: tuple[RunEvidence, ...]) -> TimesPicture | None:
             mode=mode,
             seconds=tuple(
                 sorted(
-                    timing.seconds
+                    seconds
                     for run in runs
                     if (run.run.commit, run.run.mode) == (commit, mode)
-                    for timing in run.timings
+                    for seconds in run.timings.seconds
                 )
             ),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gate.records.comparison import Comparison
-from gate.records.observed.evidence import StepDigest
+from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.fingerprints import order_of
 from gate.records.verdict import Verdict
 from gate.report.page.curves import WIDTH
@@ -59,13 +59,11 @@ def fingerprint_map(verdict: Verdict, sources: PageSources) -> FingerprintMap | 
     return None
 
 
-def equalities(
-    left: tuple[StepDigest, ...], right: tuple[StepDigest, ...]
-) -> dict[str, dict[int, bool]]:
+def equalities(left: StepDigests, right: StepDigests) -> dict[str, dict[int, bool]]:
     """For each fingerprint that both sides observed, whether it was equal at each common step."""
-    theirs = {digest.step: digest.with_parameters for digest in right}
+    theirs = {digest.step: digest.with_parameters for digest in right.told}
     equal_steps: dict[str, dict[int, bool]] = {}
-    for digest in left:
+    for digest in left.told:
         their_digests = theirs.get(digest.step, {})
         for name, text in digest.with_parameters.items():
             if name in their_digests:

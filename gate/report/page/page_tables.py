@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 
 from gate.records.comparison import BASELINE_SIDE
+from gate.records.observed.columns.timings import UNKNOWN
 from gate.records.observed.evidence import HarnessProcess, MetricSeries, RunEvidence
 from gate.records.observed.overrides import Override
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT
@@ -55,9 +56,9 @@ def _measured(sources: PageSources, limits: Limits) -> Section:
 
 
 def _measured_row(run: RunEvidence) -> Row:
-    seconds = sorted(timing.seconds for timing in run.timings)
+    seconds = sorted(run.timings.seconds)
     observing = run.recorder.share if run.recorder else None
-    samples = sum(timing.samples or 0 for timing in run.timings)
+    samples = sum(count for count in run.timings.samples if count != UNKNOWN)
     texts = (
         f"{len(run.steps):,}",
         f"{samples:,}" if samples else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gate.records.observed.evidence import MetricSeries, RunEvidence
@@ -186,22 +187,22 @@ def memory_charts(sources: PageSources) -> tuple[Chart, ...]:
         return ()
     on_host = chart(
         "Resident memory of the process",
-        tuple(_memory(run, [sample.resident_bytes for sample in run.memory]) for run in runs),
+        tuple(_memory(run, run.memory.resident_bytes) for run in runs),
         y_title=MEMORY_UNIT,
     )
-    on_device = [run for run in runs if any(sample.device_bytes for sample in run.memory)]
+    on_device = [run for run in runs if any(run.memory.device_bytes)]
     if not on_device:
         return (on_host,)
-    lines = tuple(_memory(run, [sample.device_bytes for sample in run.memory]) for run in on_device)
+    lines = tuple(_memory(run, run.memory.device_bytes) for run in on_device)
     title = "Memory allocated on the device (not reserved)"
     return on_host, chart(title, lines, y_title=MEMORY_UNIT)
 
 
-def _memory(run: RunEvidence, sizes_bytes: list[int]) -> Line:
+def _memory(run: RunEvidence, sizes_bytes: Sequence[int]) -> Line:
     return Line(
         name=run.run.label,
         style=style_of(run.run.label),
-        steps=tuple(sample.step for sample in run.memory),
+        steps=run.memory.steps,
         values=tuple(size / GIBIBYTE for size in sizes_bytes),
         words=f"highest {max(sizes_bytes) / GIBIBYTE:,.3f} {MEMORY_UNIT}",
     )

@@ -64,7 +64,7 @@ def step_times(sources: PageSources) -> TimesPicture | None:
         TimedSteps(
             label=run.run.label,
             mode=run.run.mode,
-            seconds=tuple(sorted(timing.seconds for timing in run.timings)),
+            seconds=tuple(sorted(run.timings.seconds)),
         )
         for run in sources.runs
     )

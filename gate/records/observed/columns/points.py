@@ -1,58 +1,34 @@
-"""The numbers of a metric: 16 bytes each, where a record for each takes hundreds."""
+"""The numbers of a metric."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator
-from itertools import starmap
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-from gate.records.observed.columns.rows import Rows
+from gate.records.observed.columns.numbers import FLOAT, SIGNED, NumberRows
 from gate.records.observed.point import MAX_STEP, Point
 
-# signed and eight bytes long; binary64
-STEPS: Final = "q"
-VALUES: Final = "d"
-KEYS: Final = 3
 
-
-class Points(Rows[Point]):
-    """Points in their order; every bit of a value is kept, but NaN is one value.
+class Points(NumberRows[Point]):
+    """Steps and values in their order; every bit of a value is kept, but NaN is one value.
 
     Two are equal when all bits are: NaN equals NaN, and 0.0 is not -0.0.
     """
 
-    __slots__ = ("_steps", "_values")
-    record: ClassVar[type[Point]] = Point
-
-    def __init__(self, pairs: Iterable[tuple[int, float]] = ()) -> None:
-        """Steps and values; `OverflowError` for a step that no point may have."""
-        steps, values = array(STEPS), array(VALUES)
-        for step, value in pairs:
-            steps.append(step)
-            # its sign and payload have no text, so a point cannot have them either
-            values.append(value if value == value else math.nan)  # noqa: PLR0124 - asks for NaN
-        self._steps, self._values = steps.tobytes(), values.tobytes()
-        if steps and not 0 <= min(steps) <= max(steps) <= MAX_STEP:
-            message = f"a step is below 0 or above {MAX_STEP}"
-            raise OverflowError(message)
-
-    @classmethod
-    def of(cls, records: Iterable[Point]) -> Self:
-        """Hold these points."""
-        return cls((point.step, point.value) for point in records)
+    __slots__ = ()
+    record = Point
+    kinds: ClassVar = (SIGNED, FLOAT)
 
     @property
     def steps(self) -> memoryview[int]:
         """The steps alone; not to be written to."""
-        return memoryview(self._steps).cast(STEPS)
+        return self.column(0)
 
     @property
     def values(self) -> memoryview[float]:
         """The numbers alone; not to be written to."""
-        return memoryview(self._values).cast(VALUES)
+        return self.column(1)
 
     def pairs(self) -> Iterator[tuple[int, float]]:
         """Each step with its number."""
@@ -60,65 +36,47 @@ class Points(Rows[Point]):
 
     def same_steps(self, other: Points) -> bool:
         """Whether both have the same steps in the same order."""
-        return self._steps == other._steps
+        return self.steps == other.steps
 
-    def at(self, place: int) -> Point:
-        """The point at a place from 0 on."""
-        return Point.of(self.steps[place], self.values[place])
+    @staticmethod
+    def taken(step: int, value: float) -> tuple[int, float]:
+        """NaN has no sign or payload here: a point cannot have them either."""
+        if not 0 <= step <= MAX_STEP:
+            message = f"a step is below 0 or above {MAX_STEP}"
+            raise ValueError(message)
+        return step, math.nan if math.isnan(value) else value
 
-    def part(self, places: slice) -> Self:
-        """Some of the points."""
-        return type(self)(zip(self.steps[places], self.values[places], strict=True))
+    @staticmethod
+    def row_of(record: Point) -> tuple[int, float]:
+        """Step and value."""
+        return record.step, record.value
 
-    @classmethod
-    def of_plain(cls, records: list[Any]) -> Self:
-        """Hold points as JSON has them; faults as the base has them."""
-        return cls(map(_pair, records))
+    @staticmethod
+    def row_of_plain(record: dict[str, Any]) -> tuple[int, float]:
+        """Step and value of what `plain_of` gave."""
+        step, text = record["step"], record["hex"]
+        value = float.fromhex(text)
+        # whatever is not exactly what `plain_of` gives is left to the record to take or refuse
+        plain = type(step) is int and record.keys() == KEYS
+        if not plain or (repr(value), value.hex()) != (record["decimal"], text):
+            message = "is no plain point"
+            raise ValueError(message)
+        return step, value
 
-    def plain(self) -> Iterator[dict[str, Any]]:
-        """Each point as JSON has it."""
-        for step, value in self.pairs():
-            yield {"decimal": repr(value), "hex": value.hex(), "step": step}
+    @staticmethod
+    def plain_of(step: int, value: float) -> dict[str, Any]:
+        """A point as JSON has it."""
+        return {"step": step, "decimal": repr(value), "hex": value.hex()}
 
-    def json_rows(self) -> Iterator[str]:
-        """As the base does, several times faster."""
-        return starmap(_json_row, self.pairs())
+    @staticmethod
+    def line_of(step: int, value: float) -> str:
+        """A point as a line of JSON."""
+        return f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
 
-    def packed(self) -> list[Any]:
-        """The bytes of both columns as base64, in this machine's order."""
-        return [b64encode(column).decode("ascii") for column in (self._steps, self._values)]
-
-    @classmethod
-    def unpacked(cls, parts: list[Any]) -> Self:
-        """What `packed` gave; `ValueError` and the like for what no points could be."""
-        steps, values = (memoryview(b64decode(part, validate=True)) for part in parts)
-        return cls(zip(steps.cast(STEPS), values.cast(VALUES), strict=True))
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Points):
-            return NotImplemented
-        return (self._steps, self._values) == (other._steps, other._values)
-
-    def __hash__(self) -> int:
-        return hash((self._steps, self._values))
-
-    def __repr__(self) -> str:
-        return f"Points({list(self.pairs())!r})"
+    @staticmethod
+    def record_of(step: int, value: float) -> Point:
+        """The point."""
+        return Point.of(step, value)
 
 
-def _pair(record: dict[str, Any]) -> tuple[int, float]:
-    step, text = record["step"], record["hex"]
-    value = float.fromhex(text)
-    # whatever is not exactly what `plain` gives is left to the record itself to take or refuse
-    plain = type(step) is int and len(record) == KEYS
-    if not plain or (repr(value), value.hex()) != (record["decimal"], text):
-        message = "is no plain point"
-        raise ValueError(message)
-    return step, value
-
-
-def _json_row(step: int, value: float) -> str:
-    return f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
+KEYS = frozenset(Point.model_fields)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo, ValidatorFunctionWrapHandler
@@ -15,9 +14,11 @@ from pydantic_core.core_schema import (
     with_info_wrap_validator_function,
 )
 
-# between the gate and its own reading process: what this context writes, it alone reads
+# between the gate and its own reading process: what is written in this context, it alone reads
 PACKED: Final = "packed"
 Row = TypeVar("Row", bound=BaseModel)
+# what JSON has for records, checked by the records themselves
+Checked = Callable[[list[Any]], Iterable[Any]]
 
 
 class Rows(Sequence[Row]):
@@ -37,12 +38,16 @@ class Rows(Sequence[Row]):
 
     @classmethod
     @abstractmethod
-    def of_plain(cls, records: list[Any]) -> Self:
-        """Hold what JSON has for records.
+    def of_plain(cls, records: list[Any], checked: Checked, /) -> Self:
+        """Hold what JSON has for records; `checked` are the records of some of them.
 
         Raises `ValueError`, `TypeError`, `KeyError` or `OverflowError` for whatever the record
         itself would not take, or would write in other words.
         """
+
+    @abstractmethod
+    def facts(self) -> Iterator[dict[str, Any] | str]:
+        """Each record as JSON has it, or as a line of JSON whose keys are sorted."""
 
     @abstractmethod
     def plain(self) -> Iterator[dict[str, Any]]:
@@ -54,7 +59,7 @@ class Rows(Sequence[Row]):
 
     @classmethod
     @abstractmethod
-    def unpacked(cls, parts: list[Any]) -> Self:
+    def unpacked(cls, parts: list[Any], checked: Checked, /) -> Self:
         """What `packed` gave; raises as `of_plain` does, for what no records could be."""
 
     @abstractmethod
@@ -64,11 +69,6 @@ class Rows(Sequence[Row]):
     @abstractmethod
     def part(self, places: slice) -> Self:
         """Some of the records."""
-
-    def json_rows(self) -> Iterator[str]:
-        """Each record as JSON on one line, its keys sorted."""
-        encode = json.JSONEncoder(sort_keys=True, allow_nan=False, ensure_ascii=False).encode
-        return map(encode, self.plain())
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -82,14 +82,17 @@ class Rows(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return map(self.at, range(len(self)))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.of({list(self)!r})"
+
     @classmethod
     def __get_pydantic_core_schema__(
         cls, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        rows = handler.generate_schema(tuple[cls.record, ...])  # type: ignore[name-defined] # a value
+        records = handler.generate_schema(tuple[cls.record, ...])  # type: ignore[name-defined] # a value
         return with_info_wrap_validator_function(
             cls._read,
-            rows,
+            records,
             serialization=plain_serializer_function_ser_schema(cls._written, info_arg=True),
         )
 
@@ -97,22 +100,28 @@ class Rows(Sequence[Row]):
     def _read(
         cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
     ) -> Self:
+        def checked(records: list[Any]) -> Iterable[Any]:
+            found: Iterable[Any] = handler(tuple(records))
+            return found
+
         if isinstance(value, cls):
             return value
+        if info.mode != "json" or not isinstance(value, list):
+            return cls.of(handler(value))
         packed = info.context == PACKED
         try:
-            if info.mode == "json" and isinstance(value, list):
-                return cls.unpacked(value) if packed else cls.of_plain(value)
+            return cls.unpacked(value, checked) if packed else cls.of_plain(value, checked)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             if packed:
                 message = "are no packed records"
                 raise ValueError(message) from error
-        # record by record: says which one is wrong, and how; in JSON a list stands for a tuple
-        if info.mode == "json" and isinstance(value, list):
-            value = tuple(value)
-        return cls.of(handler(value))
+        # record by record: says which one is wrong, and how
+        return cls.of(checked(value))
 
-    def _written(self, info: SerializationInfo) -> Self | list[Any]:
+    @classmethod
+    def _written(cls, value: Iterable[Row], info: SerializationInfo) -> Self | list[Any]:
+        # a copy with other records is not validated
+        rows = value if isinstance(value, cls) else cls.of(value)
         if not info.mode_is_json():
-            return self
-        return self.packed() if info.context == PACKED else list(self.plain())
+            return rows
+        return rows.packed() if info.context == PACKED else list(rows.plain())

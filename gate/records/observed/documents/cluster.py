@@ -11,8 +11,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gate.records.document import Document, Timestamp
+from gate.records.observed.columns.memory import MAX_BYTES
 from gate.records.observed.environment import NOT_APPLICABLE
-from gate.records.observed.evidence import MAX_BYTES, DeviceFacts, EvidenceSet, RunEvidence
+from gate.records.observed.evidence import DeviceFacts, EvidenceSet, RunEvidence
 from gate.records.observed.facts import FactText, ShortText, TopologyLine, VariableMap
 
 CLUSTER_SCHEMA: Final = "repro-gate.cluster/1"
