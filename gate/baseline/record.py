@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gate.codec.digests import sha256_hex
 from gate.codec.entry_names import entry_name
-from gate.codec.json_text import canonical_json
+from gate.codec.json_text import canonical_json, canonical_sha256
 from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import (
@@ -28,8 +28,8 @@ FINGERPRINTED_STEPS = 20
 
 def with_digest(entry: BaselineEntry) -> BaselineEntry:
     """The entry with the digest of its content."""
-    content = entry.model_dump(mode="json", exclude={"digest"})
-    return entry.model_copy(update={"digest": sha256_hex(canonical_json(content))})
+    content = entry.model_dump(exclude={"digest"})
+    return entry.model_copy(update={"digest": canonical_sha256(content)})
 
 
 def propose_entry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 
@@ -17,6 +18,44 @@ def canonical_json(value: object) -> bytes:
     # NaN is no JSON, and two readers would make two things of it (RFC 8259, section 6)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
+
+
+def canonical_sha256(value: object) -> str:
+    """SHA-256 of the canonical text, in lower-case hex; `Rows` in it are a list of their records.
+
+    Of long rows one record at a time is in memory.
+    """
+    hasher = hashlib.sha256()
+    for piece in _canonical(value):
+        hasher.update(piece)
+    return hasher.hexdigest()
+
+
+def _canonical(value: object) -> Iterator[bytes]:
+    if isinstance(value, Rows) and value:
+        yield from _separated(b"[", ((canonical_json(row),) for row in value.plain()), b"]")
+    elif isinstance(value, dict) and value:
+        yield from _separated(
+            b"{", (_canonical_item(key, value[key]) for key in sorted(value)), b"}"
+        )
+    elif isinstance(value, list | tuple) and value:
+        yield from _separated(b"[", map(_canonical, value), b"]")
+    else:
+        yield canonical_json([] if isinstance(value, Rows) else value)
+
+
+def _canonical_item(key: str, value: object) -> Iterator[bytes]:
+    yield canonical_json(key) + b":"
+    yield from _canonical(value)
+
+
+def _separated(opened: bytes, items: Iterable[Iterable[bytes]], closed: bytes) -> Iterator[bytes]:
+    before = opened
+    for item in items:
+        yield before
+        yield from item
+        before = b","
+    yield closed
 
 
 def reviewable_json(value: object) -> str:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
-from gate.codec.json_text import canonical_json
+from gate.codec.json_text import canonical_json, canonical_sha256
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import masked
 from gate.errors import DocumentError, GateError
@@ -133,7 +133,7 @@ def _entry(data: bytes, name: str) -> Iterator[tuple[str, str]]:
     for series in entry.metrics:
         last = series.points[-1].decimal if series.points else "no value"
         # the last value alone would hide a change of the steps before it
-        digest = sha256_hex(canonical_json(series.model_dump(mode="json")))
+        digest = canonical_sha256(series.model_dump())
         yield series.name, f"last {last}, series {digest[:12]}"
 
 

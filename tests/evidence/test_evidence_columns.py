@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from gate.codec.digests import sha256_hex
 from gate.codec.documents import document_chunks, read_document, write_document
-from gate.codec.json_text import reviewable_json
+from gate.codec.json_text import canonical_json, canonical_sha256, reviewable_json
 from gate.errors import DocumentError
 from gate.records.document import Document
 from gate.records.observed.columns.digests import StepDigest, StepDigests
@@ -173,11 +174,12 @@ def test_what_is_no_point_is_refused_with_its_place(record: object, told: str) -
 def test_what_no_record_takes_is_refused_with_its_place(
     field: str, change: dict[str, object], told: str
 ) -> None:
-    good = {
+    goods: dict[str, dict[str, object]] = {
         "timings": {"step": 1, "seconds": 1.0, "harness_seconds": 0.0, "samples": None},
         "memory": {"step": 1, "resident_bytes": 1, "device_bytes": 0},
         "steps": {"step": 1, "parameters": ""},
-    }[field]
+    }
+    good = goods[field]
     with pytest.raises(DocumentError) as caught:
         read_document(Held, json.dumps({field: [good, {**good, **change}]}).encode(), "x")
     assert any(told in line for line in caught.value.details)
@@ -235,3 +237,10 @@ def test_numbers_that_no_point_has_are_refused() -> None:
 def test_a_long_series_takes_sixteen_bytes_a_point() -> None:
     points = Points((step, math.sqrt(step)) for step in range(1000))
     assert points.steps.nbytes + points.values.nbytes == 16_000
+
+
+@given(PLAIN)
+def test_the_canonical_digest_is_that_of_the_records(plain: Plain) -> None:
+    told = plain.model_dump(mode="json")
+    held = held_of(plain).model_dump()
+    assert canonical_sha256([held, "é", {}]) == sha256_hex(canonical_json([told, "é", {}]))

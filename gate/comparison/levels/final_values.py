@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from gate.codec.digests import sha256_hex
-from gate.codec.json_text import canonical_json
+from gate.codec.json_text import canonical_sha256
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.seeds import MAX_FINAL_VALUES, FinalValue, SeedResult
 from gate.records.sections.levels import LevelPolicy
@@ -22,11 +21,11 @@ def seed_result(run: RunEvidence, seed: int, variant: str, policy: LevelPolicy) 
         # what is judged first: what does not fit is cut off at the end
         key=lambda value: (not is_judged(value.metric, policy), value.metric),
     )
-    metrics = [series.model_dump(mode="json") for series in run.metrics]
+    metrics = [series.model_dump() for series in run.metrics]
     return SeedResult(
         variant=variant,
         seed=seed,
-        digest=sha256_hex(canonical_json([metrics, run.checkpoint.root])),
+        digest=canonical_sha256([metrics, run.checkpoint.root]),
         values=tuple(sorted(values[:MAX_FINAL_VALUES], key=lambda value: value.metric)),
     )
 

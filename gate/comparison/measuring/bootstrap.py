@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DRAWS = 2000
+DRAWS_AT_A_TIME = 50
 INTERVAL = (2.5, 97.5)
 MAX_STEPS = 2000
 Seconds = NDArray[np.float64]
@@ -88,5 +89,8 @@ def _drawn(runs: tuple[Seconds, ...], generator: np.random.Generator) -> Seconds
 def _medians(run: Seconds, generator: np.random.Generator) -> Seconds:
     # Beyond some thousand steps the median is known far better than rounds agree.
     steps = run[:MAX_STEPS]
-    sample = generator.integers(len(steps), size=(DRAWS, len(steps)), dtype=np.int32)
-    return np.log(np.median(steps[sample], axis=1))
+    # some draws at a time: all of them together take a hundred megabytes
+    sizes = [min(DRAWS_AT_A_TIME, DRAWS - first) for first in range(0, DRAWS, DRAWS_AT_A_TIME)]
+    samples = (generator.integers(len(steps), size=(n, len(steps)), dtype=np.int32) for n in sizes)
+    medians: Seconds = np.concatenate([np.median(steps[sample], axis=1) for sample in samples])
+    return np.log(medians)
