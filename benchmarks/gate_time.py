@@ -40,7 +40,11 @@ MARGIN = 1.1
 STATE_STEPS = 25
 STATE_BYTES = 100 * MEGA
 STATES = (MEGA, 100 * MEGA, GIGA, 4 * GIGA)
-METRICS_GRID = tuple((names, steps) for steps in (1_000, 100_000) for names in (1, 10, 100))
+# of numbers: metrics, and steps
+BY_METRICS = ((1, 1_000), (10, 1_000), (100, 1_000))
+BY_STEPS = ((1, 1_000), (1, 10_000), (1, 100_000))
+BEYOND = (100, 100_000)
+LIMIT_TOLD = "numbers in one run"
 # what may lie between two points of a straight line, and between two peaks that are one
 BENT = 1.25
 SAME_MEMORY = 1.25
@@ -204,16 +208,24 @@ def own_row(
 def is_linear(points: Sequence[tuple[int, float]]) -> bool:
     """Whether seconds grow no faster than sizes from the last but one point to the last.
 
-    `points` are pairs of size and seconds, the smallest first; what the first one took is paid in
-    each.
+    `points` are pairs of a size of its own and seconds; what the smallest took is paid in each.
     """
-    (first_size, first), *_, (before_size, before), (last_size, last) = points
+    (first_size, first), *_, (before_size, before), (last_size, last) = sorted(points)
     grown = (last_size - first_size) / (before_size - first_size)
     return last - first <= BENT * grown * max(before - first, 0.0) or last <= before
 
 
-def growth_rows(what: str, points: Sequence[Point], failed: str) -> Iterator[Row]:
-    """Whether time is linear and memory constant over calls of growing size."""
+def bytes_each(points: Sequence[Point]) -> float:
+    """How much more memory the largest call took than the smallest, for each of what grew."""
+    first, last = (edge(points, key=lambda point: point.size) for edge in (min, max))
+    return (last.called.own_bytes - first.called.own_bytes) / (last.size - first.size)
+
+
+def growth_rows(what: str, each: str, points: Sequence[Point], failed: str) -> Iterator[Row]:
+    """Whether time is linear and memory constant over calls of growing size.
+
+    `each` is one of what grows.
+    """
     sizes = [(point.size, point.called.own_seconds) for point in points]
     peaks = [point.called.own_bytes for point in points]
     whole = not failed and len(points) > len("ab")
@@ -225,9 +237,10 @@ def growth_rows(what: str, points: Sequence[Point], failed: str) -> Iterator[Row
     )
     yield Row(
         what=f"{what}: memory of the gate's process",
-        measured=" to ".join(f"{peak / MEGA:.0f} MB" for peak in (min(peaks), max(peaks)))
-        if peaks
-        else failed,
+        measured=f"{min(peaks) / MEGA:.0f} MB to {max(peaks) / MEGA:.0f} MB, "
+        f"{bytes_each(points):,.0f} bytes for each {each}"
+        if whole
+        else failed or "fewer than three sizes",
         aim="constant",
         met=max(peaks) <= SAME_MEMORY * min(peaks) if whole else None if not failed else False,
     )
@@ -260,20 +273,46 @@ def growth_table(heads: str, names: Sequence[str], points: Sequence[Point]) -> I
 
 
 def metrics_part(scene: Scene) -> tuple[list[Row], list[str]]:
-    """The growth with numbers that a script logs."""
-    grid = [(names, max(3, steps // scene.scale)) for names, steps in METRICS_GRID]
-    words = [f"{names}, {steps:,} steps" for names, steps in grid]
-    workloads = [
-        (
-            names * steps,
-            Workload(script=METRICS, words=(str(steps), str(names)), steps=steps, own_metrics=True),
-        )
-        for names, steps in grid
-    ]
-    points, failed = measured_points(scene, "metrics", workloads)
-    # by steps: a step costs more than a number beside it
-    rows = list(growth_rows("1 to 100 metrics, 10³ to 10⁵ steps", points, failed))
-    return rows, list(growth_table("metrics, steps", words, points))
+    """The growth with numbers that a script logs: with metrics, with steps, and beyond the limit.
+
+    One after the other, for a step costs more than a number beside it.
+    """
+    rows: list[Row] = []
+    table: list[str] = []
+    for grid, what, each in (
+        (BY_METRICS, "1 to 100 metrics, 10³ steps", "number"),
+        (BY_STEPS, "1 metric, 10³ to 10⁵ steps", "step"),
+    ):
+        sizes = [(names, max(3, steps // scene.scale)) for names, steps in grid]
+        workloads = [(names * steps, logging(names, steps)) for names, steps in sizes]
+        points, failed = measured_points(scene, f"metrics-{each}", workloads)
+        rows += growth_rows(what, each, points, failed)
+        words = [f"{names}, {steps:,} steps" for names, steps in sizes]
+        table += list(growth_table("metrics, steps", words, points))[len("hr") * bool(table) :]
+    return [*rows, beyond_row(scene)], table
+
+
+def logging(names: int, steps: int) -> Workload:
+    """A script that logs so many metrics at each of so many steps."""
+    words = (str(steps), str(names))
+    return Workload(script=METRICS, words=words, steps=steps, own_metrics=True)
+
+
+def beyond_row(scene: Scene) -> Row:
+    """Whether more numbers than the gate takes end in a message that says so."""
+    names, steps = BEYOND
+    begun, told = time.perf_counter(), "a verdict"
+    try:
+        scene.calls("metrics-beyond", logging(names, steps // scene.scale), rounds=1)
+    except CallError as fault:
+        told = str(fault)
+    seconds = time.perf_counter() - begun
+    return Row(
+        what=f"{names * steps // scene.scale:,} numbers, more than the gate takes",
+        measured=f"after {seconds:.0f} s, the first training among them: {told}",
+        aim="a message",
+        met=LIMIT_TOLD in told if scene.scale == 1 else None,
+    )
 
 
 def state_part(scene: Scene) -> tuple[list[Row], list[str]]:
@@ -283,7 +322,7 @@ def state_part(scene: Scene) -> tuple[list[Row], list[str]]:
         (total, Workload(script=STATE, words=("3", str(total)), steps=3)) for total in totals
     ]
     points, failed = measured_points(scene, "state", workloads)
-    rows = list(growth_rows("1 MB to 4 GB of state", points, failed))
+    rows = list(growth_rows("1 MB to 4 GB of state", "byte of state", points, failed))
     return rows, list(growth_table("state", [f"{total / MEGA:,g} MB" for total in totals], points))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from gate.adapters.sigstore.extra import has_sigstore
 from gate.attestation.seal_files import seal_paths
 from gate.codec.digests import sha256_hex
-from gate.codec.documents import write_document
+from gate.codec.documents import document_chunks, write_document
 from gate.codec.entry_names import entry_name
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
 from gate.execution.call_time import CallTime
@@ -72,12 +72,13 @@ def write_reports(
     # of the same verdict as comment and summary: no reader is told another thing
     page = page_html(verdict, links, gate_id=gate_id, sources=sources)
     documents = {
-        "verdict.json": write_document(verdict),
         "comment.md": comment.encode("utf-8"),
         "summary.md": summary.encode("utf-8"),
         "report.html": page.encode("utf-8"),
         BADGE: badge_json(verdict, gate_id=gate_id),
     }
+    with files.replacing(request.out / "verdict.json") as file:
+        file.writelines(document_chunks(verdict))
     for name, data in documents.items():
         files.write_bytes(request.out / name, data)
     return Reports(comment=comment, summary=summary, links=links)

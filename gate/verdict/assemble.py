@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -153,7 +154,7 @@ def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
         "states": assessment.states,
         "snapshot_digest": assessment.evidence.snapshot_digest,
         "settings_digest": assessment.settings_digest,
-        "series": tuple(_summary(series) for series in run.metrics[:MAX_SERIES]),
+        "series": tuple(_summaries(run.metrics[:MAX_SERIES])),
         "runs": tuple(run_evidence.run for run_evidence in assessment.evidence.runs),
         "not_exercised": _not_exercised(assessment, run),
         "determinism_budget": determinism_budget(
@@ -320,12 +321,19 @@ def _age_days(entry: BaselineEntry, now: str) -> int:
     return max(0, int(elapsed.total_seconds() // SECONDS_A_DAY))
 
 
-def _summary(series: MetricSeries) -> SeriesSummary:
+def _summaries(metrics: tuple[MetricSeries, ...]) -> Iterator[SeriesSummary]:
+    # one object for a step, however many metrics have it
+    steps: dict[int, int] = {}
+    for series in metrics:
+        yield _summary(series, tuple(steps.setdefault(step, step) for step in series.points.steps))
+
+
+def _summary(series: MetricSeries, steps: tuple[int, ...]) -> SeriesSummary:
     values = series.points.values
     return SeriesSummary(
         name=series.name,
         source=series.source.value,
-        steps=tuple(series.points.steps),
+        steps=steps,
         # JSON has no word for NaN; a gap is drawn in its place
         values=tuple(value if math.isfinite(value) else None for value in values),
         last_decimal=series.points[-1].decimal if series.points else "",

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.comparison.measuring import bootstrap
 from gate.comparison.measuring.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
 
 STEPS = st.lists(st.floats(0.01, 10), min_size=2, max_size=8).map(np.array)
@@ -42,6 +43,17 @@ def test_rounds_that_agree_give_a_narrow_interval_though_their_speed_differs() -
     rounds = _rounds([(np.full(5, 1.2 * speed), np.full(5, speed)) for speed in (1.0, 7.0, 0.3)])
     ratio = paired_ratio(rounds)
     assert (ratio.low, ratio.high) == pytest.approx((1.2, 1.2))
+
+
+def test_draws_that_are_made_some_at_a_time_are_the_same_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = np.random.default_rng(3).random((2, 77)) + 1
+    rounds = (RoundOfRuns(over=(seconds[0],), under=(seconds[1],)),)
+    found = paired_ratio(rounds)
+    for number in (1999, 2000):
+        monkeypatch.setattr(bootstrap, "DRAWS_AT_A_TIME", number)
+        assert paired_ratio(rounds) == found
 
 
 def test_few_rounds_are_widened() -> None:

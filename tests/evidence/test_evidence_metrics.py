@@ -96,13 +96,35 @@ def test_a_missing_metrics_file_is_an_error(files: LocalFiles, tmp_path: Path) -
         file_series(files, tmp_path / "m.jsonl", "m.jsonl")
 
 
-@pytest.mark.parametrize("limit", ["MAX_POINTS", "MAX_SERIES"])
+@pytest.mark.parametrize(
+    ("limit", "told", "hint"),
+    [
+        ("MAX_POINTS", "2 numbers in one run", "log them at fewer steps, or lower train.max_steps"),
+        ("MAX_SERIES", "2 metrics", "Log fewer metrics."),
+    ],
+)
 def test_too_many_numbers_are_refused(
-    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+    files: LocalFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    told: str,
+    hint: str,
 ) -> None:
     monkeypatch.setattr(series, limit, 2)
-    with pytest.raises(EvidenceError, match=r"m.jsonl: line 1: more than"):
+    with pytest.raises(EvidenceError) as caught:
         from_file(files, tmp_path, '{"step": 1, "a": 1, "b": 2, "c": 3}')
+    assert caught.value.message == f"m.jsonl: line 1: more than {told}"
+    assert hint in caught.value.hint
+
+
+def test_reading_ends_at_the_first_number_that_is_too_many(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "MAX_POINTS", 1000)
+    lines = (f'{{"step": {step}, "a": 1, "b": 2}}' for step in range(100_000))
+    with pytest.raises(EvidenceError, match=r"line 501: more than 1,000 numbers"):
+        from_file(files, tmp_path, "\n".join(lines))
 
 
 def test_printed_numbers_become_series() -> None:

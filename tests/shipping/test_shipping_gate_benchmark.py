@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gate_calls import Called, CalledRun, covered_seconds, peak_bytes
-from gate_time import Point, growth_rows, is_linear, ratio_row
+from gate_time import Point, bytes_each, growth_rows, is_linear, ratio_row
 from gate_workloads import METRICS, Workload, make_repository
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,14 +68,24 @@ def test_a_ratio_is_of_the_fastest_of_each_side_and_is_held_against_its_aim() ->
 
 def test_a_size_that_came_to_no_verdict_misses_both_aims_of_growth() -> None:
     points = [Point(size=1, called=called(own_bytes=7))]
-    rows = list(growth_rows("steps", points, "100: error: too much"))
+    rows = list(growth_rows("steps", "step", points, "100: error: too much"))
     assert [row.met for row in rows] == [False, False]
     assert rows[0].measured == "100: error: too much"
 
 
 def test_growing_memory_misses_its_aim() -> None:
     points = [Point(size=size, called=called(own_bytes=size * 1000)) for size in (1, 2, 3)]
-    assert [row.met for row in growth_rows("steps", points, "")] == [True, False]
+    rows = list(growth_rows("steps", "step", points, ""))
+    assert [row.met for row in rows] == [True, False]
+    assert rows[1].measured == "0 MB to 0 MB, 1,000 bytes for each step"
+
+
+@given(st.permutations([1, 10, 100, 1000]))
+def test_sizes_count_in_their_own_order(sizes: list[int]) -> None:
+    assert is_linear([(size, 1 + size) for size in sizes])
+    assert not is_linear([(size, size * size) for size in sizes])
+    points = [Point(size=size, called=called(own_bytes=100 + 3 * size)) for size in sizes]
+    assert bytes_each(points) == 3
 
 
 def test_the_memory_of_a_process_is_its_high_water_mark() -> None:

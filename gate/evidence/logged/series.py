@@ -45,10 +45,14 @@ class SeriesCollector:
                 hint="Log each metric in one type; give the other one a different name.",
             )
         self._count += 1
-        if self._count > MAX_POINTS or len(self._points) > MAX_SERIES:
+        if len(self._points) > MAX_SERIES:
             raise EvidenceError(
-                f"{place}more than {MAX_POINTS:,} numbers or {MAX_SERIES:,} metrics",
-                hint="Log fewer metrics, or lower train.max_steps.",
+                f"{place}more than {MAX_SERIES:,} metrics", hint="Log fewer metrics."
+            )
+        if self._count > MAX_POINTS:
+            raise EvidenceError(
+                f"{place}more than {MAX_POINTS:,} numbers in one run",
+                hint="Log fewer metrics, log them at fewer steps, or lower train.max_steps.",
             )
         points.append((step, value))
 
