@@ -30,6 +30,7 @@ class Begun:
     cores: int | None
     request: ProcessRequest
     started: StartedProcess
+    started_seconds: float
     begun_seconds: float = 0.0
     beside: tuple[str, ...] = ()
 
@@ -37,6 +38,11 @@ class Begun:
     def result(self) -> ProcessResult | None:
         """How it ended; None while it lives."""
         return self.started.result
+
+    @property
+    def times(self) -> dict[str, float]:
+        """What the clock told, as `RunRecord` has it."""
+        return {"clock_seconds": self.begun_seconds, "started_seconds": self.started_seconds}
 
     @property
     def failed(self) -> bool:
@@ -138,8 +144,16 @@ class Turns:
         def show(line: bytes) -> None:
             self._progress.output(label + line)
 
+        now = self._clock.seconds()
         started = self._group.start(request, show)
-        return Begun(planned=planned, lane=lane, cores=cores, request=request, started=started)
+        return Begun(
+            planned=planned,
+            lane=lane,
+            cores=cores,
+            request=request,
+            started=started,
+            started_seconds=now,
+        )
 
     def _start_ahead(self, following: tuple[PlannedRun, ...]) -> None:
         begun = {one.planned.label for one in self._ahead}
