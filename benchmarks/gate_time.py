@@ -29,7 +29,7 @@ from gate_workloads import (
     git,
     make_repository,
 )
-from measured_processes import load, processor, program, run, write_page
+from measured_processes import file_system, load, processor, program, run, write_page
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
@@ -359,8 +359,10 @@ def _about(scene: Scene) -> Iterator[str]:
     yield (
         f"\n{time.strftime('%Y-%m-%d')}. {processor()}, {len(os.sched_getaffinity(0))} cores, "
         f"{platform.system()} {platform.machine()}; Python {platform.python_version()}, "
-        f"torch {torch.__version__}. Load at the start: {load()}."
+        f"torch {torch.__version__}; on {file_system(scene.folder)}. Load at the start: {load()}."
     )
+    yield "\nOn ext4 without a journal it takes long to make files within minutes after others were"
+    yield "removed (`recently_deleted` in the kernel's fs/ext4/ialloc.c); `TMPDIR` says where else."
     if os.getloadavg()[0] > QUIET_LOAD:
         yield "Others used the machine too: its ratios say more than its seconds."
 

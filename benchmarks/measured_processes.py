@@ -86,6 +86,20 @@ def load() -> str:
     return ", ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
+def file_system(folder: Path) -> str:
+    """The kind of the file system that a folder is on; of ext4 also whether it has a journal."""
+    top, kind, device = "", "a file system unknown", ""
+    for line in Path("/proc/self/mounts").read_text("utf-8").splitlines():
+        source, mounted, name = line.split()[:3]
+        # the last of several at one place hides the others
+        if folder.is_relative_to(mounted) and len(mounted) >= len(top):
+            top, kind, device = mounted, name, Path(source).name
+    if kind != "ext4":
+        return kind
+    has_journal = any(Path("/proc/fs/jbd2").glob(f"{device}-*"))
+    return f"ext4 with{'' if has_journal else 'out'} a journal"
+
+
 def write_page(lines: Iterable[str], out: Path | None) -> None:
     """Print the lines as they are measured; write them to a file too where one is given."""
     told = []

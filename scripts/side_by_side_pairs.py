@@ -1,8 +1,9 @@
 """Do strict runs of `digits` that go at the same time ever differ? `make pairs PAIRS=1000`.
 
-Gate calls with as many strict runs as they take, while other processes keep every core busy. A call
-whose runs differ is a false alarm: one after the other these runs are equal. Each call adds a line
-to a file, so a count that was stopped goes on where it was; the page is made from that file.
+Gate calls with as many strict runs as they take, several calls at the same time, and beside them
+processes that do nothing but work: there is more to do than there are cores. A call whose runs
+differ is a false alarm: one after the other these runs are equal. Each call adds a line to a file,
+so a count that was stopped goes on where it was; the page is made from that file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from measured_processes import load, processor, write_page
 ROOT: Final = Path(__file__).resolve().parents[1]
 SETTINGS: Final = "examples/digits/repro-gate.yml"
 REPEATS: Final = 10
+CALLERS: Final = 3
 # so many calls in a row without a pair: this machine has none side by side
 MOST_IDLE: Final = 3
 # no default runs: those are never beside another
@@ -110,6 +113,7 @@ def busy(processes: int) -> Iterator[None]:
 def clone(folder: Path, parallel: str) -> Path:
     """A clone of this repository whose example says how its runs go."""
     top = folder / f"digits-{parallel}"
+    folder.mkdir(mode=0o755)
     git(ROOT, "clone", "--quiet", "--no-hardlinks", str(ROOT), str(top))
     top.chmod(0o755)
     path = top / SETTINGS
@@ -117,9 +121,10 @@ def clone(folder: Path, parallel: str) -> Path:
     return top
 
 
-def call(top: Path, folder: Path, facts: Line) -> Line:
+def call(top: Path, facts: Line) -> Line:
     """One call with all the strict runs that it takes; an error is a line too, without pairs."""
-    out = folder / "out"
+    out = Path(tempfile.mkdtemp(dir=top.parent, prefix="out-"))
+    out.chmod(0o755)
     try:
         # the example's settings were changed, and are not committed
         words = ("--allow-dirty", "--repeats", str(REPEATS))
@@ -130,26 +135,56 @@ def call(top: Path, folder: Path, facts: Line) -> Line:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def calls(path: Path, pairs: int, workers: int, facts: Line) -> None:
-    """Call until there are so many pairs, each call a line at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+class Count:
+    """The lines of the calls so far, one file for all that call."""
+
+    def __init__(self, path: Path, pairs: int, facts: Line) -> None:
+        """`pairs` is how many are wanted, `facts` what every line tells."""
+        self._path = path
+        self._pairs = pairs
+        self._facts = facts
+        self._one_at_a_time = threading.Lock()
+        self._idle = 0
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there are too few pairs yet, and not for lack of any."""
+        done = counted(read_lines(self._path, self._facts["machine"]))
+        return done < self._pairs and self._idle < MOST_IDLE
+
+    def add(self, top: Path, *, serial: bool = False) -> None:
+        """Make one call and keep its line."""
+        line = call(top, self._facts | {"serial": serial, "at": _now()})
+        with self._one_at_a_time:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, sort_keys=True) + "\n")
+            self._idle = 0 if serial or line["pairs"] else self._idle + 1
+            done = counted(read_lines(self._path, self._facts["machine"]))
+            sys.stdout.write(f"{done} of {self._pairs} pairs: {line['outcome']}\n")
+            sys.stdout.flush()
+
+    def add_until_enough(self, top: Path) -> None:
+        """Call again and again."""
+        while self.goes_on:
+            self.add(top)
+
+
+def calls(count: Count, callers: int, workers: int) -> None:
+    """Call until there are enough pairs, each call a line at once."""
     with tempfile.TemporaryDirectory(prefix="repro-gate-pairs-") as name:
         folder = Path(name)
         # the training's account has to come in
         folder.chmod(0o755)
-        # one after the other first: what the others have to be equal to
-        ways = itertools.chain((clone(folder, "never"),), itertools.repeat(clone(folder, "auto")))
         with busy(workers):
-            for number, top in enumerate(ways):
-                line = call(top, folder, facts | {"serial": number == 0, "at": _now()})
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(line, sort_keys=True) + "\n")
-                lines = read_lines(path, facts["machine"])
-                done, idle = counted(lines), not counted(lines[-MOST_IDLE:])
-                sys.stdout.write(f"{done} of {pairs} pairs: {line['outcome']}\n")
-                sys.stdout.flush()
-                if done >= pairs or (number >= MOST_IDLE and idle):
-                    return
+            # one after the other first: what the others have to be equal to
+            count.add(clone(folder / "serial", "never"), serial=True)
+            tops = [clone(folder / str(number), "auto") for number in range(callers)]
+            threads = [threading.Thread(target=count.add_until_enough, args=(top,)) for top in tops]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
 
 
 def page(lines: Sequence[Line]) -> Iterator[str]:
@@ -161,9 +196,9 @@ def page(lines: Sequence[Line]) -> Iterator[str]:
     serial = {line["root"] for line in judged if line["serial"]}
     yield "# Strict runs side by side, on a CPU\n"
     yield "Written by `make pairs`. Gate calls over `examples/digits` with "
-    yield f"{REPEATS} strict runs each, while other processes kept every core busy; two runs are a"
+    yield f"{REPEATS} strict runs each, several calls at the same time; two runs of a call are a"
     yield "pair where they shared at least half of the shorter one's time. Every run of a call is"
-    yield "compared with its first, bit for bit.\n"
+    yield "compared with its first, bit for bit, and with the committed baseline.\n"
     yield "| | count |"
     yield "|---|---|"
     yield f"| pairs side by side | {counted(lines):,} |"
@@ -174,9 +209,13 @@ def page(lines: Sequence[Line]) -> Iterator[str]:
     yield f"| different results of calls with one run after the other | {len(serial)} |"
     dates = sorted(line["at"] for line in lines)
     commits = sorted({line["commit"][:12] for line in lines})
+    callers = sorted({line["callers"] for line in lines})
     busiest = sorted({line["workers"] for line in lines})
     shown = f"{dates[0]} to {dates[-1]}" if dates else "none yet"
-    yield f"\n{shown}; commits {', '.join(commits)}; processes that kept it busy: {busiest}."
+    yield (
+        f"\n{shown}; commits {', '.join(commits)}; calls at the same time: {callers}; processes "
+        f"beside them that kept it busy: {busiest}."
+    )
     yield f"\n{lines[-1]['machine'] if lines else machine()}. Load at the end: {load()}."
     yield from (f"\n- {line['at']}: {line['outcome']}" for line in (*alarms, *failed))
 
@@ -199,9 +238,8 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--counts", type=Path, required=True, help="the file of lines")
     parser.add_argument("--out", type=Path, help="the page")
-    parser.add_argument(
-        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="busy processes"
-    )
+    parser.add_argument("--callers", type=int, default=CALLERS, help="calls at the same time")
+    parser.add_argument("--workers", type=int, default=1, help="busy processes beside them")
     options = parser.parse_args()
     head = subprocess.run(
         (shutil.which("git") or "git", "-C", str(ROOT), "rev-parse", "HEAD"),
@@ -209,9 +247,15 @@ def main() -> int:
         capture_output=True,
         text=True,
     ).stdout.strip()
-    facts: Line = {"machine": machine(), "commit": head, "workers": options.workers}
-    if counted(read_lines(options.counts, facts["machine"])) < options.pairs:
-        calls(options.counts, options.pairs, options.workers, facts)
+    facts: Line = {
+        "machine": machine(),
+        "commit": head,
+        "callers": options.callers,
+        "workers": options.workers,
+    }
+    count = Count(options.counts, options.pairs, facts)
+    if count.goes_on:
+        calls(count, options.callers, options.workers)
     lines = read_lines(options.counts, facts["machine"])
     write_page(page(lines), options.out)
     if counted(lines) < options.pairs:

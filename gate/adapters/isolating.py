@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.beside import account_beside
+from gate.adapters.account.beside import accounts_beside
 from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
 from gate.adapters.account.isolation import choose_isolation, unused_account
 from gate.adapters.account.residue import remove_residue
@@ -100,16 +100,16 @@ class Isolating:
         reading = replace(account, uid=found.uid, gid=found.gid, groups=())
         return replace(isolation, credentials=reading, container=None)
 
-    def beside(self, isolation: Isolation) -> Credentials | None:
-        """Another account for a run beside one of this isolation, held until `release`.
+    def beside(self, isolation: Isolation, number: int) -> tuple[Credentials | None, ...]:
+        """So many accounts for runs beside one of this isolation, or fewer, held until `release`.
 
         None where the training has the gate's own. Raises `RunError` that says why no run can go
         beside another.
         """
-        account = account_beside(isolation, self.processes, self._interpreter)
-        if account is not None and not isolation.in_container:
-            self._accounts.append(account.uid)
-        return account
+        found = accounts_beside(isolation, self.processes, self._interpreter, number)
+        if not isolation.in_container:
+            self._accounts += [account.uid for account in found if account is not None]
+        return found
 
     def clean_up(self, isolation: Isolation) -> None:
         """End all that a training may have left running: its containers, or its account's."""

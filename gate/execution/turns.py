@@ -45,9 +45,10 @@ def in_groups(runs: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
 
 
 def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
-    """How long a run that does what this one did takes for the steps that are to be timed alone.
+    """How long a run that does what this one did has to go alone for the steps that are timed.
 
-    From the moment when it is let go; zero where nothing was timed.
+    While it begins, the next one starts on other cores, which takes as long as this one's start;
+    zero where nothing was timed.
     """
     if not run.timings or run.first_step_seconds is None:
         return 0.0
@@ -57,4 +58,4 @@ def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
     # the first is in the start
     later = run.timings[1 : steps + 1]
     taken = sum(later.seconds) + sum(later.harness_seconds)
-    return max(0.0, run.first_step_seconds - run.ready_seconds) + taken
+    return run.first_step_seconds + taken

@@ -48,8 +48,8 @@ class Adapters:
     `for_reading` gives what an isolated training left to another account, which `answering` starts.
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
-    `release` lets another gate have that account. `beside` gives another one, for a run that goes
-    beside the others, or raises `RunError`; `room` tells cores and memory. `run` marks the
+    `release` lets another gate have that account. `beside` gives so many others, for runs that go
+    beside it, or raises `RunError`; `room` tells cores and memory. `run` marks the
     containers of this call. `gpus` looks for GPUs of this machine, `machine` for facts that are
     only told. `base_path` is the PATH of the base commit's own packages, empty where it has none.
     `seal_services` gives those of a seal without a key, `publishers` those who take a sealed
@@ -65,7 +65,7 @@ class Adapters:
     isolate: Callable[[GateSettings, tuple[Path, ...]], Isolation]
     for_reading: Callable[[Isolation], Isolation]
     answering: Callable[[ProcessRequest], AnsweringProcess]
-    beside: Callable[[Isolation], Credentials | None]
+    beside: Callable[[Isolation, int], tuple[Credentials | None, ...]]
     room: Callable[[], Room]
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gate.adapters.sigstore.extra import has_sigstore
@@ -211,7 +212,7 @@ def _deliver(
         allow_plain_key=trust.allow_plain_key,
         # of the canonical form: line ends of a checkout do not change what was compared with
         baseline_digest=sha256_hex(write_document(gated.baseline)) if gated.baseline else "",
-        services=adapters.seal_services(request.settings.signing),
+        services=partial(adapters.seal_services, request.settings.signing),
         trusted_root=trust.root,
     )
     sealing = seal_package(gated.verdict, gated.evidence, package, request, signer, adapters.files)

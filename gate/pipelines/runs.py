@@ -311,12 +311,8 @@ class Session:
         begun, lane = self._call.at(one.begun_seconds), one.lane.number
         wall = round(result.wall_seconds, 3)
         self._call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
-        told = {
-            "begun_seconds": begun,
-            "clock_seconds": one.begun_seconds,
-            "lane": lane,
-            "failed_beside": self._failed_beside.pop(planned.label, ()),
-        }
+        beside = self._failed_beside.pop(planned.label, ())
+        told = one.times | {"begun_seconds": begun, "lane": lane, "failed_beside": beside}
         record = record.model_copy(update=told)
         with self._call.own(OwnWork.READING, planned.label):
             read = self._ended.read(planned, record, result.output, snapshot.workdir)

@@ -324,10 +324,10 @@ class RunRecord(Document):
     """What the gate itself saw of a run.
 
     `begun_seconds` lie between the start of the call and the moment when this run was let go, which
-    is `clock_seconds` of the kernel's monotonic clock; `lane` tells apart runs that went at the
-    same time. `failed_beside` are labels of the runs beside which this one had failed
-    before it was made again, alone; `reused` is when an earlier call
-    kept it, whose run this is.
+    is `clock_seconds` of the kernel's monotonic clock, and `started_seconds` of it the moment when
+    its process started. `lane` tells apart runs that went at the same time. `failed_beside` are
+    labels of the runs beside which this one had failed before it was made again, alone; `reused` is
+    when an earlier call kept it, whose run this is.
     """
 
     label: str
@@ -342,6 +342,7 @@ class RunRecord(Document):
     environment: Commit = Commit.HEAD
     begun_seconds: float = Field(default=0.0, ge=0)
     clock_seconds: float = Field(default=0.0, ge=0)
+    started_seconds: float = Field(default=0.0, ge=0)
     failed_beside: Annotated[tuple[str, ...], Field(max_length=MAX_LANES)] = ()
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
     reused: Timestamp | Literal[""] = ""

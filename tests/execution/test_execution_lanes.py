@@ -140,8 +140,8 @@ def test_the_second_waits_for_as_many_steps_as_are_timed() -> None:
     told = {"timings": timings, "first_step_seconds": 5.0, "ready_seconds": 2.0}
     run = evidence_of().model_copy(update=told)
     few = CostSettings(warmup_steps=5, min_steps=10)
-    # 15 % of 200 steps, from the word to go: three seconds of start, thirty steps
-    assert round(seconds_alone(run, few), 6) == round(3.0 + 30 * 0.6, 6)
+    # five seconds in which the next one starts, and 15 % of 200 steps
+    assert round(seconds_alone(run, few), 6) == round(5.0 + 30 * 0.6, 6)
     more = CostSettings(warmup_steps=30, min_steps=20)
-    assert round(seconds_alone(run, more), 6) == round(3.0 + 50 * 0.6, 6)
+    assert round(seconds_alone(run, more), 6) == round(5.0 + 50 * 0.6, 6)
     assert seconds_alone(run.model_copy(update={"timings": Timings()}), few) == 0.0

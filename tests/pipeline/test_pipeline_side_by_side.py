@@ -122,6 +122,24 @@ def test_another_failure_beside_another_run_is_the_trainings_own(
         judged(bench)
 
 
+def test_nobody_waits_for_a_run_beside_one_that_has_failed(bench: Bench, project: Project) -> None:
+    """The first to come fails, the other one would sleep for ten minutes."""
+    crowd = project.path.parent / "crowd"
+    script = (
+        "import os, pathlib, sys, time\n"
+        f"crowd = pathlib.Path({str(crowd)!r})\n"
+        "(crowd / str(os.getpid())).touch()\n"
+        "while len(list(crowd.iterdir())) < 2: time.sleep(0.01)\n"
+        "first = min(crowd.iterdir(), key=lambda one: int(one.name)).name == str(os.getpid())\n"
+        "sys.exit('no such file') if first else time.sleep(600)\n"
+    )
+    crowd.mkdir()
+    project.write("train.py", script)
+    project.settings("cost: {when: never}\n")
+    with pytest.raises(RunError, match=r"run strict-[12]: python3 train.py exited with 1"):
+        judged(bench)
+
+
 def test_what_was_started_ahead_and_is_not_needed_is_ended(bench: Bench, project: Project) -> None:
     """The first run fails: of the one that was started ahead nothing is left."""
     script = (

@@ -127,6 +127,7 @@ def test_the_page_names_each_false_alarm() -> None:
     line = {
         "machine": "here",
         "commit": "c" * 40,
+        "callers": 3,
         "workers": 2,
         "serial": False,
         "at": "2026-01-02",

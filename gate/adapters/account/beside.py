@@ -22,37 +22,40 @@ READS = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
 HINT = "The runs go one after the other, with the same result."
 
 
-def account_beside(
-    isolation: Isolation, processes: Processes, interpreter: str
-) -> Credentials | None:
-    """Another account for a run that goes beside one of this isolation; None where it has none.
+def accounts_beside(
+    isolation: Isolation, processes: Processes, interpreter: str, number: int
+) -> tuple[Credentials | None, ...]:
+    """So many accounts for runs that go beside one of this isolation; None where it has none.
 
-    This process holds it from now on, see `release_uid`. Raises `RunError` with the reason where
-    two runs could reach each other, or would not see the same paths.
+    Fewer where others have them. This process holds them from now on, see `release_uid`. Raises
+    `RunError` with the reason where two runs could reach each other, or would not see the same
+    paths.
     """
     if isolation.in_container:
         # each container has accounts, processes and folders of its own
-        return isolation.credentials
+        return (isolation.credentials,) * number
     if not isolation.own_accounts:
         if os.geteuid() != 0:
             raise RunError("only root can show two runs the same paths", hint=HINT)
         _try(None, processes, interpreter)
-        return None
+        return (None,) * number
     if isolation.guard is not WriteGuard.MOUNT_NAMESPACE:
         raise RunError("without a mount namespace two runs have other paths", hint=HINT)
     if isolation.network:
         raise RunError("with a network (isolation.network) two runs could talk", hint=HINT)
-    account = unused_account()
-    if account is None:
-        raise RunError("every account for trainings is in use", hint=HINT)
     (own,) = isolation.own_accounts
-    other = replace(own, uid=account.uid, gid=account.gid)
+    found = [account for _ in range(number) if (account := unused_account()) is not None]
+    others = tuple(replace(own, uid=account.uid, gid=account.gid) for account in found)
+    if not others:
+        raise RunError("every account for trainings is in use", hint=HINT)
     try:
-        _try(other, processes, interpreter)
+        # what one may, each may
+        _try(others[0], processes, interpreter)
     except BaseException:
-        release_uid(account.uid)
+        for account in others:
+            release_uid(account.uid)
         raise
-    return other
+    return others
 
 
 def _try(account: Credentials | None, processes: Processes, interpreter: str) -> None:

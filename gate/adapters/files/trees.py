@@ -225,8 +225,8 @@ def give_to(path: Path, uid: int, gid: int) -> None:
 def set_aside(path: Path, target: Path) -> None:
     """Give a folder another name on the same disk, without the large files in it.
 
-    For folders that will be removed later anyway: where many files have just been removed, ext4
-    makes new ones far more slowly, since it gives no inode again within a minute
+    For folders that will be removed later anyway: where many files have just been removed, an ext4
+    without a journal makes new ones far more slowly: it gives no inode again within a minute
     (`recently_deleted` in fs/ext4/ialloc.c). No other account can enter the folder above the new
     name where that is made here. Nothing there is fine.
     """

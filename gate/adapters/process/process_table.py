@@ -8,7 +8,9 @@ and the group is all there is.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -23,6 +25,11 @@ from gate.errors import RunError
 from gate.records.runs import Credentials
 
 PROC = Path("/proc")
+# In this order, see proc_pid_status(5). A line's end in a program's name is written as two letters.
+STATUS: Final = re.compile(
+    rb"\nState:\t(\w).*?\nPPid:\t(\d+)\n.*?\nUid:\t([\d\t]+)\n.*?\nThreads:\t(\d+)\n", re.DOTALL
+)
+STATUS_BYTES: Final = 64 * 1024
 SHELL = "/bin/sh"
 # -1 is every process that the sender may signal (kill(2)); the test before it keeps root from it.
 KILL_ALL = 'test "$(id -u)" = "$1" || exit 9; kill -KILL -1 || :'
@@ -54,31 +61,39 @@ class ProcessFacts:
 
 def processes() -> Iterator[ProcessFacts]:
     """Every process that can be seen, those that ended and wait for their parent included."""
-    for folder in PROC.glob("[0-9]*"):
-        # it may end between the listing and the reading
-        with suppress(OSError):
-            yield _facts(int(folder.name), (folder / "status").read_bytes())
+    for folder in PROC.iterdir() if PROC.is_dir() else ():
+        if folder.name.isdecimal():
+            # it may end between the listing and the reading
+            with suppress(OSError), (folder / "status").open("rb", buffering=0) as file:
+                yield _facts(int(folder.name), file.read(STATUS_BYTES))
 
 
 def _facts(pid: int, status: bytes) -> ProcessFacts:
     """Read `status`, not the owner of the folder: a process can make that one root."""
-    rows = dict(line.split(b":\t", 1) for line in status.split(b"\n") if b":\t" in line)
+    found = STATUS.search(status)
+    if found is None:
+        raise OSError(errno.EIO, f"no status of process {pid}")
+    state, parent, uids, threads = found.groups()
     # the main thread may have ended while others go on: that process lives
-    alone = int(rows[b"Threads"]) <= 1
+    alone = int(threads) <= 1
     return ProcessFacts(
         pid=pid,
-        parent=int(rows[b"PPid"]),
-        uids=frozenset(int(uid) for uid in rows[b"Uid"].split()),
-        ended=alone and rows[b"State"][:1] in b"ZX",
+        parent=int(parent),
+        uids=frozenset(map(int, uids.split())),
+        ended=alone and state in b"ZX",
     )
 
 
-def descendants(root: int) -> frozenset[int]:
-    """The living children of `root`, their children, and so on.
+def _table(rows: Iterable[ProcessFacts] | None) -> Iterable[ProcessFacts]:
+    return processes() if rows is None else rows
+
+
+def descendants(root: int, rows: Iterable[ProcessFacts] | None = None) -> frozenset[int]:
+    """The living children of `root`, their children, and so on, in one reading of the table.
 
     A process that is set `apart` is left out, with all that come of it: no training made it.
     """
-    table = tuple(row for row in processes() if row.pid not in apart)
+    table = tuple(row for row in _table(rows) if row.pid not in apart)
     family = {root}
     # by repeated passes over one reading: parents need not stand before their children
     while new := {row.pid for row in table if row.parent in family} - family:
@@ -105,12 +120,12 @@ class View:
         with suppress(OSError):
             self._held = os.open(_view_file(pid), os.O_RDONLY | os.O_CLOEXEC)
 
-    def members(self) -> frozenset[int]:
-        """The living processes in it."""
+    def members(self, rows: Iterable[ProcessFacts]) -> frozenset[int]:
+        """Those of these processes that live in it."""
         if self._held is None:
             return frozenset()
         own = os.fstat(self._held).st_ino
-        return frozenset(row.pid for row in processes() if not row.ended and _view(row.pid) == own)
+        return frozenset(row.pid for row in rows if not row.ended and _view(row.pid) == own)
 
     def close(self) -> None:
         """Nobody is looked for any more."""
@@ -129,9 +144,9 @@ def _view(pid: int) -> int:
     return 0
 
 
-def owned_by(uid: int) -> frozenset[int]:
-    """The living processes that hold `uid` in any of their four ids."""
-    return frozenset(row.pid for row in processes() if uid in row.uids and not row.ended)
+def owned_by(uid: int, rows: Iterable[ProcessFacts] | None = None) -> frozenset[int]:
+    """The living processes that hold `uid` in any of their four ids, in one reading."""
+    return frozenset(row.pid for row in _table(rows) if uid in row.uids and not row.ended)
 
 
 def adopt_orphans() -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from gate.adapters.process.followed_output import FollowedOutput, Take
 from gate.adapters.process.process_table import (
+    ProcessFacts,
     View,
     apart,
     descendants,
@@ -18,6 +19,7 @@ from gate.adapters.process.process_table import (
     kill,
     kill_account,
     owned_by,
+    processes,
     reap,
 )
 from gate.errors import RunError
@@ -104,9 +106,10 @@ class RunningProcess:
     def kill(self) -> None:
         """SIGKILL to the group, to whoever left it, and to the whole account; never waits long."""
         self._signal_group(signal.SIGKILL)
-        kill(self._family())
+        rows = tuple(processes())
+        kill(self._family(rows))
         if self._account is not None:
-            kill(owned_by(self._account.uid))
+            kill(owned_by(self._account.uid, rows))
             # again only where it could not be sent: a process of the account may have ended the
             # sender first
             any(kill_account(self._account) for _ in range(KILL_ATTEMPTS))
@@ -121,13 +124,15 @@ class RunningProcess:
 
     def _living(self) -> frozenset[int]:
         itself = frozenset() if self.ended() else frozenset({self._process.pid})
-        account = frozenset() if self._account is None else owned_by(self._account.uid)
-        return itself | self._family() | account
+        # one reading: on a machine with many processes each takes a while
+        rows = tuple(processes())
+        account = frozenset() if self._account is None else owned_by(self._account.uid, rows)
+        return itself | self._family(rows) | account
 
-    def _family(self) -> frozenset[int]:
+    def _family(self, rows: tuple[ProcessFacts, ...]) -> frozenset[int]:
         if self._view is not None:
-            return self._view.members() | descendants(self._process.pid)
-        return descendants(os.getpid()) - self._family_before
+            return self._view.members(rows) | descendants(self._process.pid, rows)
+        return descendants(os.getpid(), rows) - self._family_before
 
     def _signal_group(self, number: signal.Signals) -> None:
         # gone already, or a member that changed its account: the table shows who is left

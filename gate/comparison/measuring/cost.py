@@ -42,7 +42,7 @@ def determinism_cost(
     `strict[i]` and `default[i]` are a round; steps beside which another run went do not count.
     """
     both = (*strict, *default)
-    strict, default = timed_alone(strict, both), timed_alone(default, both)
+    strict, default = (timed_alone(runs, both, settings) for runs in (strict, default))
     memory = memory_ratio(strict, default)
     # one default run has no other of its kind, so nothing says what this machine does by itself
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs

@@ -33,7 +33,7 @@ def performance_of(
     runs: tuple[RunEvidence, ...], settings: CostSettings
 ) -> tuple[Performance, ...]:
     """Each kind of run that there is: head before base, strict before default."""
-    runs = timed_alone(runs, runs)
+    runs = timed_alone(runs, runs, settings)
     kinds = {
         kind: tuple(run for run in runs if (run.run.commit, run.run.mode) == kind) for kind in KINDS
     }

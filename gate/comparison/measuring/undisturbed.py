@@ -7,27 +7,35 @@ from itertools import accumulate
 from gate.records.observed.columns.timings import Timings
 from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import RunRecord
+from gate.records.sections.measuring import CostSettings
 
 Span = tuple[float, float]
 
 
 def timed_alone(
-    runs: tuple[RunEvidence, ...], among: tuple[RunEvidence, ...]
+    runs: tuple[RunEvidence, ...], among: tuple[RunEvidence, ...], settings: CostSettings
 ) -> tuple[RunEvidence, ...]:
     """The same runs with the timings of only those steps beside which no run of `among` went.
 
-    When steps were made is known from the clock at the end of the first, and their durations.
+    Where enough are left, nor are those timed beside which one only started: an interpreter that
+    imports uses the same memory and caches. When steps were made is known from the clock at the end
+    of the first, and their durations.
     """
-    return tuple(_alone(run, [one.run for one in among if one is not run]) for run in runs)
+    return tuple(_alone(run, [one for one in among if one is not run], settings) for run in runs)
 
 
-def _alone(run: RunEvidence, others: list[RunRecord]) -> RunEvidence:
-    here = [one for one in others if _is_of_this_call(one) and _is_of_this_call(run.run)]
-    beside = [span for span in map(_span, here) if _overlap(span, _span(run.run))]
-    if not beside:
+def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) -> RunEvidence:
+    here = [one for one in others if _is_of_this_call(one.run) and _is_of_this_call(run.run)]
+    going = [span for span in map(_going, here) if _overlap(span, _going(run))]
+    starting = [span for span in map(_starting, here) if _overlap(span, _going(run))]
+    if not going and not starting:
         return run
-    # without a clock nothing says when its steps were made
-    timings = Timings() if run.first_step_clock_seconds is None else _outside(run, beside)
+    if run.first_step_clock_seconds is None:
+        # without a clock nothing says when its steps were made
+        return run.model_copy(update={"timings": Timings()}) if going else run
+    timings = _outside(run, [*going, *starting])
+    if len(timings) < settings.warmup_steps + settings.min_steps:
+        timings = _outside(run, going)
     return run.model_copy(update={"timings": timings})
 
 
@@ -47,9 +55,16 @@ def _is_of_this_call(run: RunRecord) -> bool:
     return bool(run.clock_seconds) and not run.reused
 
 
-def _span(run: RunRecord) -> Span:
-    return run.clock_seconds, run.clock_seconds + run.wall_seconds
+def _going(run: RunEvidence) -> Span:
+    begun = run.run.clock_seconds
+    return begun, begun + run.run.wall_seconds
+
+
+def _starting(run: RunEvidence) -> Span:
+    """From the start of its process until it waited, or was let go."""
+    started = run.run.started_seconds or run.run.clock_seconds
+    return started, min(started + run.ready_seconds, run.run.clock_seconds)
 
 
 def _overlap(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+    return max(one[0], other[0]) < min(one[1], other[1])

@@ -33,6 +33,7 @@ def wait_until_let_go(sign: str) -> None:
     if not sign or os.path.exists(sign):  # noqa: PTH110 - no other module is needed here
         return
     _import_what_optimizers_need()
+    Waiting.ready_seconds = perf_counter() - started_at
     while not os.path.exists(sign):  # noqa: PTH110 - as above
         if os.getppid() != parent:
             raise SystemExit(1)

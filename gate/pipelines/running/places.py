@@ -10,7 +10,7 @@ from gate.execution.child_environment import threads_of_a_run
 from gate.execution.lanes import AHEAD_BYTES, PAIR, Lane, core_sets, fits_beside
 from gate.pipelines.adapters import Adapters
 from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import Isolation
+from gate.records.runs import Credentials, Isolation
 from gate.records.settings import Device, GateSettings
 
 
@@ -42,15 +42,17 @@ def places_of(
     sets = core_sets(settings.runs.parallel, threads, room, runs)
     if not sets or room.free_bytes < AHEAD_BYTES:
         return alone(work, isolation)
-    accounts = [isolation.credentials]
+    accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
+    obstacle = "too many accounts for trainings are in use"
     try:
         # one more than go at the same time: the next turn's first run is started ahead
-        accounts += [adapters.beside(isolation) for _ in sets]
-    except RunError as obstacle:
-        if len(accounts) <= PAIR:
-            adapters.progress.step(f"runs go one after the other: {obstacle.message}")
-            return alone(work, isolation)
-        sets = sets[: len(accounts) - 1]
+        accounts += adapters.beside(isolation, len(sets))
+    except RunError as fault:
+        obstacle = fault.message
+    if len(accounts) <= PAIR:
+        adapters.progress.step(f"runs go one after the other: {obstacle}")
+        return alone(work, isolation)
+    sets = sets[: len(accounts) - 1]
     # a run sees its own lane at another path, and may not read the others at theirs
     adapters.files.fresh_folder(work / "lanes", mode=0o700)
     lanes = tuple(

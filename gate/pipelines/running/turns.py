@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gate.execution.lanes import Lane
-from gate.execution.launch import run_folders, sign_of
+from gate.execution.launch import run_folders, short_of_room, sign_of
 from gate.execution.turns import Turn
 from gate.ports import Clock, Files, Progress
 from gate.process_ports import ProcessGroup, StartedProcess
@@ -20,13 +20,17 @@ Prepare = Callable[[PlannedRun, Lane, Cores], ProcessRequest]
 
 @dataclass(kw_only=True, slots=True)
 class Begun:
-    """A run from its start on; `beside` are the labels of those that went at the same time."""
+    """A run from its start on; `beside` are the labels of those that went at the same time.
+
+    `cores` is the number of its set while it has one.
+    """
 
     planned: PlannedRun
     lane: Lane
-    cores: int
+    cores: int | None
     request: ProcessRequest
     started: StartedProcess
+    started_seconds: float
     begun_seconds: float = 0.0
     beside: tuple[str, ...] = ()
 
@@ -34,6 +38,19 @@ class Begun:
     def result(self) -> ProcessResult | None:
         """How it ended; None while it lives."""
         return self.started.result
+
+    @property
+    def times(self) -> dict[str, float]:
+        """What the clock told, as `RunRecord` has it."""
+        return {"clock_seconds": self.begun_seconds, "started_seconds": self.started_seconds}
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has failed, and not for want of what the others took."""
+        ended = self.result
+        if ended is None or (ended.exit_code == 0 and not ended.timed_out):
+            return False
+        return not (self.beside and short_of_room(ended))
 
 
 class Turns:
@@ -70,7 +87,8 @@ class Turns:
         """Run a turn to its end; give each of its runs back with `release` when it has been read.
 
         `following` are started ahead as cores get free. In a staggered turn the second run is let
-        go `alone_seconds` after the first. Raises `RunError` when one cannot be started.
+        go `alone_seconds` after the first. Where one fails the others are ended, and it stands
+        first: nobody needs to wait for them. Raises `RunError` when one cannot be started.
         """
         self._drop_others(turn.runs)
         waiting, going = list(turn.runs), list[Begun]()
@@ -84,7 +102,10 @@ class Turns:
                 left = self._left(going, alone_seconds) if waiting else LOOK_SECONDS
                 self._group.follow(left)
                 self._note_ends(going)
-        return tuple(going)
+                if any(one.failed for one in going):
+                    waiting.clear()
+                    self._stop(going)
+        return tuple(sorted(going, key=lambda one: not one.failed))
 
     def release(self, one: Begun) -> None:
         """Nothing of the run is in its place any more."""
@@ -123,8 +144,16 @@ class Turns:
         def show(line: bytes) -> None:
             self._progress.output(label + line)
 
+        now = self._clock.seconds()
         started = self._group.start(request, show)
-        return Begun(planned=planned, lane=lane, cores=cores, request=request, started=started)
+        return Begun(
+            planned=planned,
+            lane=lane,
+            cores=cores,
+            request=request,
+            started=started,
+            started_seconds=now,
+        )
 
     def _start_ahead(self, following: tuple[PlannedRun, ...]) -> None:
         begun = {one.planned.label for one in self._ahead}
@@ -134,11 +163,16 @@ class Turns:
             if planned.label not in begun:
                 self._ahead.append(self._begin(planned))
 
+    def _stop(self, going: list[Begun]) -> None:
+        for one in going:
+            if one.result is None:
+                one.started.stop()
+
     def _note_ends(self, going: list[Begun]) -> None:
         for one in going:
-            if one.result is not None and one.cores >= 0:
+            if one.result is not None and one.cores is not None:
                 self._free_cores.append(one.cores)
-                one.cores = -1
+                one.cores = None
 
     def _drop_others(self, wanted: tuple[PlannedRun, ...]) -> None:
         labels = {run.label for run in wanted}
@@ -148,6 +182,6 @@ class Turns:
             self._ahead.remove(one)
         if dropped:
             self._group.follow(0)
+        self._note_ends(dropped)
         for one in dropped:
             self._free.append(one.lane)
-            self._free_cores.append(one.cores)

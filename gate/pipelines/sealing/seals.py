@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,13 +38,13 @@ class Signer:
     """Where key or certificate come from, and what the statement says of the baseline.
 
     `baseline_digest` is a SHA-256 or empty; `trusted_root` the text of the file that the settings
-    name, None where they name none.
+    name, None where they name none. `services` are asked for only where a seal has no key.
     """
 
     secrets: Secrets
     allow_plain_key: bool
     baseline_digest: str
-    services: SealServices
+    services: Callable[[], SealServices]
     trusted_root: bytes | None
 
 
@@ -119,7 +120,7 @@ def _seal_by_identity(
         (statements.verdict, BUNDLE_SUFFIX),
         (statements.provenance, PROVENANCE_BUNDLE_SUFFIX),
     ):
-        sealed = seal_by_identity(payload, wanted, signer.services, signer.trusted_root)
+        sealed = seal_by_identity(payload, wanted, signer.services(), signer.trusted_root)
         seals.append(seal_file(package.path, suffix, sealed.bundle))
         identity = sealed.identity
     write_seals(seals, package.path, files)

@@ -207,7 +207,7 @@ class RunEvidence(Document):
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
 
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
-    without what it waited for its turn. `ready_seconds` are those of it until torch was imported,
+    without what it waited for its turn. `ready_seconds` are those of it until it could be let go,
     and `first_step_clock_seconds` is the kernel's monotonic clock at the end of step 1.
     """
 
