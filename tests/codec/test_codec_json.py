@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.codec.json_text import canonical_json, reviewable_json
-from gate.codec.strict_json import parse_json
+from gate.codec.strict_json import INSIDE, outline_of_json, parse_json
 from gate.errors import DocumentError
 
 JSON_VALUES = st.recursive(
@@ -60,3 +60,37 @@ def test_brackets_inside_text_are_no_nesting() -> None:
 def test_a_file_over_its_limit_is_refused_before_parsing() -> None:
     with pytest.raises(DocumentError, match=r"x: 11 bytes, the limit is 10"):
         parse_json(b"[1,2,3,4,5]", "x", max_bytes=10)
+
+
+@given(JSON_VALUES)
+def test_an_outline_is_the_outermost_object_without_what_is_inside(value: object) -> None:
+    found = outline_of_json(json.dumps(value).encode(), "x")
+    if not isinstance(value, dict):
+        assert found is None
+        return
+    assert found is not None
+    assert found.keys() == value.keys()
+    plain = {key: one for key, one in value.items() if not isinstance(one, dict | list)}
+    assert {key: found[key] for key in plain} == plain
+    assert all(found[key] is INSIDE for key, one in value.items() if isinstance(one, dict))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"a": 1, "a": 1}',
+        b'{"a": [{"b": {"c": 1, "c": 1}}]}',
+        b'{"a": NaN}',
+        b'[{"a": -Infinity}]',
+        b'{"a": "\xff"}',
+        b'{"a": 1',
+        b'{"a": ' + b"[" * 33 + b"]" * 33 + b"}",
+        b" " * 101,
+    ],
+)
+def test_an_outline_refuses_what_the_parser_refuses_with_the_same_words(data: bytes) -> None:
+    with pytest.raises(DocumentError) as parsed:
+        parse_json(data, "x", max_bytes=100)
+    with pytest.raises(DocumentError) as outlined:
+        outline_of_json(data, "x", max_bytes=100)
+    assert outlined.value.message == parsed.value.message
