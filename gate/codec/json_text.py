@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 
-from gate.records.observed.columns.rows import Rows
+from gate.records.observed.columns.facts import Facts
 
 INDENT = "  "
 # one for all: `json.dumps` makes a new one for each of what may be a million facts
@@ -21,7 +21,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def canonical_sha256(value: object) -> str:
-    """SHA-256 of the canonical text, in lower-case hex; `Rows` in it are a list of their records.
+    """SHA-256 of the canonical text, in lower-case hex; `Facts` in it are a list of their records.
 
     Of long rows one record at a time is in memory.
     """
@@ -32,7 +32,7 @@ def canonical_sha256(value: object) -> str:
 
 
 def _canonical(value: object) -> Iterator[bytes]:
-    if isinstance(value, Rows) and value:
+    if isinstance(value, Facts) and value:
         yield from _separated(b"[", ((canonical_json(row),) for row in value.plain()), b"]")
     elif isinstance(value, dict) and value:
         yield from _separated(
@@ -41,7 +41,7 @@ def _canonical(value: object) -> Iterator[bytes]:
     elif isinstance(value, list | tuple) and value:
         yield from _separated(b"[", map(_canonical, value), b"]")
     else:
-        yield canonical_json([] if isinstance(value, Rows) else value)
+        yield canonical_json([] if isinstance(value, Facts) else value)
 
 
 def _canonical_item(key: str, value: object) -> Iterator[bytes]:
@@ -69,7 +69,7 @@ def reviewable_json(value: object) -> str:
 def reviewable_pieces(value: object) -> Iterator[str]:
     """The same text piece by piece, of which none is longer than one fact.
 
-    `Rows` in it are a list of their records.
+    `Facts` in it are a list of their records.
     """
     yield from _pieces(value, 0)
     yield "\n"
@@ -77,7 +77,7 @@ def reviewable_pieces(value: object) -> Iterator[str]:
 
 def _pieces(value: object, depth: int) -> Iterator[str]:
     pad, close = INDENT * (depth + 1), INDENT * depth
-    if isinstance(value, Rows) and value:
+    if isinstance(value, Facts) and value:
         yield from _enclosed("[", (_fact(pad, one, depth) for one in value.facts()), f"\n{close}]")
     elif isinstance(value, dict) and value:
         rows = (_keyed(pad, key, value[key], depth) for key in sorted(value))
@@ -119,11 +119,11 @@ def _is_one_fact(item: object) -> bool:
     if not isinstance(item, dict):
         return not isinstance(item, list | tuple)
     return all(
-        not isinstance(part, dict | Rows)
+        not isinstance(part, dict | Facts)
         and not (isinstance(part, list | tuple) and any(isinstance(p, dict | list) for p in part))
         for part in item.values()
     )
 
 
 def _inline(value: object) -> str:
-    return INLINE.encode([] if isinstance(value, Rows) else value)
+    return INLINE.encode([] if isinstance(value, Facts) else value)

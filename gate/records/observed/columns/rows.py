@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo, ValidatorFunctionWrapHandler
@@ -14,6 +14,8 @@ from pydantic_core.core_schema import (
     with_info_wrap_validator_function,
 )
 
+from gate.records.observed.columns.facts import Facts
+
 # between the gate and its own reading process: what is written in this context, it alone reads
 PACKED: Final = "packed"
 Row = TypeVar("Row", bound=BaseModel)
@@ -21,7 +23,7 @@ Row = TypeVar("Row", bound=BaseModel)
 Checked = Callable[[list[Any]], Iterable[Any]]
 
 
-class Rows(Sequence[Row]):
+class Rows(Facts[Row]):
     """Records of one kind that never change, each made anew when it is asked for.
 
     In a document they are the list of records that they stand for, and are read from nothing else;
@@ -44,14 +46,6 @@ class Rows(Sequence[Row]):
         Raises `ValueError`, `TypeError`, `KeyError` or `OverflowError` for whatever the record
         itself would not take, or would write in other words.
         """
-
-    @abstractmethod
-    def facts(self) -> Iterator[dict[str, Any] | str]:
-        """Each record as JSON has it, or as a line of JSON whose keys are sorted."""
-
-    @abstractmethod
-    def plain(self) -> Iterator[dict[str, Any]]:
-        """Each record as JSON has it."""
 
     @abstractmethod
     def packed(self) -> list[Any]:
