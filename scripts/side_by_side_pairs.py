@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from gate_calls import Called, CalledRun, CallError, gate_call
 from gate_workloads import git
-from measured_processes import load, processor, write_page
+from measured_processes import processor, write_page
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SETTINGS: Final = "examples/digits/repro-gate.yml"
@@ -195,7 +195,7 @@ def page(lines: Sequence[Line]) -> Iterator[str]:
     roots = {line["root"] for line in judged}
     serial = {line["root"] for line in judged if line["serial"]}
     yield "# Strict runs side by side, on a CPU\n"
-    yield "Written by `make pairs`. Gate calls over `examples/digits` with "
+    yield "Written by `make pairs`. Gate calls over `examples/digits` with"
     yield f"{REPEATS} strict runs each, several calls at the same time; two runs of a call are a"
     yield "pair where they shared at least half of the shorter one's time. Every run of a call is"
     yield "compared with its first, bit for bit, and with the committed baseline.\n"
@@ -216,7 +216,7 @@ def page(lines: Sequence[Line]) -> Iterator[str]:
         f"\n{shown}; commits {', '.join(commits)}; calls at the same time: {callers}; processes "
         f"beside them that kept it busy: {busiest}."
     )
-    yield f"\n{lines[-1]['machine'] if lines else machine()}. Load at the end: {load()}."
+    yield f"\n{lines[-1]['machine'] if lines else machine()}."
     yield from (f"\n- {line['at']}: {line['outcome']}" for line in (*alarms, *failed))
 
 
