@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from pydantic import Field
 
 from gate.records.document import Document
-from gate.records.observed.columns.numbers import SIGNED, UNSIGNED, NumberRows
+from gate.records.observed.columns.rows import SIGNED, UNSIGNED, NumberRows
 from gate.records.observed.point import MAX_STEP
 
 # numbers that a float can hold: evidence may come from another job

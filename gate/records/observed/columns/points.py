@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from gate.records.observed.columns.numbers import FLOAT, SIGNED, NumberRows
+from gate.records.observed.columns.rows import FLOAT, SIGNED, NumberRows
 from gate.records.observed.point import MAX_STEP, Point
 
 

@@ -1,10 +1,15 @@
-"""What all columns share: a sequence of records that are made when they are asked for."""
+"""What all columns share: a sequence of records that are made when they are asked for.
+
+Records of a few numbers take eight bytes a number, where a record takes hundreds.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from array import array
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Final, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar, overload
 
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo, ValidatorFunctionWrapHandler
 from pydantic_core.core_schema import (
@@ -18,6 +23,13 @@ from gate.records.observed.columns.facts import Facts
 
 # between the gate and its own reading process: what is written in this context, it alone reads
 PACKED: Final = "packed"
+# eight bytes each: signed, unsigned, binary64
+Kind = Literal["q", "Q", "d"]
+SIGNED: Final[Kind] = "q"
+UNSIGNED: Final[Kind] = "Q"
+FLOAT: Final[Kind] = "d"
+# whatever a column holds: each kind of rows says it of its own
+Number = Any
 Row = TypeVar("Row", bound=BaseModel)
 # what JSON has for records, checked by the records themselves
 Checked = Callable[[list[Any]], Iterable[Any]]
@@ -119,3 +131,111 @@ class Rows(Facts[Row]):
         if not info.mode_is_json():
             return rows
         return rows.packed() if info.context == PACKED else list(rows.plain())
+
+
+class NumberRows(Rows[Row]):
+    """Each record as a row of numbers; a column holds the numbers of one kind.
+
+    Two are equal when all bits are.
+    """
+
+    __slots__ = ("_columns",)
+    kinds: ClassVar[tuple[Kind, ...]]
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]] = ()) -> None:
+        """Rows of numbers, one of each kind; `ValueError` or `OverflowError` for no record's."""
+        columns = [array(kind) for kind in self.kinds]
+        for row in rows:
+            for column, number in zip(columns, self.taken(*row), strict=True):
+                column.append(number)
+        self._columns = tuple(column.tobytes() for column in columns)
+
+    @staticmethod
+    @abstractmethod
+    def taken(*row: Number) -> tuple[Any, ...]:
+        """The row as it is held; `ValueError` where no record has these numbers."""
+
+    @staticmethod
+    @abstractmethod
+    def row_of(record: Row) -> tuple[Any, ...]:
+        """The numbers of a record."""
+
+    @staticmethod
+    @abstractmethod
+    def row_of_plain(record: dict[str, Any]) -> tuple[Any, ...]:
+        """The numbers of what `plain_of` gave; faults as `of_plain` has them for all else."""
+
+    @staticmethod
+    @abstractmethod
+    def plain_of(*row: Number) -> dict[str, Any]:
+        """The record of these numbers as JSON has it."""
+
+    @staticmethod
+    @abstractmethod
+    def line_of(*row: Number) -> str:
+        """The same as a line of JSON, its keys sorted."""
+
+    @staticmethod
+    @abstractmethod
+    def record_of(*row: Number) -> Row:
+        """The record of these numbers."""
+
+    @classmethod
+    def of(cls, records: Iterable[Row]) -> Self:
+        """Hold these records."""
+        return cls(map(cls.row_of, records))
+
+    @classmethod
+    def of_plain(cls, records: list[Any], _checked: Checked, /) -> Self:
+        """Hold records as JSON has them; faults as the base has them."""
+        return cls(map(cls.row_of_plain, records))
+
+    def column(self, place: int) -> memoryview[Any]:
+        """The numbers of one kind; not to be written to."""
+        return memoryview(self._columns[place]).cast(self.kinds[place])
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Each record as its numbers."""
+        return zip(*map(self.column, range(len(self.kinds))), strict=True)
+
+    def facts(self) -> Iterator[str]:
+        """Each record as a line of JSON."""
+        return (self.line_of(*row) for row in self.rows())
+
+    def plain(self) -> Iterator[dict[str, Any]]:
+        """Each record as JSON has it."""
+        return (self.plain_of(*row) for row in self.rows())
+
+    def packed(self) -> list[Any]:
+        """The bytes of each column as base64, in this machine's order."""
+        return [b64encode(column).decode("ascii") for column in self._columns]
+
+    @classmethod
+    def unpacked(cls, parts: list[Any], _checked: Checked, /) -> Self:
+        """What `packed` gave; faults as the base has them."""
+        columns = [
+            memoryview(b64decode(part, validate=True)).cast(kind)
+            for part, kind in zip(parts, cls.kinds, strict=True)
+        ]
+        return cls(zip(*columns, strict=True))
+
+    def at(self, place: int) -> Row:
+        """The record at a place from 0 on."""
+        row = (self.column(number)[place] for number in range(len(self.kinds)))
+        return self.record_of(*row)
+
+    def part(self, places: slice) -> Self:
+        """Some of the records."""
+        columns = (self.column(number)[places] for number in range(len(self.kinds)))
+        return type(self)(zip(*columns, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.column(0))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return self._columns == other._columns
+
+    def __hash__(self) -> int:
+        return hash(self._columns)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import AfterValidator, Field
 
 from gate.records.document import Document
-from gate.records.observed.columns.numbers import FLOAT, SIGNED, NumberRows
+from gate.records.observed.columns.rows import FLOAT, SIGNED, NumberRows
 from gate.records.observed.point import MAX_STEP
 
 # of all optimizers of a step
