@@ -74,6 +74,16 @@ def test_two_at_the_same_path_have_files_and_cores_of_their_own(tmp_path: Path) 
     assert not list((tmp_path / "seen").iterdir())
 
 
+def test_one_without_an_account_of_its_own_has_the_limits_it_has_without_a_place(
+    tmp_path: Path,
+) -> None:
+    placed = request_in(tmp_path, "placed", "ulimit -a; ulimit -Ha; ulimit -c")
+    plain = replace(placed, place=None)
+    here, beside = (LocalProcesses().run(one, lambda _: None).output for one in (plain, placed))
+    assert here == beside
+    assert here.endswith(b"\n0\n"), "no core dump"
+
+
 def test_one_that_ended_before_its_turn_keeps_its_result(tmp_path: Path) -> None:
     """Others end meanwhile, and whoever ends takes leave of its own children alone."""
     processes = LocalProcesses()

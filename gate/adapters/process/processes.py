@@ -51,9 +51,9 @@ def start(
             hint="Correct train.workdir in repro-gate.yml.",
         )
     try:
-        if request.under_own_account or request.place is not None:
-            return start_sandboxed(request, handed_on, ready)
         with _no_core_dumps():
+            if request.under_own_account or request.place is not None:
+                return start_sandboxed(request, handed_on, ready)
             return _popen(request, handed_on)
     except (OSError, ValueError) as error:
         raise _cannot_start(request, error) from error

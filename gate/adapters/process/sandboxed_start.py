@@ -62,7 +62,7 @@ def start_sandboxed(
         "uid": None,
         "gid": 0,
         "groups": [],
-        "limits": {"RLIMIT_CORE": 0},
+        "limits": {},
         "seccomp_filter": "",
         "guard": WriteGuard.NONE.value,
         "writable": [str(folder) for folder in request.writable],
