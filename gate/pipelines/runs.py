@@ -51,8 +51,6 @@ from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, Snapshot
 from gate.settings.load import settings_digest, training_digest
 
-NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
-
 
 class Session:
     """The runs of one call: snapshots exported once, folders emptied for each run."""

@@ -37,7 +37,9 @@ install_packages() {
 start() {
     mkdir -p "$folder"
     install_packages
-    { ip link add "$bridge" type bridge && ip addr add "$subnet" dev "$bridge" && ip link set "$bridge" up; } ||
+    # one that an engine left which was killed is as good
+    ip link show "$bridge" >/dev/null 2>&1 ||
+        { ip link add "$bridge" type bridge && ip addr add "$subnet" dev "$bridge" && ip link set "$bridge" up; } ||
         cannot "the kernel gives no network bridge"
     setsid dockerd --bridge "$bridge" --host "unix://$socket" --pidfile "$folder/engine.pid" \
         --data-root "$folder/data" --exec-root "$folder/exec" >"$folder/engine.log" 2>&1 </dev/null &

@@ -12,12 +12,10 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from gate.records.document import Document
-from gate.records.observed.columns.rows import Checked, Rows
+from gate.records.observed.columns.rows import SIGNED, Checked, Rows
 from gate.records.observed.fingerprints import PARAMETERS
 from gate.records.observed.point import MAX_STEP
 
-# signed, of eight bytes
-SIGNED: Final = "q"
 BARE_KEYS: Final = frozenset(("step", "parameters"))
 
 

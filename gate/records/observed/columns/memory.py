@@ -30,11 +30,6 @@ class Memory(NumberRows[StepMemory]):
     kinds: ClassVar = (SIGNED, UNSIGNED, UNSIGNED)
 
     @property
-    def steps(self) -> memoryview[int]:
-        """The steps alone; not to be written to."""
-        return self.column(0)
-
-    @property
     def resident_bytes(self) -> memoryview[int]:
         """What the host held; not to be written to."""
         return self.column(1)

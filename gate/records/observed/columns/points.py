@@ -21,11 +21,6 @@ class Points(NumberRows[Point]):
     kinds: ClassVar = (SIGNED, FLOAT)
 
     @property
-    def steps(self) -> memoryview[int]:
-        """The steps alone; not to be written to."""
-        return self.column(0)
-
-    @property
     def values(self) -> memoryview[float]:
         """The numbers alone; not to be written to."""
         return self.column(1)

@@ -25,9 +25,9 @@ from gate.records.observed.columns.facts import Facts
 PACKED: Final = "packed"
 # eight bytes each: signed, unsigned, binary64
 Kind = Literal["q", "Q", "d"]
-SIGNED: Final[Kind] = "q"
-UNSIGNED: Final[Kind] = "Q"
-FLOAT: Final[Kind] = "d"
+SIGNED: Final = "q"
+UNSIGNED: Final = "Q"
+FLOAT: Final = "d"
 # whatever a column holds: each kind of rows says it of its own
 Number = Any
 Row = TypeVar("Row", bound=BaseModel)
@@ -134,7 +134,7 @@ class Rows(Facts[Row]):
 
 
 class NumberRows(Rows[Row]):
-    """Each record as a row of numbers; a column holds the numbers of one kind.
+    """Each record as a row of numbers, its step first; a column holds the numbers of one kind.
 
     Two are equal when all bits are.
     """
@@ -193,6 +193,11 @@ class NumberRows(Rows[Row]):
     def column(self, place: int) -> memoryview[Any]:
         """The numbers of one kind; not to be written to."""
         return memoryview(self._columns[place]).cast(self.kinds[place])
+
+    @property
+    def steps(self) -> memoryview[int]:
+        """The steps alone; not to be written to."""
+        return self.column(0)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Each record as its numbers."""
