@@ -160,6 +160,10 @@ def test_it_sees_what_is_renamed_below_a_temporary_folder_after_its_start(
             (top / "run").rename(top / f"used{number}")
 
 
+def test_a_child_does_not_look_for_garbage_that_ends_with_it(asked: AnsweringProcess) -> None:
+    assert told(asked, "import gc; told = gc.isenabled()") == "False"
+
+
 def test_a_child_has_threads_and_signals_to_itself(asked: AnsweringProcess) -> None:
     thread = "t = threading.Thread(target=kept.append, args=[1]); t.start(); t.join(); told = kept"
     assert told(asked, thread) == "[1]"

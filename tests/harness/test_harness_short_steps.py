@@ -185,6 +185,30 @@ def test_nothing_is_searched_where_the_owners_were_seen_at_work(
     assert outermost_owners(list(model.parameters()), Problems()) == [model]
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize(("observe", "count"), [("on", 1), ("off", 1), ("off", 2)])
+def test_a_training_is_not_interrupted_to_search_for_models_that_were_seen_at_work(
+    harness: Harness, observe: str, count: int
+) -> None:
+    training = f"""
+import gc
+import torch
+gc.disable()
+gc.callbacks.append(lambda phase, _: print("collected", phase, flush=True))
+models = [torch.nn.Linear(2, 1) for _ in range({count})]
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+for _ in range(3):
+    for model, optimizer in zip(models, optimizers):
+        optimizer.zero_grad()
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+gc.callbacks.clear()
+"""
+    outcome = harness.run(training, REPRO_GATE_OBSERVE=observe)
+    assert "collected" not in outcome.stdout
+    assert {f"model/{number}/weight" for number in range(count)} <= set(outcome.state())
+
+
 @pytest.mark.usefixtures("made")
 def test_all_objects_are_searched_for_an_owner_that_nobody_saw_being_made() -> None:
     model = copy.deepcopy(nn.Linear(1, 1))

@@ -56,8 +56,8 @@ def begin(settings: HarnessSettings) -> None:
             (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.inspect_error
         )
         module_search.remember()
-        if settings.observe:
-            first_inputs.install(_on_input)
+        # also where nothing is observed: who was called is no garbage, which is slow to rule out
+        first_inputs.install(_on_input)
         auxiliary_state.install(_on_scaler_step, _on_average)
         cuda_graphs.install(_capture, _on_replay)
         # by now every module that has hooks is loaded

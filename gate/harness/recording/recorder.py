@@ -111,12 +111,13 @@ class Recorder:
         self._backwards += 1
         self._remember(self._losses, unscaled(loss))
         self._clock.spent_since(begun)
-        if self._observer is not None and not inside_backward():
-            first_inputs.wait()
-            only = len(self.optimizers) == 1
-            if only and not self._schedule.due(TENSORS, self.steps + 1):
-                return
-            self._gradients.look(self._observer, self._backwards, self)
+        if inside_backward():
+            return
+        first_inputs.wait()
+        only = len(self.optimizers) == 1
+        if self._observer is None or (only and not self._schedule.due(TENSORS, self.steps + 1)):
+            return
+        self._gradients.look(self._observer, self._backwards, self)
 
     def note_grad(self, loss: torch.Tensor) -> None:
         """Remember what a script derived without `backward`: the loss of a step that has no other.
