@@ -352,7 +352,7 @@ def page(scene: Scene, parts: Sequence[str]) -> Iterator[str]:
 def _about(scene: Scene) -> Iterator[str]:
     import torch  # noqa: PLC0415 - only for its version, after the options were read
 
-    yield f"Written by `make bench-gate`; of {scene.rounds} rounds, in turns, the fastest of each"
+    yield f"Written by `make bench-gate`; rounds: {scene.rounds}, in turns, the fastest of each"
     yield "side, and of each size in a table one call. A bare training is the same command by hand,"
     yield "with the one thread that the gate gives each run. *Own time* is what a call takes from"
     yield "start to exit besides the seconds in which at least one of its runs was going."
