@@ -61,7 +61,8 @@ def test_what_no_code_expects_is_one_safe_line_and_3(
     monkeypatch: pytest.MonkeyPatch,
     verbose: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    def raises(_: object) -> None:
+    def raises(_: object, *, own_process: bool) -> None:
+        del own_process
         message = "\x1b[31m##[set-output name=verdict;]reproduced\n::error::x"
         raise KeyError(message)
 

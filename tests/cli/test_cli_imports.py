@@ -40,6 +40,13 @@ from importlib import import_module
 import_module(sys.argv[1])
 print(*sys.modules)
 """
+FROZEN = """
+import gc, sys
+from gate.cli import main
+sys.argv = ["repro-gate", "schema"]
+try: main()
+finally: print(gc.isenabled(), gc.get_freeze_count(), file=sys.stderr)
+"""
 
 
 def file_of(module: str) -> Path | None:
@@ -100,3 +107,12 @@ def test_what_is_imported_ahead_by_the_reader_is_all_that_its_tasks_import() -> 
     }
     ahead = {name for one in IMPORTED_AHEAD for name in reached(one)}
     assert later <= ahead
+
+
+def test_nobody_looks_for_garbage_in_what_a_command_has_imported() -> None:
+    command = (sys.executable, "-c", FROZEN)
+    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    collects, frozen = told.stderr.split()
+    assert collects == "True"
+    # typer and pydantic alone are more
+    assert int(frozen) > 10_000

@@ -67,7 +67,7 @@ def _try(account: Credentials | None, processes: Processes, interpreter: str) ->
         (source / "word").write_bytes(SHOWN)
         Path(folder).chmod(0o755)
         request = ProcessRequest(
-            argv=(interpreter, "-I", "-c", READS, str(target / "word")),
+            argv=(interpreter, "-I", "-S", "-c", READS, str(target / "word")),
             env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
             workdir=Path("/"),
             timeout_seconds=TRIAL_SECONDS,
