@@ -80,6 +80,6 @@ def _run(words: Sequence[str], *, own_process: bool = False) -> None:
             quick |= {name: import_module(of).run.__doc__ for name, of in QUICK_VERBS.items()}
         if own_process:
             # it lives as long as the process: looking for garbage in it, now, later and at the
-            # end, takes a third of a short command's time
+            # end, takes a quarter of a short command's time
             gc.freeze()
     Verbs(quick)(standalone_mode=True)
