@@ -51,7 +51,7 @@ test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole meas
 	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser"
 
 .PHONY: test-zoo
-test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/results/diagnosis-zoo.md (half an hour)
+test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/results/diagnosis-zoo.md (an hour and a half)
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
 	  --write docs/results/diagnosis-zoo.md $(FAULTS)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 import yaml
@@ -11,6 +12,66 @@ FAULTS = Path(__file__).parent / "faults"
 MARK = "  # planted"
 SCRIPT = "train.py"
 MAX_STEPS = 12
+CHECKPOINT = "checkpoint.pt"
+METRICS = "metrics.jsonl"
+
+# What a project of its own would do, beside each fault and for all in the same words: the script
+# imports it in a line of its header, and every commit holds it.
+SAVING = f"""import os
+import sys
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+optimizers = []
+register_optimizer_step_post_hook(
+    lambda optimizer, *_: None if optimizer in optimizers else optimizers.append(optimizer)
+)
+
+
+def save():
+    # spawned workers import the script too, and rank 0 saves for all
+    if not optimizers or os.environ.get("RANK", "0") != "0":
+        return
+    model = getattr(sys.modules["__main__"], "model", None)
+    torch.save(
+        {{
+            "model": model.state_dict() if model is not None else {{}},
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        }},
+        "{CHECKPOINT}",
+    )
+"""
+LOGGING = f"""import json
+import os
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+steps = []
+
+
+@torch.no_grad()
+def log(optimizer, *_):
+    if os.environ.get("RANK", "0") != "0":
+        return
+    steps.append(optimizer)
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    norm = sum(float(weight.double().square().sum()) for weight in weights)
+    with open("{METRICS}", "a") as file:
+        print(json.dumps({{"step": len(steps), "norm": norm}}), file=file)
+
+
+register_optimizer_step_post_hook(log)
+"""
+
+
+class Form(StrEnum):
+    """What else a script does: nothing, save its state at its very end, or log after each step."""
+
+    PLAIN = "plain"
+    CHECKPOINT = "checkpoint"
+    METRICS = "metrics file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +97,7 @@ class Planted:
     ranks: int
     metrics: str
     max_steps: int
+    form: Form = Form.PLAIN
 
     @property
     def place(self) -> str:
@@ -46,6 +108,37 @@ class Planted:
 def planted_faults() -> tuple[Planted, ...]:
     """All of them, by name."""
     return tuple(_read(path) for path in sorted(FAULTS.glob("*.py")))
+
+
+def in_form(planted: Planted, form: Form) -> Planted | None:
+    """The same fault in a script that does more; None where it logs by itself already.
+
+    The lines keep their numbers: the header's last one imports what the form needs.
+    """
+    if form is Form.PLAIN:
+        return planted
+    if form is Form.METRICS and planted.metrics:
+        return None
+    name = "saving" if form is Form.CHECKPOINT else "logging_steps"
+    end = "saving.save()\n" if form is Form.CHECKPOINT else ""
+
+    def formed(script: str) -> str:
+        head, comment, rest = script.rpartition("\n#\n")
+        return f"{head}\nimport {name}\n{rest}{end}" if comment else script
+
+    return replace(
+        planted,
+        form=form,
+        script=formed(planted.script),
+        base=None if planted.base is None else formed(planted.base),
+        metrics=planted.metrics or (METRICS if form is Form.METRICS else ""),
+    )
+
+
+def helper_of(form: Form) -> tuple[str, str] | None:
+    """Name and text of the file that a form needs beside the script."""
+    files = {Form.CHECKPOINT: ("saving.py", SAVING), Form.METRICS: ("logging_steps.py", LOGGING)}
+    return files.get(form)
 
 
 def _read(path: Path) -> Planted:

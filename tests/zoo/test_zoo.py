@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from planted import MARK, Planted, planted_faults
+from planted import MARK, Form, Planted, in_form, planted_faults
 from zoo import Score, told
 
 from gate.records.determinism.causes import CauseClass
@@ -37,9 +37,26 @@ def test_a_script_holds_the_fault_and_not_the_truth(planted: Planted) -> None:
         assert [number for number, (a, b) in enumerate(pairs, 1) if a != b] == [planted.line]
 
 
+def test_each_form_keeps_the_line_at_fault() -> None:
+    for planted in FAULTS.values():
+        for form in (Form.CHECKPOINT, Form.METRICS):
+            formed = in_form(planted, form)
+            if formed is None:
+                continue
+            ast.parse(formed.script)
+            assert formed.script != planted.script
+            pairs = zip(formed.script.splitlines(), planted.script.splitlines(), strict=False)
+            moved = [number for number, (a, b) in enumerate(pairs, 1) if a != b]
+            assert len(moved) == 1, planted.name
+            assert moved[0] < planted.line
+
+
 @pytest.mark.torch
 @pytest.mark.slow
+@pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_planted_fault_is_named(name: str) -> None:
-    found = told(FAULTS[name])
+def test_a_planted_fault_is_named(name: str, form: Form) -> None:
+    planted = in_form(FAULTS[name], form)
+    assert planted is not None
+    found = told(planted)
     assert (found.score, found.reason) == (Score.RIGHT, ""), found.sentence

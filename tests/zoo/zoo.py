@@ -1,6 +1,9 @@
 """Let the gate diagnose every planted fault, and write what it said beside the truth.
 
-    python tests/zoo/zoo.py [--write docs/results/diagnosis-zoo.md] [--jobs 2] [NAME ...]
+    python tests/zoo/zoo.py [--write docs/results/diagnosis-zoo.md] [--form plain] [NAME ...]
+
+Each script runs in three forms: as it is, with a checkpoint that it saves at its end, and with a
+file of metrics that it writes after each step.
 
 Ends with 1 where a diagnosis names something that is false, a fault is missed, or fewer than nine
 of ten are right in every column.
@@ -24,7 +27,7 @@ from typing import Final
 import yaml
 from gate_bench import Bench
 from git_workshop import Repository
-from planted import SCRIPT, Planted, planted_faults
+from planted import CHECKPOINT, SCRIPT, Form, Planted, helper_of, in_form, planted_faults
 
 from gate.records.verdict import Diagnosis, Verdict
 
@@ -64,6 +67,8 @@ def diagnosed(planted: Planted, place: Path) -> Verdict:
     """Gate a real repository that holds the fault."""
     project = Repository(place / "project")
     project.write("repro-gate.yml", _settings(planted))
+    if (helper := helper_of(planted.form)) is not None:
+        project.write(*helper)
     project.write(SCRIPT, planted.script if planted.base is None else planted.base + END)
     base = project.commit()
     bench = Bench(project, place / "out")
@@ -82,6 +87,8 @@ def _settings(planted: Planted) -> str:
     train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": planted.max_steps}
     if planted.metrics:
         train["metrics"] = {"file": planted.metrics}
+    if planted.form is Form.CHECKPOINT:
+        train["checkpoint"] = CHECKPOINT
     settings: dict[str, object] = {"version": 1, "train": train}
     settings["determinism"] = {"threads": planted.threads}
     # what is found must not hang on how busy this machine is
@@ -175,30 +182,41 @@ def table(rows: list[Told]) -> Iterator[str]:
     yield (
         "`make test-zoo`: each script of `tests/zoo/faults` has one line at fault. The gate sees "
         "the script alone; what is true stands in a header that is taken out. *Right* is all of "
-        "step, class, line and operator; *partly* is nothing false, and something not said.\n"
+        "step, class, line and operator; *partly* is nothing false, and something not said. "
+        "*Checkpoint*: the same script also saves its state at its end (`train.checkpoint`); "
+        "*metrics file*: it also logs after each step (`train.metrics.file`).\n"
     )
     yield (
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}: of {len(rows)} faults "
+        f"{platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}: of {len(rows)} calls "
         + ", ".join(f"{count} {score}" for score, count in counts.items())
         + ".\n"
     )
-    yield "| fault | what it is | outcome | step | class | line | operator | |"
-    yield "|---|---|---|---|---|---|---|---|"
+    columns = ("fault", "what it is", "outcome", "step", "class", "line", "operator", *Form)
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
+    by_name: dict[str, dict[Form, Told]] = {}
     for row in rows:
-        operator = f"`{row.operator}`" if row.operator else ""
-        said = f"{row.score}: {row.reason}" if row.reason else row.score.value
+        by_name.setdefault(row.planted.name, {})[row.planted.form] = row
+    for name, forms in by_name.items():
+        row = next(iter(forms.values()))
         cells = (
-            f"[`{row.planted.name}`](../../tests/zoo/faults/{row.planted.name}.py)",
+            f"[`{name}`](../../tests/zoo/faults/{name}.py)",
             row.planted.summary.rstrip("."),
             row.outcome,
             "" if row.step is None else str(row.step),
             row.cause_class,
             row.line,
-            operator,
-            said,
+            f"`{row.operator}`" if row.operator else "",
+            *(_said(forms.get(form)) for form in Form),
         )
         yield f"| {' | '.join(cells)} |"
+
+
+def _said(row: Told | None) -> str:
+    if row is None:
+        return "logs by itself"
+    return f"{row.score}: {row.reason}" if row.reason else row.score.value
 
 
 def main() -> int:
@@ -207,13 +225,22 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--form", type=Form, choices=[*Form], action="append")
     chosen = parser.parse_args()
-    faults = [one for one in planted_faults() if not chosen.names or one.name in chosen.names]
+    faults = [
+        formed
+        for one in planted_faults()
+        if not chosen.names or one.name in chosen.names
+        for form in chosen.form or Form
+        if (formed := in_form(one, form)) is not None
+    ]
     rows = []
     with ProcessPoolExecutor(chosen.jobs) as pool:
         for row in pool.map(told, faults):
             rows.append(row)
-            print(f"{row.score:7} {row.planted.name}: {row.reason}", flush=True)
+            print(
+                f"{row.score:7} {row.planted.name} ({row.planted.form}): {row.reason}", flush=True
+            )
             if row.score is not Score.RIGHT:
                 print(f"        said: {row.line} {row.cause_class} {row.operator}: {row.sentence}")
     right = sum(row.score is Score.RIGHT for row in rows)
