@@ -9,7 +9,12 @@ from types import MappingProxyType
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError
 from gate.evidence.environment import environment_of, facts_of
-from gate.evidence.logged.metrics import file_series, harness_series, output_series
+from gate.evidence.logged.metrics import (
+    ReadMetrics,
+    file_metrics,
+    harness_series,
+    output_metrics,
+)
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
 from gate.evidence.processes.children import read_children
@@ -75,7 +80,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     script = _script_metrics(files, run, workdir_tree, output, train)
     return RunEvidence(
         run=run,
-        metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script),
+        metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script.series),
         steps=step_digests(ranks),
         timings=step_timings(ranks[0]),
         checkpoint=manifest(states),
@@ -95,7 +100,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         sources=read_sources(files, out, process_files),
         live_threads=live_threads(ranks[0]),
         children=children,
-        unused_settings=tuple(_unused(script, states, train)),
+        unused_settings=tuple(_unused(script.series, states, train)),
+        passed_over=script.passed_over,
         weaker_children=weaker,
         parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
@@ -192,19 +198,17 @@ def _harness_metrics(files: Files, out: Path, rank: TrainedRank) -> tuple[Metric
 
 def _script_metrics(
     files: Files, run: RunRecord, workdir_tree: Path, output: bytes, train: TrainSettings
-) -> tuple[MetricSeries, ...]:
+) -> ReadMetrics:
     """What the script wrote and printed, as far as the settings ask for it."""
-    series: tuple[MetricSeries, ...] = ()
+    read: list[ReadMetrics] = []
     if train.metrics.file is not None:
-        series = file_series(files, workdir_tree / train.metrics.file, train.metrics.file)
+        read.append(file_metrics(files, workdir_tree / train.metrics.file, train.metrics.file))
     if train.metrics.tensorboard is not None:
         folder = workdir_tree / train.metrics.tensorboard
-        series = (
-            *series,
-            *tensorboard_series(
-                files, folder, train.metrics.tensorboard, train.metrics.tensorboard_tags
-            ),
+        scalars = tensorboard_series(
+            files, folder, train.metrics.tensorboard, train.metrics.tensorboard_tags
         )
+        read.append(ReadMetrics(series=scalars))
     if train.metrics.stdout_pattern is not None:
         if run.output_bytes > train.output_limit_bytes:
             raise EvidenceError(
@@ -212,8 +216,11 @@ def _script_metrics(
                 f"{train.output_limit_bytes:,} were kept: metrics in the rest are lost",
                 hint="Raise train.output_limit_bytes, print less, or write a metrics file.",
             )
-        series = (*series, *output_series(train.metrics.stdout_pattern, output))
-    return series
+        read.append(output_metrics(train.metrics.stdout_pattern, output))
+    return ReadMetrics(
+        series=tuple(series for source in read for series in source.series),
+        passed_over=tuple(passed for source in read for passed in source.passed_over),
+    )
 
 
 def _metrics(

@@ -42,6 +42,11 @@ from gate.records.sections.levels import ReachedLevel
 FAULT: Final = "fault"
 # of the finding that declared data is not what the baseline was recorded with
 DATA_MOVED: Final = "data-moved"
+# of the findings that something of a run was not compared
+NOT_COMPARED: Final = frozenset({"left-out", "metric-not-compared"})
+# settings of the training: a result says nothing of other ones
+TRAINING_SECTIONS: Final = frozenset({"train", "determinism", "variants", "preprocess", "data"})
+NO_NUMBER: Final = frozenset({"train.timeout_seconds", "train.output_limit_bytes"})
 VERDICT_SCHEMA: Final = "repro-gate.verdict/1"
 
 
@@ -366,6 +371,25 @@ class Verdict(Document):
         # the loss that was differentiated goes before one that is merely called so
         seen = [series for series in losses if series.source == MetricSource.HARNESS.value]
         return next(iter((*seen, *losses, *self.series)), None)
+
+    @property
+    def untried_settings(self) -> tuple[str, ...]:
+        """Settings of the training that the pull request changes: no run of this call had them."""
+        if self.settings_from != "base":
+            return ()
+        return tuple(
+            change.what
+            for change in self.policy_changes
+            if change.what.partition(".")[0] in TRAINING_SECTIONS and change.what not in NO_NUMBER
+        )
+
+    @property
+    def compared_all(self) -> bool:
+        """Whether all that a run logged and captured was compared."""
+        return not any(
+            finding.code in NOT_COMPARED and finding.severity is not Severity.NOTICE
+            for finding in self.findings
+        )
 
     @property
     def held_back(self) -> bool:

@@ -268,11 +268,25 @@ def _named(moved: tuple[str, ...]) -> str:
     return ", ".join(moved[:MAX_PARTS_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _unmoved(_: Verdict) -> str:
+def _unmoved(verdict: Verdict) -> str:
+    if verdict.untried_settings:
+        return f"{_untried(verdict)} With those, the result does not move."
+    if not verdict.compared_all:
+        return "It moves nothing that was compared. The findings name what was not compared."
     return "It does not move the result."
 
 
+def _untried(verdict: Verdict) -> str:
+    """What no run of this call can say: it changes the training itself, in the settings."""
+    return (
+        f"Not known. It changes {_named(verdict.untried_settings)}, but the gate ran the base "
+        "commit's settings."
+    )
+
+
 def _within_change(verdict: Verdict) -> str:
+    if verdict.untried_settings:
+        return f"{_untried(verdict)} With those, the result stays within tolerance."
     if verdict.base_run is not None:
         return "No. The base commit gives the same result here."
     return "It moves the result by less than the tolerance."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import ToleranceUse
-from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.evidence import MetricSource, RunEvidence, WhyPassedOver
 from gate.records.settings import GateSettings, NotFiniteAllowed
 from gate.records.verdict import Finding, Severity
 from gate.verdict.findings import warning
@@ -143,6 +143,31 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
         remedy="A change there shows only in the loss and the other tensors. Give the tensor "
         "subclass a __tensor_flatten__ method, or let the script save its values as plain "
         "tensors in train.checkpoint.",
+    )
+
+
+def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
+    """Did the script log anything that is no metric?"""
+    logged = [one for one in run.passed_over if one.source is not MetricSource.STDOUT]
+    lines = len(run.passed_over) - len(logged)
+    messages = [f"{one.name} {one.why}" for one in logged]
+    if len(messages) > SHOWN:
+        messages[SHOWN:] = [f"and {len(messages) - SHOWN} more"]
+    if lines:
+        messages.append(f"{lines} printed line(s) above 1,000 bytes were not searched")
+    if not messages:
+        return ()
+    # a phase or a time in words is a label; everything else may be a result
+    labels = all(one.why is WhyPassedOver.TEXT for one in run.passed_over)
+    return (
+        Finding(
+            code="metric-not-compared",
+            severity=Severity.NOTICE if labels else Severity.WARNING,
+            message=f"the script logs values that were not compared: {', '.join(messages)}",
+            remedy="No action needed if these are labels."
+            if labels
+            else "Log each result as a number of its own, under a short name.",
+        ),
     )
 
 

@@ -95,8 +95,7 @@ INSIDE = {
         ("main", "post_step"),
     ),
 }
-MODULES_IN_A_FOLDER = 16
-LINES_OF_A_FUNCTION = 45
+LINES_OF_A_FUNCTION = 60
 TORCH_PACKAGES = {"harness"}
 MODULES = sorted(GATE.rglob("*.py"))
 
@@ -158,16 +157,6 @@ def _is_module(dotted: str) -> bool:
     return (ROOT / f"{dotted.replace('.', '/')}.py").is_file()
 
 
-@pytest.mark.parametrize("package", sorted(path.name for path in GATE.iterdir() if path.is_dir()))
-def test_no_folder_holds_more_than_its_listing_can_show(package: str) -> None:
-    if package.startswith("__"):
-        return
-    for folder in (GATE / package, *(GATE / package).rglob("*/")):
-        modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]
-        name = str(folder.relative_to(GATE))
-        assert len(modules) <= MODULES_IN_A_FOLDER, name
-
-
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_harness_and_gate_do_not_import_each_other(path: Path) -> None:
     packages = _imported_packages(path)
@@ -195,8 +184,8 @@ def test_package_file_holds_a_docstring_and_nothing_else(path: Path) -> None:
     sorted([*MODULES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]),
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_no_file_is_above_400_lines(path: Path) -> None:
-    assert len(path.read_text("utf-8").splitlines()) <= 400
+def test_no_file_is_above_600_lines(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= 600
 
 
 def _lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -207,7 +196,7 @@ def _lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_functions_stay_below_45_lines(path: Path) -> None:
+def test_functions_stay_below_60_lines(path: Path) -> None:
     functions = [
         node
         for node in ast.walk(ast.parse(path.read_text("utf-8")))

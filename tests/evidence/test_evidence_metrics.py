@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.logged import metrics, series
-from gate.evidence.logged.metrics import file_series, harness_series, output_series
+from gate.evidence.logged.metrics import file_metrics, harness_series, output_metrics
 from gate.evidence.processes.harness_documents import MetricLine, StepLine
 from gate.records.observed.evidence import MetricSeries, MetricSource
 
@@ -26,7 +27,7 @@ def values(found: MetricSeries) -> list[tuple[int, float]]:
 
 def from_file(files: LocalFiles, folder: Path, text: str) -> tuple[MetricSeries, ...]:
     (folder / "m.jsonl").write_text(text)
-    return file_series(files, folder / "m.jsonl", "m.jsonl")
+    return file_metrics(files, folder / "m.jsonl", "m.jsonl").series
 
 
 def test_losses_of_each_optimizer_are_a_series_of_their_own() -> None:
@@ -52,12 +53,73 @@ def test_a_metric_that_changes_its_type_is_refused() -> None:
 
 
 def test_numbers_of_a_metrics_file_become_series(files: LocalFiles, tmp_path: Path) -> None:
-    text = (
-        '{"step": 1, "loss": 0.1, "ok": true, "note": "x", "deep": {"a": 1}}\n\n{"step": 2, "n": 7}'
-    )
+    text = '{"step": 1, "loss": 0.1, "note": "x", "eval_loss": null}\n\n{"step": 2, "n": 7}'
     loss, count = from_file(files, tmp_path, text)
     assert (loss.name, loss.source, values(loss)) == ("file.loss", MetricSource.FILE, [(1, 0.1)])
     assert (count.name, values(count)) == ("file.n", [(2, 7.0)])
+
+
+def test_objects_and_lists_of_a_metrics_file_become_series_and_a_boolean_is_0_or_1(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    text = '{"step": 5, "eval": {"loss": 0.5, "top": [1, 2]}, "per_class": [0.25], "ok": true}'
+    found = {one.name: values(one) for one in from_file(files, tmp_path, text)}
+    assert found == {
+        "file.eval.loss": [(5, 0.5)],
+        "file.eval.top.0": [(5, 1.0)],
+        "file.eval.top.1": [(5, 2.0)],
+        "file.ok": [(5, 1.0)],
+        "file.per_class.0": [(5, 0.25)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('"train"', "a is text"),
+        ('"0.93"', "a is a number in quotes"),
+        ('"9007199254740993"', "a is text"),
+        (str([0] * 101), "a has too many values"),
+        ("[" * 9 + "1" + "]" * 9, "a.0.0.0.0.0.0.0.0 is nested too deep"),
+        ('{"b\\u001b": 1}', "a.b\\x1b has a name that is too long or not printable"),
+        (str([[0] * 100] * 6), "a.5.0 is one nested value too many"),
+    ],
+)
+def test_what_is_no_metric_is_named_with_the_reason(
+    files: LocalFiles, tmp_path: Path, value: str, said: str
+) -> None:
+    (tmp_path / "m.jsonl").write_text(f'{{"step": 1, "loss": 1, "a": {value}}}\n')
+    passed = file_metrics(files, tmp_path / "m.jsonl", "m.jsonl").passed_over
+    assert f"{passed[0].name} {passed[0].why}" == said
+
+
+LEAVES = st.none() | st.booleans() | st.floats(width=32) | st.text(max_size=5)
+LINES = st.dictionaries(
+    st.sampled_from("abc"),
+    st.recursive(
+        LEAVES,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)
+        ),
+        max_leaves=12,
+    ),
+)
+
+
+def leaves(value: object) -> int:
+    if isinstance(value, dict | list):
+        return sum(map(leaves, value.values() if isinstance(value, dict) else value))
+    return value is not None
+
+
+@given(LINES)
+def test_each_value_of_a_line_is_compared_or_named(
+    tmp_path_factory: pytest.TempPathFactory, line: dict[str, object]
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "m.jsonl"
+    path.write_text(json.dumps({"step": 1, **line}))
+    read = file_metrics(LocalFiles(), path, "m.jsonl")
+    assert len(read.series) + len(read.passed_over) == leaves(line)
 
 
 def test_nan_and_infinity_of_a_metrics_file_are_kept(files: LocalFiles, tmp_path: Path) -> None:
@@ -93,7 +155,7 @@ def test_a_broken_metrics_file_is_named_with_its_line(
 
 def test_a_missing_metrics_file_is_an_error(files: LocalFiles, tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match=r"m.jsonl: the script wrote no metrics file there"):
-        file_series(files, tmp_path / "m.jsonl", "m.jsonl")
+        file_metrics(files, tmp_path / "m.jsonl", "m.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -129,29 +191,32 @@ def test_reading_ends_at_the_first_number_that_is_too_many(
 
 def test_printed_numbers_become_series() -> None:
     output = b"start\nstep 1 loss 0.5\r\nstep 2 loss nan\n"
-    (found,) = output_series(r"step (?P<step>\d+) loss (?P<loss>\S+)", output)
+    (found,) = output_metrics(r"step (?P<step>\d+) loss (?P<loss>\S+)", output).series
     assert (found.name, found.source) == ("stdout.loss", MetricSource.STDOUT)
     assert found.points[0].value == 0.5
     assert math.isnan(found.points[1].value)
 
 
 def test_matches_are_counted_when_the_pattern_has_no_step() -> None:
-    (found,) = output_series(r"loss (?P<loss>\S+)", b"loss 2\nother\nloss 1\n")
+    (found,) = output_metrics(r"loss (?P<loss>\S+)", b"loss 2\nother\nloss 1\n").series
     assert values(found) == [(1, 2.0), (2, 1.0)]
 
 
 def test_a_group_that_took_no_part_is_no_metric() -> None:
-    found = output_series(r"a=(?P<a>\d+)(?: b=(?P<b>\d+))?", b"a=1\na=2 b=5\n")
+    found = output_metrics(r"a=(?P<a>\d+)(?: b=(?P<b>\d+))?", b"a=1\na=2 b=5\n").series
     assert [(item.name, values(item)) for item in found] == [
         ("stdout.a", [(1, 1.0), (2, 2.0)]),
         ("stdout.b", [(2, 5.0)]),
     ]
 
 
-def test_long_lines_are_passed_over() -> None:
+def test_long_lines_are_passed_over_and_named() -> None:
     line = b"loss 1 " + b"x" * 1000
-    (found,) = output_series(r"loss (?P<loss>\S+)", line + b"\nloss 2\n")
-    assert values(found) == [(1, 2.0)]
+    read = output_metrics(r"loss (?P<loss>\S+)", line + b"\nloss 2\n")
+    assert values(read.series[0]) == [(1, 2.0)]
+    assert [(one.name, one.why.value) for one in read.passed_over] == [
+        ("line 1", "is too long to search")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -163,14 +228,14 @@ def test_long_lines_are_passed_over() -> None:
 )
 def test_output_without_numbers_is_an_error(output: bytes, told: str) -> None:
     with pytest.raises(EvidenceError) as caught:
-        output_series(r"loss (?P<loss>\S+)", output)
+        output_metrics(r"loss (?P<loss>\S+)", output)
     assert told in caught.value.message
 
 
 def test_too_many_lines_of_output_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_OUTPUT_LINES", 2)
     with pytest.raises(EvidenceError, match="the script printed more than 2 lines"):
-        output_series(r"(?P<loss>\d)", b"1\n2\n3\n")
+        output_metrics(r"(?P<loss>\d)", b"1\n2\n3\n")
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=8))

@@ -21,7 +21,8 @@ from report_outcomes import (
     ran,
 )
 
-from gate.records.verdict import Answer, Answers, Outcome, Verdict
+from gate.records.policy_files import PolicyChange
+from gate.records.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
 from gate.report.brief import brief_of
 from gate.report.wording import TITLES, headline, pair
 
@@ -289,3 +290,25 @@ def test_it_is_this_change_only_where_the_decision_says_so() -> None:
     yes = {name for name, verdict in CASES.items() if brief_of(verdict).this_change[:4] == "Yes."}
     assert yes == {"code-drift", "data-brought", "not-comparable"}
     assert not any(_known(CASES[name]) for name in ("error", "nondeterministic"))
+
+
+def test_a_change_of_the_training_settings_is_not_judged_by_runs_of_the_base_commits() -> None:
+    settings = PolicyChange(file="repro-gate.yml", what="train.command", before="a", after="b")
+    limit = settings.model_copy(update={"what": "train.timeout_seconds"})
+    verdict = REPRODUCED.model_copy(update={"settings_from": "base", "policy_changes": (limit,)})
+    assert brief_of(verdict).this_change == "It does not move the result."
+    verdict = verdict.model_copy(update={"policy_changes": (settings, limit)})
+    assert brief_of(verdict).this_change == (
+        "Not known. It changes train.command, but the gate ran the base commit's settings. With "
+        "those, the result does not move."
+    )
+
+
+def test_a_metric_that_was_not_compared_is_no_result_that_did_not_move() -> None:
+    passed = Finding(
+        code="metric-not-compared", severity=Severity.WARNING, message="acc is text", remedy=""
+    )
+    verdict = REPRODUCED.model_copy(update={"findings": (passed,)})
+    assert brief_of(verdict).this_change == (
+        "It moves nothing that was compared. The findings name what was not compared."
+    )

@@ -5,13 +5,21 @@ from evidence_cases import evidence_of, series_of, settings_of
 
 from gate.comparison.tolerance_factor import derive
 from gate.comparison.tolerances import tolerance_uses
-from gate.records.observed.evidence import NotFiniteTensor, RunEvidence, UnusedSetting
+from gate.records.observed.evidence import (
+    MetricSource,
+    NotFiniteTensor,
+    PassedOver,
+    RunEvidence,
+    UnusedSetting,
+    WhyPassedOver,
+)
 from gate.records.sections.tolerances import Tolerance
 from gate.records.settings import NotFiniteAllowed
 from gate.records.verdict import Finding, Severity
 from gate.verdict.blind_spots import (
     admitted_by_settings,
     left_out,
+    passed_over,
     rare_faults,
     tolerances,
     unused_settings,
@@ -111,6 +119,25 @@ def test_what_could_not_be_compared_is_a_warning_that_names_the_first_of_it() ->
     assert (found.code, found.severity) == ("left-out", Severity.WARNING)
     assert found.message.startswith("not everything could be compared: parameter 0 is left out")
     assert found.message.endswith("parameter 4 is left out of the digest: why; and 2 more")
+
+
+def logged(name: str, why: WhyPassedOver, source: MetricSource = MetricSource.FILE) -> PassedOver:
+    return PassedOver(source=source, name=name, why=why)
+
+
+def test_a_logged_value_that_is_no_metric_is_a_warning_and_a_label_a_notice() -> None:
+    assert passed_over(RUN) == ()
+    label = logged("phase", WhyPassedOver.TEXT)
+    (found,) = passed_over(RUN.model_copy(update={"passed_over": (label,)}))
+    assert (found.code, found.severity) == ("metric-not-compared", Severity.NOTICE)
+    number = logged("acc", WhyPassedOver.NUMBER)
+    line = logged("line 3", WhyPassedOver.LINE, MetricSource.STDOUT)
+    (found,) = passed_over(RUN.model_copy(update={"passed_over": (label, number, line)}))
+    assert found.severity is Severity.WARNING
+    assert found.message == (
+        "the script logs values that were not compared: phase is text, acc is a number in quotes, "
+        "1 printed line(s) above 1,000 bytes were not searched"
+    )
 
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:

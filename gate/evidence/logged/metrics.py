@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.codec.strict_json import parse_json
-from gate.codec.untrusted_text import short_text
+from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import EvidenceError
-from gate.evidence.logged.series import SeriesCollector
+from gate.evidence.logged.series import MAX_NAME, SeriesCollector
 from gate.evidence.processes.harness_documents import MetricLine, StepLine
 from gate.evidence.processes.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
 from gate.ports import Files
-from gate.records.observed.evidence import MetricSeries, MetricSource
+from gate.records.observed.evidence import (
+    MAX_PASSED_OVER,
+    MetricSeries,
+    MetricSource,
+    PassedOver,
+    WhyPassedOver,
+)
 
 MAX_OUTPUT_LINES = 100_000
 MAX_OUTPUT_LINE_BYTES = 1000
+# below a line's own keys; a table of a whole data set is no metric
+MAX_DEPTH: Final = 8
+MAX_WIDTH: Final = 100
+MAX_NESTED: Final = 500
+MAX_EXACT: Final = 2**53
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadMetrics:
+    """What a source gave: its series, and what of it could not become one."""
+
+    series: tuple[MetricSeries, ...]
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+@dataclass(slots=True)
+class _Passed:
+    """Names that could not become a series, the first of each kind of reason."""
+
+    source: MetricSource
+    found: dict[str, PassedOver] = field(default_factory=dict)
+
+    def add(self, name: str, why: WhyPassedOver) -> None:
+        # one more than a reader is shown is not kept: a line could hold a million of them
+        if name not in self.found and len(self.found) < MAX_PASSED_OVER:
+            shown = plain_text(name)[:MAX_NAME]
+            self.found[name] = PassedOver(source=self.source, name=shown, why=why)
+
+    def sorted(self) -> tuple[PassedOver, ...]:
+        return tuple(self.found[name] for name in sorted(self.found))
 
 
 def harness_series(
@@ -44,10 +82,11 @@ def _logged_series(logged: Iterable[MetricLine]) -> tuple[MetricSeries, ...]:
     return collector.series()
 
 
-def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...]:
+def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
     """Each number of a JSON Lines file as `file.<key>` in float64, at the line's `step`.
 
-    Booleans, text, lists and nested objects are no metrics and are passed over.
+    Objects and lists are flattened (`file.eval.loss`, `file.per_class.0`), a boolean is 0 or 1, and
+    null is no value. Text, and what is too deep, wide or many, is passed over by name.
     Raises `EvidenceError` naming the line that is no object, has no integer `step`, or holds a
     number that float64 cannot.
     """
@@ -57,28 +96,79 @@ def file_series(files: Files, path: Path, shown: str) -> tuple[MetricSeries, ...
             f"{shown}: the script wrote no metrics file there",
             hint="Check train.metrics.file; the path is relative to train.workdir.",
         )
-    collector = SeriesCollector(MetricSource.FILE, shown)
+    reader = _LineReader(SeriesCollector(MetricSource.FILE, shown), _Passed(MetricSource.FILE))
     with open_untrusted(files, path, shown, max_bytes=MAX_LINES_BYTES) as opened:
         for number, line in numbered_lines(opened):
-            _add_line(collector, opened, number, line)
-    return collector.series()
+            reader.add(opened, number, line)
+    return ReadMetrics(series=reader.collector.series(), passed_over=reader.passed.sorted())
 
 
-def _add_line(collector: SeriesCollector, opened: UntrustedFile, number: int, line: bytes) -> None:
-    where = f"line {number}"
-    # NaN is kept: a metric that became one must show, and refusing the line would hide it
-    record = parse_json(line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True)
-    if not isinstance(record, dict):
-        raise opened.fault(f"{where}: is not a JSON object", hint="Write one object a line.")
-    step = record.get("step")
-    # a bool is an integer to Python, and 1.0 a step to nobody
-    if isinstance(step, bool) or not isinstance(step, int):
-        raise opened.fault(
-            f"{where}: has no integer `step`", hint='Write lines such as {"step": 1, "loss": 0.5}.'
+@dataclass(slots=True)
+class _LineReader:
+    """Takes the lines of a metrics file; `nested` are the names below an object or a list."""
+
+    collector: SeriesCollector
+    passed: _Passed
+    nested: set[str] = field(default_factory=set)
+
+    def add(self, opened: UntrustedFile, number: int, line: bytes) -> None:
+        where = f"line {number}"
+        # NaN is kept: a metric that became one must show, and refusing the line would hide it
+        record = parse_json(
+            line, f"{opened.shown}: {where}", max_bytes=MAX_LINE_BYTES, non_finite=True
         )
-    for key, value in record.items():
-        if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
-            collector.add(f"file.{key}", step, _as_float(opened, where, key, value), where=where)
+        if not isinstance(record, dict):
+            raise opened.fault(f"{where}: is not a JSON object", hint="Write one object a line.")
+        step = record.get("step")
+        # a bool is an integer to Python, and 1.0 a step to nobody
+        if isinstance(step, bool) or not isinstance(step, int):
+            raise opened.fault(
+                f"{where}: has no integer `step`",
+                hint='Write lines such as {"step": 1, "loss": 0.5}.',
+            )
+        for key, value in record.items():
+            if key != "step":
+                for name, number_found in self._numbers(key, value, depth=0):
+                    converted = _as_float(opened, where, name, number_found)
+                    self.collector.add(f"file.{name}", step, converted, where=where)
+
+    def _numbers(self, name: str, value: object, *, depth: int) -> Iterator[tuple[str, float]]:
+        """The numbers of a value by their flat names; what is none is noted."""
+        if isinstance(value, int | float):
+            if not depth or self._has_room(name):
+                yield name, value
+        elif isinstance(value, str):
+            self.passed.add(name, WhyPassedOver.NUMBER if _is_number(value) else WhyPassedOver.TEXT)
+        elif isinstance(value, dict | list):
+            if depth == MAX_DEPTH or len(value) > MAX_WIDTH:
+                deep = depth == MAX_DEPTH
+                self.passed.add(name, WhyPassedOver.DEPTH if deep else WhyPassedOver.WIDTH)
+                return
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, member in pairs:
+                yield from self._numbers(f"{name}.{key}", member, depth=depth + 1)
+
+    def _has_room(self, name: str) -> bool:
+        """Whether a nested name may become a series: nobody chose it to be one."""
+        if name in self.nested:
+            return True
+        if len(f"file.{name}") > MAX_NAME or not name.isprintable():
+            self.passed.add(name, WhyPassedOver.NAME)
+            return False
+        if len(self.nested) >= MAX_NESTED:
+            self.passed.add(name, WhyPassedOver.COUNT)
+            return False
+        self.nested.add(name)
+        return True
+
+
+def _is_number(text: str) -> bool:
+    """Whether text is a number in quotes; a long integer is text on our own advice."""
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    return not (text.strip().lstrip("+-").isdecimal() and abs(value) >= MAX_EXACT)
 
 
 def _as_float(opened: UntrustedFile, where: str, key: str, value: float) -> float:
@@ -96,12 +186,12 @@ def _as_float(opened: UntrustedFile, where: str, key: str, value: float) -> floa
     return converted
 
 
-def output_series(pattern: str, output: bytes) -> tuple[MetricSeries, ...]:
+def output_metrics(pattern: str, output: bytes) -> ReadMetrics:
     """Each named group of `pattern` as `stdout.<group>`, over the lines that a script printed.
 
-    Without a group `step` the matches are counted from 1. Lines above 1000 bytes are passed over:
-    the pattern is trusted, the text is not. Raises `EvidenceError` when there are more than
-    100,000 lines, a group is no number, or no line matches.
+    Without a group `step` the matches are counted from 1. A line above 1000 bytes is passed over,
+    and noted: the pattern is trusted, the text is not. Raises `EvidenceError` when there are more
+    than 100,000 lines, a group is no number, or no line matches.
     """
     lines = output.splitlines()
     if len(lines) > MAX_OUTPUT_LINES:
@@ -111,11 +201,14 @@ def output_series(pattern: str, output: bytes) -> tuple[MetricSeries, ...]:
         )
     compiled = re.compile(pattern)
     collector = SeriesCollector(MetricSource.STDOUT, "the script's output")
+    passed = _Passed(MetricSource.STDOUT)
     matches = 0
     for number, line in enumerate(lines, start=1):
         # the time of a search can grow faster than its text, so the text is bounded (CWE-1333)
-        text = line.decode("utf-8", "replace") if len(line) <= MAX_OUTPUT_LINE_BYTES else ""
-        match = compiled.search(text) if text else None
+        if len(line) > MAX_OUTPUT_LINE_BYTES:
+            passed.add(f"line {number}", WhyPassedOver.LINE)
+            continue
+        match = compiled.search(line.decode("utf-8", "replace")) if line else None
         if match is not None:
             matches += 1
             _add_match(collector, match, number, matches)
@@ -125,7 +218,7 @@ def output_series(pattern: str, output: bytes) -> tuple[MetricSeries, ...]:
             hint="Try the pattern on a printed line; it is searched, so it need not match a "
             "whole line.",
         )
-    return collector.series()
+    return ReadMetrics(series=collector.series(), passed_over=passed.sorted())
 
 
 def _add_match(collector: SeriesCollector, match: re.Match[str], number: int, matches: int) -> None:

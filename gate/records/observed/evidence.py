@@ -39,6 +39,7 @@ MAX_NOT_FINITE = 1000
 MAX_OPTIMIZER_SETTINGS = 1000
 MAX_KEPT = 3000
 MAX_SOURCES = 1000
+MAX_PASSED_OVER = 50
 # of one rank, and of all: a reader wants those of the first ranks
 MAX_PARAMETER_NAMES = 1000
 MAX_ALL_PARAMETER_NAMES = 8000
@@ -197,6 +198,26 @@ class UnusedSetting(Document):
     value: str = Field(max_length=400)
 
 
+class WhyPassedOver(StrEnum):
+    """Why a value of a script's own log is no metric."""
+
+    TEXT = "is text"
+    NUMBER = "is a number in quotes"
+    DEPTH = "is nested too deep"
+    WIDTH = "has too many values"
+    COUNT = "is one nested value too many"
+    NAME = "has a name that is too long or not printable"
+    LINE = "is too long to search"
+
+
+class PassedOver(Document):
+    """What a script logged and nobody compared: its name there, or the line, and why."""
+
+    source: MetricSource
+    name: str = Field(max_length=200)
+    why: WhyPassedOver
+
+
 class RunEvidence(Document):
     """Everything that a run is judged by.
 
@@ -237,6 +258,7 @@ class RunEvidence(Document):
     live_threads: Annotated[tuple[LiveThreads, ...], Field(max_length=MAX_STEP)] = ()
     children: tuple[UnattestedChild, ...] = ()
     unused_settings: Annotated[tuple[UnusedSetting, ...], Field(max_length=100)] = ()
+    passed_over: Annotated[tuple[PassedOver, ...], Field(max_length=2 * MAX_PASSED_OVER)] = ()
     weaker_children: tuple[WeakerChild, ...] = ()
     parameter_names: Annotated[
         dict[Annotated[str, Field(pattern=PLACE_PATTERN)], Annotated[str, Field(max_length=1000)]],

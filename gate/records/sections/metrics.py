@@ -16,7 +16,9 @@ class MetricsSettings(Document):
     file: RelativePath | None = Field(
         default=None,
         description="JSON Lines file that the script writes, relative to train.workdir: one "
-        "object a line, with `step` and numbers. They are read exactly, without rounding.",
+        "object a line, with `step` and numbers. They are read exactly, without rounding. "
+        "Objects and lists become names such as `file.eval.loss` and `file.per_class.0`; text is "
+        "not compared.",
     )
     stdout_pattern: str | None = Field(
         default=None,
