@@ -45,7 +45,7 @@ from gate.pipelines.judging.entries import (
     with_settled,
 )
 from gate.pipelines.judging.escalation import escalate, lines_of_the_change
-from gate.pipelines.judging.explanation import RARE, diagnosis_of, rare_faults_of
+from gate.pipelines.judging.explanation import RARE, diagnosis_of, equal_runs_of, rare_faults_of
 from gate.pipelines.judging.seed_results import (
     entry_results,
     recorded_results,
@@ -220,6 +220,7 @@ def judge(request: GateRequest, baselines: Baselines, ran: Ran) -> Gated:
         movement=movement(request, found.facts.baseline, entry) if changes_baseline else None,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=rare_faults_of(found.facts),
+        equal_runs=equal_runs_of(found.facts),
         performance=performance_of(
             # the speed of another day says nothing of this one
             tuple(run for run in evidence.runs if not run.run.reused),

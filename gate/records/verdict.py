@@ -154,6 +154,16 @@ class SelfTestProbe(Document):
     caught: bool
 
 
+class EqualRuns(Document):
+    """How many runs of the commit are equal, and the share of faults they miss.
+
+    Of faults that strike one run in ten.
+    """
+
+    runs: int
+    missed: float
+
+
 class ThresholdResult(Document):
     """A threshold of the policy and the metric's last value; `value` is empty where it has none."""
 
@@ -303,6 +313,7 @@ class Verdict(Document):
     a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
     the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
     what the preprocessing command wrote differently when it ran again.
+    `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
@@ -348,6 +359,7 @@ class Verdict(Document):
     performance: tuple[Performance, ...] = ()
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
+    equal_runs: EqualRuns | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""
@@ -395,6 +407,11 @@ class Verdict(Document):
     def held_back(self) -> bool:
         """Whether the result itself would pass, and something beside it keeps it from that."""
         return self.over_budget or self.missed_threshold
+
+    @property
+    def nothing_to_compare(self) -> bool:
+        """Whether equal runs lack nothing but an entry of the baseline to be compared with."""
+        return self.outcome is Outcome.NO_BASELINE and self.provisional is None
 
     @property
     def strict_runs(self) -> int:

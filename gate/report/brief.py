@@ -27,6 +27,7 @@ from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
     TWO,
+    missed_words,
     percent,
     strict_runs,
     suspect_words,
@@ -231,10 +232,10 @@ def _no_baseline(verdict: Verdict) -> str:
         return f"{same} {provisional_words(verdict.provisional)}"
     moved = _named(tuple(words for change in verdict.nearest_entry for words in change.described))
     if not moved:
-        return f"{same} There is no baseline entry yet, so there is nothing to compare them with."
+        return f"{same} There is no baseline yet to compare them with."
     return (
-        f"{same} No entry of the baseline was recorded on this kind of machine, so there is "
-        f"nothing to compare them with. From the nearest: {moved}."
+        f"{same} No entry of the baseline was recorded on this kind of machine. "
+        f"The nearest entry differs in: {moved}."
     )
 
 
@@ -332,7 +333,9 @@ def _baseline_is_change(_: Verdict) -> str:
 def _nothing_wrong(verdict: Verdict) -> str:
     if verdict.provisional is not None:
         return "Not known. Nothing judged it."
-    return "No. Nothing is wrong with it."
+    if verdict.equal_runs is None:
+        return "Not known. Nothing judged it."
+    return f"No difference was found in {missed_words(verdict.equal_runs)}."
 
 
 def _not_comparable_change(verdict: Verdict) -> str:

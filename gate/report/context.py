@@ -35,7 +35,7 @@ def fault_section(verdict: Verdict, limits: Limits) -> Section | None:
     rows = tuple((Cell(line, code=True),) for line in lines[-limits.rows :])
     table = Table(headings=("The last lines",), rows=rows, total=len(lines))
     title = f"Details of the fault ({len(lines):,})"
-    return Section(title=title, table=table, leading=True, anchor="fault")
+    return Section(title=title, table=table, leading=True, anchor="fault", printed=True)
 
 
 def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
@@ -137,7 +137,7 @@ def observing_words(verdict: Verdict) -> str:
         return ""
     every = max(recorder.sampling_intervals.values(), default=1)
     thinned = f", some fingerprints at every {every}th step" if every > 1 else ", at every step"
-    return f"{recorder.share:.1%} of a step{thinned}"
+    return f"{recorder.share * 100:.1f} % of a step{thinned}"
 
 
 def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:

@@ -20,6 +20,8 @@ HEADINGS: Final = (
     "Tensor", "Type", "Elements", "Differ", "First at", "Max absolute", "Max relative",
     "Relative L2", "ULP 50 %", "ULP 90 %", "ULP 99 %", "ULP max", "NaN", "Infinite",
 )  # fmt: skip
+MOST_ULP: Final = 1_000_000
+FAR_APART: Final = "far apart"
 ULP_KEYS: Final = {0.5: "ulp_50", 0.9: "ulp_90", 0.99: "ulp_99", 1.0: "ulp_max"}
 
 
@@ -124,7 +126,14 @@ def _size(number: float | None) -> str:
 
 
 def _distance(numbers: NumberDifference, place: int) -> str:
-    return f"{numbers.ulp[place].distance:,}" if numbers.ulp else NOTHING
+    return ulp_words(numbers.ulp[place].distance if numbers.ulp else None)
+
+
+def ulp_words(distance: int | None) -> str:
+    """Units in the last place; above a million nobody reads them as a number."""
+    if distance is None:
+        return NOTHING
+    return f"{distance:,}" if distance <= MOST_ULP else FAR_APART
 
 
 def _sides(counts: tuple[int, int]) -> str:

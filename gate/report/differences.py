@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, MetricDelta
+from gate.report.difference_words import ulp_words
 from gate.report.layout import Cell, Limits, Row, Section, Table, table_of
 from gate.report.wording import magnitude, share, short_if_digest, worst_first
 
@@ -50,7 +51,7 @@ def _number_row(delta: MetricDelta, *, judged: bool) -> Row:
         Cell(delta.expected),
         Cell(delta.observed),
         Cell(share(delta.relative) if delta.relative is not None else magnitude(delta.absolute)),
-        Cell(magnitude(None) if delta.ulp is None else f"{delta.ulp:,}"),
+        Cell(ulp_words(delta.ulp)),
     )
     return (*row, Cell("yes" if delta.within else "no")) if judged else row
 

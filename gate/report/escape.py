@@ -8,14 +8,21 @@ cannot open a link, an image, a tag, a comment or a command, mention a person, o
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from gate.codec.untrusted_text import visible
 
-TEXT_LIMIT = 400
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TEXT_LIMIT = 1000
 NAME_LIMIT = 120
 BLOCK_LIMIT = 2000
+LINE_LIMIT = 200
 ZERO_WIDTH_SPACE = "\u200b"
 ELLIPSIS = "…"
+# behind a full stop that ends a sentence, what is cut away cuts no sentence
+_SENTENCE_END = re.compile(r"[.!?] (?=\S)")
 NOTHING = "—"
 
 # the break stands before the dot of `www.`: behind it GitHub would link all the same
@@ -36,10 +43,17 @@ _URL = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(?:/[A-Za-z0-9._~:/?#@!*+,;=%-]
 
 
 def clean(text: str, limit: int = TEXT_LIMIT) -> str:
-    """One line of visible text of at most `limit` characters, cut at its end."""
+    """One line of visible text of at most `limit` characters, cut behind its last whole sentence.
+
+    A first sentence that is longer than that is cut at its end.
+    """
     # a bound on the work: what is cut away anyway need not be looked at
     line = " ".join(visible(text[: limit * 20]).split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + ELLIPSIS
+    if len(line) <= limit:
+        return line
+    # room for a blank and the sign that something is left out
+    ends = [match.end() for match in _SENTENCE_END.finditer(line) if match.end() < limit]
+    return f"{line[: ends[-1]] if ends else line[: limit - 1].rstrip()}{ELLIPSIS}"
 
 
 def clean_name(text: str, limit: int = NAME_LIMIT) -> str:
@@ -67,6 +81,24 @@ def _without_commits(text: str) -> str:
 def prose(text: str, limit: int = TEXT_LIMIT) -> str:
     """Markdown that shows `text` inside a sentence or a table cell."""
     return "".join(map(_escaped, _without_commits(_unlinked(clean(text, limit)))))
+
+
+def spans(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Markdown of a sentence of ours: what stands between two backticks is in the code face."""
+    pieces = clean(text, limit).split("`")
+    if len(pieces) % 2 == 0:
+        return prose(text, limit)
+    return "".join(
+        code(piece, limit) if number % 2 and piece.strip() else _kept(piece, limit)
+        for number, piece in enumerate(pieces)
+    )
+
+
+def _kept(piece: str, limit: int) -> str:
+    """Prose with the blanks at its ends, which part it from its neighbours."""
+    before = " " * piece[:1].isspace()
+    after = " " * (piece[-1:].isspace() and bool(piece.strip()))
+    return f"{before}{prose(piece, limit)}{after}"
 
 
 def _escaped(character: str) -> str:
@@ -107,15 +139,27 @@ def command_lines(text: str, limit: int = BLOCK_LIMIT) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
-def code_block(text: str, limit: int = BLOCK_LIMIT) -> str:
+def code_block(text: str, limit: int = BLOCK_LIMIT, language: str = "sh") -> str:
     """A fenced block that shows `text` exactly, so that it can be copied; else nothing."""
-    lines = command_lines(text, limit)
-    if not lines:
+    return fenced(command_lines(text, limit), language)
+
+
+def output_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Lines that a training printed or wrote, with their indentation, each cut at its end."""
+    shown = (visible(line[: LINE_LIMIT * 20]).rstrip() for line in lines)
+    return tuple(
+        line if len(line) <= LINE_LIMIT else line[: LINE_LIMIT - 1] + ELLIPSIS for line in shown
+    )
+
+
+def fenced(lines: tuple[str, ...], language: str = "") -> str:
+    """Visible lines as a fenced block that none of them can end; nothing without a line."""
+    if not any(line.strip() for line in lines):
         return ""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
-    # a sandbox launcher ends at the first run of backticks that is as long (CommonMark, 4.5)
+    # a block ends at the first run of backticks that is as long (CommonMark, 4.5)
     fence = "`" * max(3, longest + 1)
-    return "\n".join((f"{fence}sh", *lines, fence))
+    return "\n".join((f"{fence}{language}", *lines, fence))
 
 
 def safe_url(text: str) -> str:

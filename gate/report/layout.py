@@ -57,6 +57,7 @@ class Section:
 
     One with an `anchor` explains the outcome: a page shows it before all others, under that name.
     The comment leaves out those that are not `in_comment`: a row of its small table says enough.
+    `printed`: each row is a line as a program printed it, with its blanks.
     """
 
     title: str
@@ -64,6 +65,7 @@ class Section:
     leading: bool = False
     anchor: str = ""
     in_comment: bool = True
+    printed: bool = False
 
 
 def cells_renamed(section: Section, rename: Callable[[str], str]) -> Section:

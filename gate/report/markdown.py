@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gate.report.escape import code, code_block, prose
+from gate.report.escape import code, code_block, fenced, output_lines, prose, spans
 from gate.report.layout import Alert, Cell, Row, Section, Table
 
 CUT_NOTE = "*Truncated: the rest is in the report of the run.*"
 FOLD_END = "</details>"
-CELL_LIMIT = 240
+CELL_LIMIT = 600
+ALERT_LIMIT = 500
 # below this, what would be left of a part is not worth its heading
 SMALLEST_PART = 600
+PRINTED_LIMIT = 6000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +44,28 @@ def _row(cells: Iterable[str]) -> str:
 
 def cell_markdown(cell: Cell) -> str:
     """A cell's text, escaped for a table."""
-    return code(cell.text) if cell.code else prose(cell.text, CELL_LIMIT)
+    return code(cell.text) if cell.code else spans(cell.text, CELL_LIMIT)
 
 
 def opened(section: Section) -> Part:
     """A section under its heading."""
-    return Part(text=f"#### {prose(section.title)}\n\n{table_markdown(section.table)}")
+    return Part(text=f"#### {prose(section.title)}\n\n{_body(section)}")
 
 
 def folded(section: Section) -> Part:
     """A section that opens on a click."""
-    return _fold(prose(section.title), table_markdown(section.table))
+    return _fold(prose(section.title), _body(section))
+
+
+def _body(section: Section) -> str:
+    """The section's table, or its lines as they were printed."""
+    if not section.printed:
+        return table_markdown(section.table)
+    lines = output_lines(row[0].text for row in section.table.rows)
+    # a block that is cut would have no end: what is too long for a block loses its first lines
+    while len("\n".join(lines)) > PRINTED_LIMIT:
+        lines = lines[1:]
+    return fenced(lines, "text")
 
 
 def folded_together(title: str, sections: tuple[Section, ...]) -> Part:
@@ -83,7 +96,7 @@ def alert_markdown(alerts: tuple[Alert, ...], total: int) -> str:
 
 
 def _alert(alert: Alert) -> str:
-    return f"{code(alert.code)}: {prose(alert.text)}"
+    return f"{code(alert.code)}: {spans(alert.text, ALERT_LIMIT)}"
 
 
 def facts_line(facts: tuple[Row, ...]) -> str:

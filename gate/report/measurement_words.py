@@ -11,6 +11,7 @@ from gate.records.measurement import (
     NoiseDocument,
     Price,
 )
+from gate.report.difference_words import ulp_words
 from gate.report.layout import Cell, Row, Section, facts_table, table_of
 from gate.report.wording import count, duration, interval, magnitude, percent, share
 
@@ -174,7 +175,7 @@ def _metric_row(metric: MetricNoise) -> Row:
 def _weights(noise: NoiseDocument) -> Section:
     weights = noise.weights
     quantiles = ", ".join(
-        f"{quantile.share * 100:g} %: {quantile.distance:,}" for quantile in weights.ulp
+        f"{quantile.share * 100:g} %: {ulp_words(quantile.distance)}" for quantile in weights.ulp
     )
     facts = (
         ("Weights compared", Cell(count(weights.elements, "element"))),

@@ -14,6 +14,7 @@ from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import (
     DRIFTS,
     Answer,
+    EqualRuns,
     Outcome,
     Suspect,
     SuspectKind,
@@ -54,7 +55,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.DEPENDENCY_DRIFT: (OTHER_RESULT, "the new environment moves the result"),
         Outcome.DATA_DRIFT: (OTHER_RESULT, "the data moved, and the result with it"),
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
-        Outcome.NO_BASELINE: ("", "nothing to compare with yet"),
+        Outcome.NO_BASELINE: ("", "repeatable; no baseline yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
         Outcome.NONDETERMINISTIC: ("", "this commit does not repeat"),
         Outcome.ERROR: ("", "could not check"),
@@ -97,6 +98,8 @@ def icon(verdict: Verdict) -> str:
     """One character for the outcome; another result may pass, but wants to be looked at."""
     if verdict.outcome is Outcome.ERROR:
         return STOPPED
+    if verdict.nothing_to_compare:
+        return NEUTRAL
     if not verdict.passes:
         return BAD
     return WATCH if verdict.excused or verdict.outcome in ANOTHER else GOOD
@@ -113,6 +116,8 @@ def _headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
         return failing
+    if verdict.nothing_to_compare:
+        return "repeatable; no baseline for this machine yet" if verdict.nearest_entry else failing
     if verdict.missed_threshold:
         return "failed: a threshold is missed"
     if verdict.unrepeated is not None:
@@ -253,6 +258,14 @@ def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
     return (
         f"{equal_runs} equal runs, which miss {missed_faults * 100:.0f} % of faults that strike "
         f"1 run in 10{calls}"
+    )
+
+
+def missed_words(equal: EqualRuns) -> str:
+    """`4 equal runs, which miss 66 % of the faults that strike 1 run in 10`."""
+    return (
+        f"{equal.runs} equal runs, which miss {equal.missed * 100:.0f} % of the faults that strike "
+        "1 run in 10"
     )
 
 

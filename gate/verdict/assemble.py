@@ -24,6 +24,7 @@ from gate.records.verdict import (
     BaselineFacts,
     CodePlace,
     Diagnosis,
+    EqualRuns,
     Finding,
     NextStep,
     Outcome,
@@ -75,6 +76,7 @@ class Assessment:
     movement: Movement | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
+    equal_runs: EqualRuns | None = None
     performance: tuple[Performance, ...] = ()
     operator_audit: OperatorReport | None = None
     seeds_problem: str = ""
@@ -123,6 +125,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         performance=assessment.performance,
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
+        equal_runs=assessment.equal_runs,
         tolerances=tuple(map(_shortened, assessment.tolerances)),
         policy_changes=request.policy_changes,
     )
@@ -204,12 +207,18 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         )
     return next_steps(
         decision.outcome,
-        place_of(request, assessment.proposed),
+        place_of(request, assessment.proposed, not_its_own=_not_its_own(assessment, request)),
         passes=decision.passes,
         over_budget=decision.over_budget,
         proposed=bool(assessment.proposed),
         diagnosis=assessment.diagnosis,
     )
+
+
+def _not_its_own(assessment: Assessment, request: GateRequest) -> bool:
+    """Whether the base commit gives this result here too, and the change brought nothing to it."""
+    brings = bool(request.brought.files) or assessment.facts.data_brought
+    return assessment.decision.answers.base_run.good and not brings
 
 
 def _about_baseline(assessment: Assessment, request: GateRequest) -> BaselineFacts | None:

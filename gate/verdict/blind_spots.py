@@ -178,9 +178,8 @@ def rare_faults(
     # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
     strict, every = runs
     few = "two" if strict == 2 else str(strict)  # noqa: PLR2004 - as a word
-    sentence = (
-        f"rare faults: of those that affect one run in ten, {few} runs miss {missed_by_strict:.0%}"
-    )
+    missed = f"{few} runs miss {missed_by_strict * 100:.0f} %"
+    sentence = f"rare faults: of those that affect one run in ten, {missed}"
     if missed_by_all is not None:
-        sentence += f", and the {every} equal runs of this call {missed_by_all:.0%}"
+        sentence += f", and the {every} equal runs of this call {missed_by_all * 100:.0f} %"
     return (sentence,)

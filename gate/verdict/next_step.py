@@ -14,19 +14,20 @@ from gate.records.verdict import DRIFTS, Diagnosis, NextStep, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
-    "Look at the hardware, and at the data that the training reads from outside the repository: "
-    "declared under `data`, the gate would tell when it moves."
+    "Check the hardware, and the data that the training reads from outside the repository. Declare "
+    "that data in repro-gate.yml (`data:`): then the gate reports when it changes."
 )
 LOOK_AT_ENTRY = (
-    "Look whether the entry was recorded from the right code and data: another machine moves last "
-    "digits, and no more."
+    "Check that the entry was recorded from the right code and data: another machine moves only "
+    "the last digits."
 )
-OTHER_THRESHOLD = "Meant: change policy.thresholds in a pull request of its own."
+OTHER_THRESHOLD = "If intended: change policy.thresholds in a pull request of its own."
 REPEAT_PREPROCESSING = (
-    "Make the preprocessing repeat: give its random draws a seed, sort what it lists, write no "
-    "time and no path into its output. The trainings are judged once it does."
+    "Make the preprocessing repeat: seed its random draws, sort what it lists, and write no time "
+    "and no path into its output. The trainings are judged after that."
 )
-ANOTHER_RESULT = "The result is another one than the baseline's: merge only if that is meant."
+ANOTHER_RESULT = "The result differs from the baseline: merge only if that is intended."
+INTENDED, UNINTENDED = "If intended", "If unintended"
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -36,7 +37,8 @@ class Place:
 
     `baseline` is the path of the entry in the repository. `on_runner`: the output folder is gone
     when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
-    run that those lie in, empty where there is none.
+    run that those lie in, empty where there is none. `not_its_own`: the base commit gives the same
+    result here, so this pull request did not move it.
     """
 
     config: str
@@ -45,9 +47,10 @@ class Place:
     base_commit: str
     on_runner: bool
     run: str = ""
+    not_its_own: bool = False
 
 
-def place_of(request: GateRequest, proposed: str = "") -> Place:
+def place_of(request: GateRequest, proposed: str = "", *, not_its_own: bool = False) -> Place:
     """The place that a request's reports are read at; `proposed` is the proposed entry's file."""
     return Place(
         config=request.repository_path(request.config_name),
@@ -57,6 +60,7 @@ def place_of(request: GateRequest, proposed: str = "") -> Place:
         on_runner=request.on_runner,
         # .../actions/runs/4711
         run=request.run_url.rpartition("/")[2] if request.on_runner else "",
+        not_its_own=not_its_own,
     )
 
 
@@ -84,7 +88,7 @@ def next_steps(
 
 def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
     """What to do where neither the code nor the environment is another than the baseline's."""
-    return _step(LOOK_OUTSIDE), _accept(place, "Meant")
+    return _step(LOOK_OUTSIDE), _accept(place, INTENDED, "new data or hardware", own=True)
 
 
 def where_provisional(place: Place, *, repeated: bool, proposed: bool) -> tuple[NextStep, ...]:
@@ -92,7 +96,8 @@ def where_provisional(place: Place, *, repeated: bool, proposed: bool) -> tuple[
     steps = [_step(LOOK_AT_ENTRY)]
     if proposed:
         when = "To confirm the entry" if repeated else "To record this result in its place"
-        steps.append(_accept(place, when, "recorded again" if repeated else ""))
+        reason = "recorded again, same bits" if repeated else "recorded again, new result"
+        steps.append(_accept(place, when, reason))
     return tuple(steps)
 
 
@@ -122,13 +127,18 @@ def _at(place: Place) -> str:
     return f"--config {shlex.quote(place.config)}"
 
 
-def _accept(place: Place, when: str, reason: str = "") -> NextStep:
-    """How to accept the new result: on a pull request from the artifact, by hand or by command."""
+def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextStep:
+    """How to accept the new result: on a pull request from the artifact, by hand or by command.
+
+    `own`: this pull request did not move the result, so the entry belongs into another one.
+    """
     if place.on_runner:
         text = (
             f"{when}: download {PROPOSED_BASELINE} from this run's artifacts, and commit it as "
-            f"{place.baseline} in this pull request."
+            f"{place.baseline} in {'a pull request of its own' if own else 'this pull request'}."
         )
+        if own:
+            text += " Once that is merged, this one passes."
         if not place.run:
             return _step(text, accepts=True)
         config = "" if place.config == FILE_NAME else f"{_at(place)} "
@@ -140,16 +150,13 @@ def _accept(place: Place, when: str, reason: str = "") -> NextStep:
         f"repro-gate baseline accept {_at(place)} --out {shlex.quote(place.out)} "
         f"--reason {shlex.quote(reason)}"
     )
-    gap = "" if reason else " (give the reason for the change)"
-    return _step(
-        f"{when}: accept it as the new baseline{gap}, and commit it.", command, accepts=True
-    )
+    return _step(f"{when}: accept it as the new baseline, and commit it.", command, accepts=True)
 
 
 def _look(diagnosis: Diagnosis | None) -> str:
     """A setting that is known to differ is named; where another may, what to look at as well."""
     if diagnosis is None:
-        return f"Not meant: {_within_sentence(LOOK)}"
+        return f"{UNINTENDED}: {_within_sentence(LOOK)}"
     changes = diagnosis.optimizer_settings
     known = [
         f"{change.name} of optimizer {change.optimizer} back to {change.revert_to}"
@@ -158,8 +165,8 @@ def _look(diagnosis: Diagnosis | None) -> str:
     ]
     remedy = _within_sentence(diagnosis.remedy)
     if not known:
-        return f"Not meant: {remedy}"
-    back = f"Not meant: set {', '.join(known)}."
+        return f"{UNINTENDED}: {remedy}"
+    back = f"{UNINTENDED}: set {', '.join(known)}."
     return back if len(known) == len(changes) else f"{back} If that is not it: {remedy}"
 
 
@@ -172,7 +179,7 @@ def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
 
 
 def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(diagnosis)), _accept(place, "Meant"))
+    return (_step(_look(diagnosis)), _accept(place, INTENDED, "intended change of the result"))
 
 
 def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -186,31 +193,31 @@ def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...
         )
     steps.append(
         _step(
-            "Not meant: go back to the packages, driver or image that the baseline "
-            "was recorded with."
+            f"{UNINTENDED}: go back to the packages, driver or image that the baseline was "
+            "recorded with."
         )
     )
-    return (*steps, _accept(place, "Meant"))
+    return (*steps, _accept(place, INTENDED, "new packages or machine", own=place.not_its_own))
 
 
 def _dependency_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step("Not meant: go back to the packages or the image that the base commit has."),
-        _accept(place, "Meant"),
+        _step(f"{UNINTENDED}: go back to the packages or the image of the base commit."),
+        _accept(place, INTENDED, "new packages or image"),
     )
 
 
 def _data_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step("Not meant: bring back the data that the baseline was recorded with."),
-        _accept(place, "Meant"),
+        _step(f"{UNINTENDED}: restore the data that the baseline was recorded with."),
+        _accept(place, INTENDED, "new data", own=place.not_its_own),
     )
 
 
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step("Not meant: revert what changed the settings, steps, metrics or tensors."),
-        _accept(place, "Meant"),
+        _step(f"{UNINTENDED}: revert what changed the settings, steps, metrics or tensors."),
+        _accept(place, INTENDED, "new settings, steps, metrics or tensors"),
     )
 
 
@@ -227,7 +234,7 @@ def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextSt
 
 
 def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(None)), _accept(place, "Meant"))
+    return (_step(_look(None)), _accept(place, INTENDED, "intended change of the result"))
 
 
 def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:

@@ -21,7 +21,7 @@ LAST_LOSS_FORGED = (
 
 def test_the_first_call_creates_the_comment_and_the_second_updates_it(scene: Scene) -> None:
     assert scene.run() == ExitCode.FAIL
-    assert "nothing to compare with yet" in scene.comment
+    assert "repeatable; no baseline yet" in scene.comment
     assert any(line.startswith("comment created: http") for line in scene.said)
     scene.with_baseline()
     assert scene.run() == ExitCode.PASS
@@ -86,7 +86,7 @@ def test_without_a_comment_the_verdict_stands(
 def test_the_base_says_after_which_results_there_is_a_comment(scene: Scene) -> None:
     scene.base = scene.project.settings("report: {comment: failures}\n")
     scene.with_baseline()
-    assert "nothing to compare with yet" in scene.comment
+    assert "repeatable; no baseline yet" in scene.comment
     # a pass writes none, but what was red does not stay so
     assert scene.run() == ExitCode.PASS
     assert "repro-gate passed: same result, bit for bit" in scene.comment

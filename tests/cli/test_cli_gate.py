@@ -142,7 +142,7 @@ def test_the_module_is_the_same_program(project: Project) -> None:
         text=True,
     )
     assert done.returncode == 1
-    assert "nothing to compare with yet" in done.stdout
+    assert "repeatable; no baseline yet" in done.stdout
 
 
 def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_quiet_is_the_result_line_and_nothing_else(run: Run) -> None:
     ended = run("gate", "--quiet")
     assert (ended.code, ended.err) == (1, "")
-    assert ended.out == "\N{CROSS MARK} repro-gate failed: nothing to compare with yet\n"
+    assert ended.out == "\N{MEDIUM WHITE CIRCLE} repro-gate repeatable; no baseline yet\n"
 
 
 def test_the_comment_bears_the_id_of_its_gate(project: Project, run: Run, tmp_path: Path) -> None:

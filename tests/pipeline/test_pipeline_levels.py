@@ -36,7 +36,7 @@ def test_another_result_that_meets_every_threshold_passes_where_the_policy_asks_
     assert happened.endswith("It passes at the functional level: loss is 2.0 (at most 2.2).")
     assert rows["Thresholds"] == "✅ 1 met"
     assert [step.text for step in verdict.next_steps] == [
-        "The result is another one than the baseline's: merge only if that is meant."
+        "The result differs from the baseline: merge only if that is intended."
     ]
 
 
@@ -67,4 +67,4 @@ def test_a_missed_threshold_fails_a_result_that_equals_the_baseline(
     assert rows["Thresholds"] == (
         "❌ missed: file.accuracy is missing (at least 0.9), loss is 2.125 (at most 2)"
     )
-    assert verdict.next_steps[-1].text.startswith("Meant: change policy.thresholds")
+    assert verdict.next_steps[-1].text.startswith("If intended: change policy.thresholds")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -21,8 +22,11 @@ from gate.report.escape import (
     command_data,
     command_lines,
     command_property,
+    fenced,
+    output_lines,
     prose,
     safe_url,
+    spans,
 )
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -44,6 +48,29 @@ def test_prose_shows_as_itself(text: str) -> None:
 
 
 @given(ANY)
+def test_a_sentence_shows_as_itself_with_backticks_as_code(text: str) -> None:
+    tokens = inline(f"x {spans(text)} y")
+    assert {token.type for token in tokens} <= {"text", "code_inline", "html_inline"}
+    assert {t.content for t in tokens if t.type == "html_inline"} <= {"<code>", "</code>"}
+    shown = "".join(token.content for token in tokens if token.type != "html_inline")
+    wanted = clean(text) if clean(text).count("`") % 2 else clean(text).replace("`", "")
+    assert re.sub(r"[\s\u200b]", "", shown) == re.sub(r"\s", "", f"x{wanted}y")
+
+
+def test_a_command_of_a_sentence_is_in_the_code_face() -> None:
+    assert spans("Run `pip install a|b`, then a`b.") == (
+        "Run \\`pip install a&#124;b\\`, then a\\`b."
+    )
+    assert spans("Run `pip check`. Then `x`") == "Run `pip check`. Then `x`"
+
+
+def test_nothing_is_cut_inside_a_sentence_where_one_fits() -> None:
+    text = "First part. Second part, which is longer."
+    assert clean(text, 30) == "First part. …"
+    assert clean(text, 41) == text
+
+
+@given(ANY)
 def test_code_shows_as_itself(text: str) -> None:
     tokens = inline(f"x {code(text)} y")[1:-1]
     assert {token.type for token in tokens} <= {"code_inline", "html_inline", "text"}
@@ -53,9 +80,9 @@ def test_code_shows_as_itself(text: str) -> None:
     assert not tokens or shown.replace("\u200b", "") == clean_name(text)
 
 
-@given(ANY, ANY)
-def test_a_table_keeps_its_shape(left: str, right: str) -> None:
-    tokens = MARKDOWN.parse(f"| a | b |\n| --- | --- |\n| {prose(left)} | {code(right)} |")
+@given(ANY, ANY, st.sampled_from([prose, spans]))
+def test_a_table_keeps_its_shape(left: str, right: str, escape: Callable[[str], str]) -> None:
+    tokens = MARKDOWN.parse(f"| a | b |\n| --- | --- |\n| {escape(left)} | {code(right)} |")
     kinds = [token.type for token in tokens]
     assert (kinds.count("tr_open"), kinds.count("td_open"), tokens[-1].type) == (
         2,
@@ -64,7 +91,7 @@ def test_a_table_keeps_its_shape(left: str, right: str) -> None:
     )
 
 
-@given(ANY, st.sampled_from([prose, code]))
+@given(ANY, st.sampled_from([prose, code, spans]))
 def test_nothing_is_left_to_link_or_mention(text: str, escape: object) -> None:
     assert callable(escape)
     shown = escape(text)
@@ -88,6 +115,14 @@ def test_a_code_block_is_one_block_that_shows_its_lines(text: str) -> None:
     kinds = [(token.type, token.content) for token in MARKDOWN.parse(code_block(text))]
     lines = command_lines(text)
     assert kinds == ([("fence", "".join(f"{line}\n" for line in lines))] if lines else [])
+
+
+@given(st.lists(ANY, max_size=4))
+def test_printed_lines_are_one_block_that_none_of_them_ends(texts: list[str]) -> None:
+    lines = output_lines(line for text in texts for line in text.splitlines())
+    kinds = [(token.type, token.content) for token in MARKDOWN.parse(fenced(lines))]
+    shown = "".join(f"{line}\n" for line in lines)
+    assert kinds == ([("fence", shown)] if shown.strip() else [])
 
 
 @given(ANY)

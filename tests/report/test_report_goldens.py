@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def test_comment_is_the_golden_one(name: str) -> None:
     if os.environ.get("UPDATE_GOLDENS") == "1":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_comment_writes_percent_and_code_one_way(name: str) -> None:
+    text = (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
+    assert not re.search(r"\d%|\\`", text)
 
 
 def test_every_outcome_has_a_golden_file() -> None:

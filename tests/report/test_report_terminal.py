@@ -40,8 +40,8 @@ def test_the_verdict_comes_first_then_its_cause() -> None:
 
 def test_what_is_next_is_told_step_by_step() -> None:
     text = next_text(CODE_DRIFT, ReportLinks())
-    assert text.startswith("\nWhat now:\n- Not meant: ")
-    assert "\n- Meant: download proposed-baseline.json" in text
+    assert text.startswith("\nWhat now:\n- If unintended: ")
+    assert "\n- If intended: download proposed-baseline.json" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 

@@ -57,6 +57,8 @@ ENTRY = BaselineEntry(
     checkpoint=evidence_of().checkpoint,
 )
 
+INTENDED = "--reason 'intended change of the result'"
+
 
 def _assessment(
     run: RunEvidence | None = None, *, changed_files: tuple[str, ...] = ()
@@ -287,7 +289,7 @@ HERE = Place(config="a b.yml", out="out", baseline="b.json", base_commit="c" * 4
     [
         (
             Outcome.CODE_DRIFT,
-            "repro-gate baseline accept --config 'a b.yml' --out out --reason ''",
+            f"repro-gate baseline accept --config 'a b.yml' --out out {INTENDED}",
         ),
         (
             Outcome.NO_BASELINE,
@@ -304,20 +306,23 @@ def test_the_last_step_has_a_command_that_can_be_pasted(outcome: Outcome, comman
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ((("lr", "0.001"),), "Not meant: set lr of optimizer 0 back to 0.001."),
+        ((("lr", "0.001"),), "If unintended: set lr of optimizer 0 back to 0.001."),
         (
             (("lr", "0.001"), ("nesterov", "true")),
-            "Not meant: set lr of optimizer 0 back to 0.001, nesterov of optimizer 0 back to true.",
+            (
+                "If unintended: set lr of optimizer 0 back to 0.001, nesterov of optimizer 0 back "
+                "to true."
+            ),
         ),
         (
             (("lr", ""), ("eps", "1e-08")),
             (
-                "Not meant: set eps of optimizer 0 back to 1e-08. If that is not it: look at the "
-                "schedule."
+                "If unintended: set eps of optimizer 0 back to 1e-08. If that is not it: look at "
+                "the schedule."
             ),
         ),
-        ((("lr", ""),), "Not meant: look at the schedule."),
-        ((), "Not meant: look at the schedule."),
+        ((("lr", ""),), "If unintended: look at the schedule."),
+        ((), "If unintended: look at the schedule."),
     ],
 )
 def test_a_setting_that_is_known_to_differ_is_what_to_set_back(
@@ -359,7 +364,7 @@ def test_on_a_runner_without_a_run_a_result_is_accepted_from_the_artifact_by_han
     (_, accept) = next_steps(Outcome.CODE_DRIFT, replace(HERE, on_runner=True), passes=False)
     assert accept.command == ""
     assert accept.text == (
-        "Meant: download proposed-baseline.json from this run's artifacts, and "
+        "If intended: download proposed-baseline.json from this run's artifacts, and "
         "commit it as b.json in this pull request."
     )
 
@@ -367,8 +372,14 @@ def test_on_a_runner_without_a_run_a_result_is_accepted_from_the_artifact_by_han
 @pytest.mark.parametrize(
     ("config", "command"),
     [
-        ("repro-gate.yml", "repro-gate baseline accept --run 4711 --reason ''"),
-        ("a b.yml", "repro-gate baseline accept --config 'a b.yml' --run 4711 --reason ''"),
+        (
+            "repro-gate.yml",
+            f"repro-gate baseline accept --run 4711 {INTENDED}",
+        ),
+        (
+            "a b.yml",
+            f"repro-gate baseline accept --config 'a b.yml' --run 4711 {INTENDED}",
+        ),
     ],
 )
 def test_the_artifact_of_a_known_run_is_accepted_by_one_short_command_too(
@@ -377,7 +388,9 @@ def test_the_artifact_of_a_known_run_is_accepted_by_one_short_command_too(
     place = replace(HERE, config=config, on_runner=True, run="4711")
     (_, accept) = next_steps(Outcome.CODE_DRIFT, place, passes=False)
     assert accept.command == command
-    assert accept.text.startswith("Meant: download proposed-baseline.json from this run's artif")
+    assert accept.text.startswith(
+        "If intended: download proposed-baseline.json from this run's artif"
+    )
     assert accept.text.endswith("Or, in a clone with the branch checked out:")
     (first,) = next_steps(Outcome.NO_BASELINE, place, passes=False)
     assert first.command.endswith("--reason 'first baseline'")

@@ -142,6 +142,6 @@ def test_a_logged_value_that_is_no_metric_is_a_warning_and_a_label_a_notice() ->
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:
     assert rare_faults((2, 2), 0.82, None) == (
-        "rare faults: of those that affect one run in ten, two runs miss 82%",
+        "rare faults: of those that affect one run in ten, two runs miss 82 %",
     )
-    assert rare_faults((2, 4), 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66%")
+    assert rare_faults((2, 4), 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66 %")

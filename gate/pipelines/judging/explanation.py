@@ -12,7 +12,7 @@ from gate.diagnosis.trial_order import threads_at
 from gate.diagnosis.trial_results import with_tried
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.runs import Commit, RunMode
-from gate.records.verdict import Diagnosis, Outcome
+from gate.records.verdict import Diagnosis, EqualRuns, Outcome
 from gate.verdict.blind_spots import rare_faults
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
@@ -29,6 +29,16 @@ def rare_faults_of(facts: Facts) -> tuple[str, ...]:
     runs = strict + len(facts.like_strict)
     every = missed_share(runs, RARE) if facts.like_strict else None
     return rare_faults((strict, runs), missed_share(strict, RARE), every)
+
+
+def equal_runs_of(facts: Facts) -> EqualRuns | None:
+    """The equal runs of one and the same work, and the share of rare faults that they miss."""
+    if not facts.repeat.numerically_equal or any(
+        not other.numerically_equal for other in facts.like_strict
+    ):
+        return None
+    runs = facts.strict_runs + len(facts.like_strict)
+    return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))
 
 
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:

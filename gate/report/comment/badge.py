@@ -31,6 +31,8 @@ def _message(verdict: Verdict) -> str:
 def _colour(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.ERROR:
         return NOT_CHECKED
+    if verdict.nothing_to_compare:
+        return NOT_CHECKED
     if not verdict.passes:
         return FAILED
     return LOOK_AT_IT if verdict.outcome in ANOTHER else PASSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.assembly import report_of
-from gate.report.escape import code_block, prose, safe_url
+from gate.report.escape import code_block, prose, safe_url, spans
 from gate.report.layout import Cell, Limits, Report
 from gate.report.markdown import (
     Part,
@@ -20,6 +20,7 @@ from gate.report.markdown import (
 
 # GitHub refuses a comment above 65,536 characters
 COMMENT_BYTES = 60_000
+LEAD_LIMIT = 1600
 COMMENT_LIMITS = Limits(deltas=10, rows=40)
 
 
@@ -55,8 +56,8 @@ def head_markdown(report: Report, gate_id: str) -> str:
     name = "" if gate_id == "default" else f" ({prose(gate_id)})"
     parts = (
         f"### {report.icon} repro-gate{name} {prose(report.headline)}",
-        f"**What happened?** {prose(report.brief.happened)}",
-        f"**Is it this change?** {prose(report.brief.this_change)}",
+        f"**What happened?** {spans(report.brief.happened, LEAD_LIMIT)}",
+        f"**Is it this change?** {spans(report.brief.this_change)}",
         next_markdown(report),
         alert_markdown(report.alerts, report.alerts_total),
         table_markdown(report.overview),
@@ -71,12 +72,12 @@ def next_markdown(report: Report) -> str:
     if not steps:
         return "**What now?** Nothing to do."
     if len(steps) == 1 and not steps[0].command:
-        return f"**What now?** {prose(steps[0].text)}"
+        return f"**What now?** {spans(steps[0].text)}"
     return "\n\n".join(("**What now?**", *map(_step_markdown, steps)))
 
 
 def _step_markdown(step: NextStep) -> str:
-    text = f"- {prose(step.text)}"
+    text = f"- {spans(step.text)}"
     block = code_block(step.command)
     # two more columns: the block belongs to its item
     indented = "\n".join(f"  {line}" for line in block.splitlines())

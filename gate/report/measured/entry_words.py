@@ -36,7 +36,7 @@ def _scale(moved: Movement) -> str:
             return "within its tolerance"
         return f"{magnitude_of(moved.tolerances)} times the tolerance"
     if moved.ulp is not None and moved.ulp < FEW_ULP:
-        return f"{moved.ulp:,} ulp, no tolerance"
+        return f"{moved.ulp:,} ULP, no tolerance"
     return "no tolerance"
 
 

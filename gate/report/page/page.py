@@ -76,7 +76,7 @@ def page_html(
                 "left_out": not_run_words(verdict.not_run),
                 # of our own words: it becomes a class name,
                 # and classes are not for text of the training
-                "tone": "pass" if verdict.passes else "fail",
+                "tone": _tone(verdict),
                 # where nothing differs the price is what is asked for
                 "nothing_differs": not differing(verdict),
                 "explaining": _explaining(report),
@@ -96,6 +96,12 @@ def page_html(
         if len(page.encode("utf-8")) <= PAGE_BYTES:
             break
     return page
+
+
+def _tone(verdict: Verdict) -> str:
+    if verdict.nothing_to_compare:
+        return "told"
+    return "pass" if verdict.passes else "fail"
 
 
 def _with_parameters(report: Report, rename: Callable[[str], str]) -> Report:

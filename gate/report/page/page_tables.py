@@ -67,7 +67,7 @@ def _measured_row(run: RunEvidence) -> Row:
         duration(seconds[-1]) if seconds else "",
         f"{run.peak_memory_bytes / GIBIBYTE:,.3f}",
         f"{run.device_memory_bytes / GIBIBYTE:,.3f}" if run.device_memory_bytes else "",
-        "" if observing is None else f"{observing:.1%}",
+        "" if observing is None else f"{observing * 100:.1f} %",
     )
     return (Cell(run.run.label, code=True), *(Cell(text or NOTHING) for text in texts))
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gate.report.escape import clean, clean_name
+from gate.report.escape import clean, clean_name, output_lines
 from gate.report.layout import Cell, Section
 
 
 def section_view(section: Section) -> RenderableType:
     """A titled table; every cell is text, never markup."""
     data = section.table
+    if section.printed:
+        lines = output_lines(row[0].text for row in data.rows)
+        title = Text(section.title, style="bold")
+        return Padding(Group(title, *(Text(line) for line in lines)), (1, 0, 0, 0))
     table = RichTable(
         box=box.SIMPLE_HEAD, title=Text(section.title, style="bold"), title_justify="left"
     )

@@ -46,6 +46,8 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
 
 
 def _colour(verdict: Verdict) -> str:
+    if verdict.nothing_to_compare:
+        return "yellow"
     if not verdict.passes:
         return "red"
     return "yellow" if verdict.outcome is Outcome.BASELINE_CHANGE else "green"
