@@ -8,6 +8,7 @@ it needs for its first argument, takes as long as reading a gigabyte.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -17,7 +18,7 @@ from gate.adapters.process.sigbus_guard import run_under_sigbus_guard
 from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import INTERRUPTS
-from gate.errors import GateError, InternalError
+from gate.errors import TRACEBACK, GateError, InternalError
 from gate.records.version import VERSION
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def answer(words: Sequence[str], *, own_process: bool = False) -> None:
     except GateError as error:
         raise _ended(error) from error
     except Exception as error:  # the last handler: what was raised may quote a pull request
-        if "--verbose" in words or "-v" in words:
+        if os.environ.get(TRACEBACK) == "1" or "--verbose" in words or "-v" in words:
             sys.stderr.write(f"{safe_block(''.join(traceback.format_exception(error)))}\n")
         raise _ended(InternalError(error)) from error
 

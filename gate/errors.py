@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 RAISED_CHARACTERS = 200
+# a variable, which every verb obeys: not each has an option for it
+TRACEBACK = "REPRO_GATE_TRACEBACK"
 
 
 class ExitCode(IntEnum):
@@ -131,8 +133,8 @@ class InternalError(GateError):
         super().__init__(
             f"repro-gate itself failed: {type(raised).__name__}",
             hint="Nothing was judged. This is a bug in repro-gate, not in the change: please "
-            "report it with the output of the same command with --verbose, or on a runner "
-            "with debug logging.",
+            f"report it with the output of the same command with {TRACEBACK}=1 in its "
+            "environment, or on a runner with debug logging.",
             details=(text,) if text else (),
         )
 

@@ -24,7 +24,7 @@ def run_self_test(evidence: RunEvidence, settings: ComparisonSettings) -> tuple[
     """Damage copies of `evidence` and report what the comparators saw.
 
     The untouched copy is a probe as well: a comparator that always finds a difference is broken
-    in the other direction.
+    in the other direction. Where there is nothing to damage, the probe counts as missed.
     """
     probes = {
         "untouched copy is equal": _differs(evidence, evidence, settings) is False,
@@ -46,7 +46,10 @@ def _differs(original: RunEvidence, copy: RunEvidence, settings: ComparisonSetti
 
 def _flip_metric(evidence: RunEvidence) -> RunEvidence:
     """Move the last point of the first metric by one unit in the last place of a float64."""
-    first, *others = evidence.metrics
+    ordered = sorted(evidence.metrics, key=lambda series: not series.points)
+    if not ordered or not ordered[0].points:
+        return evidence
+    first, *others = ordered
     points, last = first.points[:-1], first.points[-1]
     # towards zero (from zero upwards), so that the largest float does not step to infinity
     towards = -math.inf if last.value > 0 else math.inf
@@ -56,6 +59,8 @@ def _flip_metric(evidence: RunEvidence) -> RunEvidence:
 
 
 def _flip_tensor(evidence: RunEvidence) -> RunEvidence:
+    if not evidence.checkpoint.tensors:
+        return evidence
     *tensors, last = evidence.checkpoint.tensors
     # the lowest bit of the digest: any comparison of a prefix or a part of it would miss this
     flipped = f"{int(last.sha256, 16) ^ 1:064x}"
@@ -67,6 +72,8 @@ def _drop_step(evidence: RunEvidence) -> RunEvidence:
 
 
 def _rename_tensor(evidence: RunEvidence) -> RunEvidence:
+    if not evidence.checkpoint.tensors:
+        return evidence
     *tensors, last = evidence.checkpoint.tensors
     renamed = last.model_copy(update={"name": last.name + RENAMED})
     return _with_tensors(evidence, (*tensors, renamed))

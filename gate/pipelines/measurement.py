@@ -35,7 +35,6 @@ from gate.execution.cost_plan import (
 )
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.runs import Session
-from gate.records.comparison import CostState
 from gate.records.determinism.priced_knobs import (
     NO_KNOBS,
     KnobSet,
@@ -156,7 +155,7 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
         prices=prices.arms,
         judged_arm=judged,
         budget_percent=settings.budget_percent,
-        over_budget=settings.exceeded_by(charged.low, measured=charged.state is CostState.MEASURED),
+        over_budget=settings.exceeded_by(charged.low, measured=charged.state.exceeds_noise),
         attribution=_attribution(whole, prices.knobs, search) if attribute else (),
         minimal=_minimal(priced, whole, search) if search else None,
     )

@@ -350,20 +350,31 @@ class Comparison(Document):
 
 
 class CostState(StrEnum):
-    """How much a cost figure means."""
+    """How much a cost figure means.
+
+    `implausible` is a figure outside what determinism can be expected to cost: most often another
+    cause changed the time of a step.
+    """
 
     MEASURED = "measured"
     INCONCLUSIVE = "inconclusive"
     NOT_MEASURABLE = "not measurable"
+    IMPLAUSIBLE = "implausible"
+
+    @property
+    def exceeds_noise(self) -> bool:
+        """Whether this machine's noise cannot have made the figure."""
+        return self in {CostState.MEASURED, CostState.IMPLAUSIBLE}
 
 
 class DeterminismCost(Document):
     """What strict mode costs on this workload, strict over default.
 
     `time_ratio` is the geometric mean, over each strict run and the default run beside it, of the
-    ratios of their median steady steps; `low` and `high` bound it (95 % bootstrap). `control_low`
-    and `control_high` bound one run over another of its own kind, the noise of this machine. All
-    are None when not measurable; `reason` then says why.
+    ratios of their median steady steps; `low` and `high` bound it (95 % bootstrap). Each
+    `..._step_seconds` is the geometric mean of the medians of one side, so that their ratio is
+    `time_ratio`. `control_low` and `control_high` bound one run over another of its own kind, the
+    noise of this machine. All are None when not measurable; `reason` then says why.
     """
 
     state: CostState

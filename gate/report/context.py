@@ -114,6 +114,8 @@ def cost_words(cost: DeterminismCost) -> str:
     if cost.state is CostState.INCONCLUSIVE:
         # a figure that the noise could have made is no answer; it stands among the details
         return f"time not measurable here: the noise is larger than the effect{memory}"
+    if cost.state is CostState.IMPLAUSIBLE:
+        return f"time {percent(cost.time_ratio)} is implausible: {cost.reason}{memory}"
     return f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip() + memory
 
 

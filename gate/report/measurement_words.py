@@ -27,6 +27,8 @@ def cost_headline(cost: CostDocument) -> str:
     figure = f"{percent(charged.ratio)} step time, 95 % {interval(charged.low, charged.high)}"
     if charged.state is CostState.INCONCLUSIVE:
         return f"The cost of determinism is inconclusive: {figure}, {charged.reason}."
+    if charged.state is CostState.IMPLAUSIBLE:
+        return f"The cost of determinism is implausible: {figure}; {charged.reason}."
     if charged.ratio < 1:
         return f"Determinism costs no time here: {figure}."
     budget = cost.budget_percent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate.records.comparison import Comparison, CostState
+from gate.records.comparison import Comparison
 from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
 from gate.records.verdict import (
@@ -61,7 +61,7 @@ def _priced(decision: Decision, facts: Facts) -> Decision:
     # what could not be measured exceeds no budget: a noisy machine must not make a pull request red
     if cost is None or cost.low is None or settings.budget_percent is None:
         return decision
-    if not settings.exceeded_by(cost.low, measured=cost.state is CostState.MEASURED):
+    if not settings.exceeded_by(cost.low, measured=cost.state.exceeds_noise):
         return decision
     cause = (
         f"{decision.cause}; but determinism costs at least {(cost.low - 1) * 100:.1f} % step "

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from gate.cli import answer
 from gate.commands.verbs import HIDDEN, VERBS, Verbs
+from gate.errors import TRACEBACK
 from gate.records.version import VERSION
 
 VERB = re.compile(r"^  ([a-z]+) +(\S.*)$", re.MULTILINE)
@@ -55,10 +56,14 @@ def test_the_version_is_told_for_a_report(run: Run) -> None:
     assert "--version" in _help()
 
 
-@pytest.mark.parametrize("verbose", [True, False])
+@pytest.mark.parametrize(
+    ("words", "verbose"),
+    [(["gate", "--verbose"], True), (["gate"], False), ([f"{TRACEBACK}=1", "judge"], True)],
+)
 def test_what_no_code_expects_is_one_safe_line_and_3(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
     verbose: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     def raises(_: object, *, own_process: bool) -> None:
@@ -68,11 +73,15 @@ def test_what_no_code_expects_is_one_safe_line_and_3(
 
     # the only way to it: every fault that is known has a class of ours
     monkeypatch.setattr("gate.cli._run", raises)
+    name, _, value = words[0].partition("=")
+    if value:
+        monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
-        answer(["gate", *(["--verbose"] if verbose else [])])
+        answer(words[1:] if value else words)
     assert ended.value.code == 3
     told = capsys.readouterr().err
     assert "error: repro-gate itself failed: KeyError" in told
+    assert "the same command with REPRO_GATE_TRACEBACK=1 in its environment" in told
     assert ("Traceback" in told) == verbose
     assert log_faults(told.splitlines()) == []
 

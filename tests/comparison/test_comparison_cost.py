@@ -3,12 +3,17 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
+from gate.baseline.record import recorded_price
 from gate.comparison.measuring.cost import determinism_cost
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.observed.columns.timings import Timings
 from gate.records.observed.evidence import RunEvidence
 
 COST = settings_of().cost
+SIDE_BY_SIDE = (
+    "strict-1 and strict-2 ran side by side with another run for too many steps; "
+    "runs.parallel: never times them alone"
+)
 
 
 def _runs(
@@ -57,7 +62,7 @@ def test_too_few_steps_give_a_reason_and_no_number() -> None:
     cost = _cost(_runs("strict", 1.0, 1.0, steps=12), _runs("default", 1.0, 1.0))
     assert (cost.state, cost.reason) == (
         CostState.NOT_MEASURABLE,
-        "7 steady steps are too few; a run needs at least 15",
+        "7 steady steps are too few; a run needs at least 10 after its warm-up of 5",
     )
     assert cost.time_ratio is None
 
@@ -138,3 +143,38 @@ def test_with_too_few_of_them_all_steps_count_on_both_sides() -> None:
     cost = _cost(_disturbed(strict, kept=4), _disturbed(default, kept=4))
     assert cost.time_ratio == pytest.approx(1.2, rel=0.02)
     assert cost.steps_used == 30
+
+
+def _beside(runs: tuple[RunEvidence, ...]) -> tuple[RunEvidence, ...]:
+    """The same runs, let go at the same time."""
+    return tuple(
+        run.model_copy(
+            update={
+                "run": run.run.model_copy(update={"clock_seconds": 10.0, "wall_seconds": 90.0}),
+                "first_step_clock_seconds": 11.0,
+            }
+        )
+        for run in runs
+    )
+
+
+def test_steps_missing_because_runs_went_side_by_side_name_the_setting() -> None:
+    cost = _cost(_beside(_runs("strict", 1.0, 1.0)), _runs("default", 1.0, 1.0))
+    assert (cost.state, cost.reason) == (CostState.NOT_MEASURABLE, SIDE_BY_SIDE)
+
+
+@pytest.mark.parametrize("factor", [0.4, 4.5])
+def test_a_cost_that_determinism_cannot_have_is_implausible(factor: float) -> None:
+    cost = _cost(_runs("strict", factor, factor), _runs("default", 1.0, 1.0))
+    assert (cost.state, cost.reason) == (
+        CostState.IMPLAUSIBLE,
+        "outside -50 % to +300 %; check what else changes the time of a step between the modes",
+    )
+    assert recorded_price(cost, "2026-01-02T03:04:05+00:00") is None
+
+
+def test_the_step_times_shown_give_the_ratio_beside_them() -> None:
+    cost = _cost(_runs("strict", 1.5, 2.5), _runs("default", 1.0, 1.0))
+    assert cost.strict_step_seconds is not None
+    assert cost.default_step_seconds is not None
+    assert cost.time_ratio == pytest.approx(cost.strict_step_seconds / cost.default_step_seconds)

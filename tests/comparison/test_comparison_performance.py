@@ -108,8 +108,8 @@ def test_each_kind_stands_alone_head_before_base() -> None:
 @pytest.mark.parametrize(
     ("seconds", "reason"),
     [
-        ((), "0 steady steps are too few; a run needs at least 2"),
-        ((0.1,), "1 steady steps are too few; a run needs at least 2"),
+        ((), "0 steady steps are too few; a run needs at least 2 after its warm-up of 1"),
+        ((0.1,), "1 steady step is too few; a run needs at least 2 after its warm-up of 1"),
         ((0.0, 0.0), "steps too short for this clock"),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_measured_ratio_lies_outside_the_noise() -> None:
     [
         (SLOW, 2, "fewer than 3 rounds"),
         (FAST, 4, "within the noise of this machine"),
-        ((0.2,), 4, "1 steady steps are too few; a run needs at least 2"),
+        ((0.2,), 4, "1 steady step is too few; a run needs at least 2"),
         ((0.0, 0.0), 4, "steps too short for this clock"),
     ],
 )
@@ -135,3 +135,11 @@ def test_many_and_long_metrics_are_cut_and_counted() -> None:
     assert (len(found.metrics), found.metrics_omitted) == (MAX_METRICS, 2)
     (shown,) = [metric for metric in found.metrics if metric.name == "long"]
     assert (len(shown.steps), shown.steps[0], shown.steps[-1]) == (MAX_VALUES, 1, 5000)
+
+
+def test_the_step_times_of_both_sides_give_the_ratio_beside_them() -> None:
+    slow = run_of(Commit.HEAD, RunMode.STRICT, 2, step_seconds=(0.9,) * 3)
+    ratio = compared_of(head={"step_seconds": SLOW}, rounds=3, other=slow).document.ratios[0]
+    assert ratio.base_step_seconds is not None
+    assert ratio.head_step_seconds is not None
+    assert ratio.ratio == pytest.approx(ratio.head_step_seconds / ratio.base_step_seconds)

@@ -90,7 +90,7 @@ def test_the_terminal_shows_numbers_speed_and_settings_in_80_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "loss 2.125 2.125 2 0.00225 (0.1 %) 2" in rows
-    assert any(row.startswith("Step, median 100 ms 200 ms +100.0 % [+") for row in rows)
+    assert any(row.startswith("Step, typical 100 ms 200 ms +100.0 % [+") for row in rows)
     assert "Steps/s 10 4.62" in rows
     assert "cost.rounds 3 5" in rows
     assert "lr of optimizer 0 0.1 0.2" in rows

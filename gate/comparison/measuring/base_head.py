@@ -17,8 +17,9 @@ from gate.comparison.measuring.bootstrap import (
     Seconds,
     noise_band,
     paired_ratio,
+    typical_seconds,
 )
-from gate.comparison.measuring.cost import memory_ratio, steady, steady_steps
+from gate.comparison.measuring.cost import memory_ratio, steady, steady_steps, too_few_steps
 from gate.comparison.measuring.cost_arms import MIN_ROUNDS
 from gate.records.comparison import (
     Comparison,
@@ -48,8 +49,8 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
         memory_ratio=memory_ratio(head, base),
     )
     if shortest < settings.min_steps:
-        needed = settings.warmup_steps + settings.min_steps
-        reason = f"{shortest} steady steps are too few; a run needs at least {needed}"
+        both = (*base, *head)
+        reason = too_few_steps(both, both, settings, settings.min_steps)
         return found.model_copy(update={"reason": reason})
     seconds = _steady_seconds(base, head, settings)
     if any(np.min(run) <= 0 for run in seconds):
@@ -64,6 +65,8 @@ def speed_ratio(mode: RunMode, base: Runs, head: Runs, settings: CostSettings) -
         update={
             "state": CostState.INCONCLUSIVE if why_not else CostState.MEASURED,
             "reason": why_not,
+            "base_step_seconds": typical_seconds(tuple(under)),
+            "head_step_seconds": typical_seconds(tuple(over)),
             "ratio": ratio.value,
             "low": ratio.low,
             "high": ratio.high,

@@ -72,9 +72,15 @@ def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
 def noise_band(controls: Iterable[Ratio]) -> float:
     """How much equal work varies here, as a factor of at least one.
 
-    It holds in both directions: which of two equal runs came first means nothing.
+    It holds in both directions: which of two equal runs came first means nothing. One without
+    controls: nothing is known then.
     """
-    return max(max(control.high, 1 / control.low) for control in controls)
+    return max((max(control.high, 1 / control.low) for control in controls), default=1.0)
+
+
+def typical_seconds(runs: tuple[Seconds, ...]) -> float:
+    """The geometric mean of the runs' medians: of two sides, the quotient is `paired_ratio`."""
+    return math.exp(_log_of(runs))
 
 
 def _log_of(runs: tuple[Seconds, ...]) -> float:

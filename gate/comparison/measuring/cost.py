@@ -10,7 +10,8 @@ either way round: where machines are noisy, that is not one either, and a cost i
 no finding. Runs go default, strict, strict, default, so that a speed that drifts favours no side;
 where the strict ones go beside each other for a while, steps of that while do not count. A cost
 counts as measured only when each strict run with the default run of its round lies outside the
-band, on one side.
+band, on one side. A cost outside `PLAUSIBLE` counts as implausible: something else than determinism
+changed the time of a step.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from gate.comparison.measuring.bootstrap import (
     Seconds,
     noise_band,
     paired_ratio,
+    typical_seconds,
 )
 from gate.comparison.measuring.undisturbed import timed_alone
 from gate.records.comparison import CostState, DeterminismCost
@@ -32,6 +34,8 @@ from gate.records.sections.measuring import CostSettings
 
 # of a step's time, the most that the harness may take in one that counts as undisturbed
 UNDISTURBED = 0.02
+# as ratios: from half the time of a step to four times that
+PLAUSIBLE = (0.5, 4.0)
 
 
 def determinism_cost(
@@ -41,35 +45,35 @@ def determinism_cost(
 
     `strict[i]` and `default[i]` are a round; steps beside which another run went do not count.
     """
-    both = (*strict, *default)
-    strict, default = (timed_alone(runs, both, settings) for runs in (strict, default))
+    whole = (*strict, *default)
+    strict, default = (timed_alone(runs, whole, settings) for runs in (strict, default))
     memory = memory_ratio(strict, default)
     # one default run has no other of its kind, so nothing says what this machine does by itself
     if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
         return _not_measurable("too few runs in default mode", memory, 0)
     # the very first run of the call starts on a cold machine
-    coldest = min(both, key=lambda run: run.run.begun_seconds).run.label
+    coldest = min(whole, key=lambda run: run.run.begun_seconds).run.label
     arms = [_steady_runs(runs, settings, coldest) for runs in (strict, default)]
     shortest = min(len(run) for arm in arms for run in arm)
     if shortest < settings.min_steps:
-        needed = settings.warmup_steps + settings.min_steps
-        reason = f"{shortest} steady steps are too few; a run needs at least {needed}"
+        reason = too_few_steps(whole, (*strict, *default), settings, settings.min_steps)
         return _not_measurable(reason, memory, shortest)
     undisturbed = [_steady_runs(runs, settings, coldest, UNDISTURBED) for runs in (strict, default)]
     fewest = min(len(run) for arm in undisturbed for run in arm)
     if fewest >= settings.min_steps / 2:
         arms, shortest = undisturbed, fewest
-    strict_seconds, default_seconds = (float(np.median(np.concatenate(arm))) for arm in arms)
     if any(np.min(run) <= 0 for arm in arms for run in arm):
         return _not_measurable("steps too short for this clock", memory, shortest)
     rounds = tuple(
         RoundOfRuns(over=(one,), under=(other,)) for one, other in zip(*arms, strict=False)
     )
+    strict_seconds, default_seconds = (typical_seconds(tuple(arm[: len(rounds)])) for arm in arms)
     ratio, band = paired_ratio(rounds), noise_band(_controls(arms))
     apart = _on_one_side((ratio, *(paired_ratio((one,)) for one in rounds)), band)
+    state, reason = judged_ratio(ratio.value, "" if apart else "within the noise of this machine")
     return DeterminismCost(
-        state=CostState.MEASURED if apart else CostState.INCONCLUSIVE,
-        reason="" if apart else "within the noise of this machine",
+        state=state,
+        reason=reason,
         strict_step_seconds=strict_seconds,
         default_step_seconds=default_seconds,
         time_ratio=ratio.value,
@@ -79,6 +83,41 @@ def determinism_cost(
         control_high=band,
         memory_ratio=memory,
         steps_used=shortest,
+    )
+
+
+def judged_ratio(ratio: float, inconclusive: str) -> tuple[CostState, str]:
+    """How much a ratio means, and why no more; `inconclusive` says what speaks against it."""
+    if inconclusive:
+        return CostState.INCONCLUSIVE, inconclusive
+    low, high = PLAUSIBLE
+    if not low <= round(ratio, 6) <= high:
+        bounds = f"{(low - 1) * 100:+.0f} % to {(high - 1) * 100:+.0f} %"
+        return CostState.IMPLAUSIBLE, (
+            f"outside {bounds}; check what else changes the time of a step between the modes"
+        )
+    return CostState.MEASURED, ""
+
+
+def too_few_steps(
+    whole: tuple[RunEvidence, ...],
+    alone: tuple[RunEvidence, ...],
+    settings: CostSettings,
+    least: int,
+) -> str:
+    """Why steps are missing: the runs are too short, or too many steps had another run beside them.
+
+    `alone` are the runs of `whole` with only those steps that ran alone.
+    """
+    steps = min(len(steady(run, settings.warmup_steps)) for run in whole)
+    if steps < least:
+        found = "1 steady step is" if steps == 1 else f"{steps} steady steps are"
+        after = f" after its warm-up of {settings.warmup_steps}" if settings.warmup_steps else ""
+        return f"{found} too few; a run needs at least {least}{after}"
+    labels = [run.run.label for run in alone if len(steady(run, settings.warmup_steps)) < least]
+    return (
+        f"{' and '.join(labels)} ran side by side with another run for too many steps; "
+        "runs.parallel: never times them alone"
     )
 
 

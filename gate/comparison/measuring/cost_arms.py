@@ -7,8 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from gate.comparison.equality import distinct_results
-from gate.comparison.measuring.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
-from gate.comparison.measuring.cost import memory_ratio, steady
+from gate.comparison.measuring.bootstrap import (
+    Ratio,
+    RoundOfRuns,
+    noise_band,
+    paired_ratio,
+    typical_seconds,
+)
+from gate.comparison.measuring.cost import judged_ratio, memory_ratio, steady
 from gate.records.comparison import CostState
 from gate.records.measurement import ArmFigures, Price
 from gate.records.observed.evidence import RunEvidence
@@ -63,12 +69,12 @@ def _price(
         for index in range(len(arms[arm]))
     )
     ratio = paired_ratio(rounds)
-    why_not = _why_inconclusive(len(rounds), ratio, control)
+    state, reason = judged_ratio(ratio.value, _why_inconclusive(len(rounds), ratio, control))
     return Price(
         arm=arm,
         over=shown,
-        state=CostState.INCONCLUSIVE if why_not else CostState.MEASURED,
-        reason=why_not,
+        state=state,
+        reason=reason,
         ratio=ratio.value,
         low=ratio.low,
         high=ratio.high,
@@ -92,18 +98,15 @@ def _why_inconclusive(rounds: int, ratio: Ratio, control: Price | None) -> str:
 def arm_figures(
     name: str, knobs: tuple[str, ...], runs: tuple[RunEvidence, ...], settings: CostSettings
 ) -> ArmFigures:
-    """Medians over the runs of an arm, and whether they gave one result."""
-    medians = [
-        float(np.median(seconds))
-        for seconds in (steady(run, settings.warmup_steps) for run in runs)
-        if len(seconds)
-    ]
+    """What is typical of the runs of an arm, and whether they gave one result."""
+    timed = [steady(run, settings.warmup_steps) for run in runs]
+    timed = [seconds for seconds in timed if len(seconds) and np.median(seconds) > 0]
     starts = [run.first_step_seconds for run in runs if run.first_step_seconds is not None]
     return ArmFigures(
         name=name,
         knobs=knobs,
         runs=len(runs),
-        step_seconds=float(np.median(medians)) if medians else None,
+        step_seconds=typical_seconds(tuple(timed)) if timed else None,
         cold_start_seconds=float(np.median(starts)) if starts else None,
         peak_memory_bytes=int(np.median([run.peak_memory_bytes for run in runs])),
         device_memory_bytes=int(np.median([run.device_memory_bytes for run in runs])),

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from gate.comparison.measuring.bootstrap import Seconds
-from gate.comparison.measuring.cost import steady_steps
+from gate.comparison.measuring.cost import steady_steps, too_few_steps
 from gate.comparison.measuring.undisturbed import timed_alone
 from gate.records.measured.performance import Performance
 from gate.records.observed.columns.timings import UNKNOWN, Timings
@@ -33,16 +33,25 @@ def performance_of(
     runs: tuple[RunEvidence, ...], settings: CostSettings
 ) -> tuple[Performance, ...]:
     """Each kind of run that there is: head before base, strict before default."""
-    runs = timed_alone(runs, runs, settings)
-    kinds = {
-        kind: tuple(run for run in runs if (run.run.commit, run.run.mode) == kind) for kind in KINDS
+    alone = timed_alone(runs, runs, settings)
+    made = {
+        kind: [pair for pair in zip(runs, alone, strict=True) if _kind(pair[0]) == kind]
+        for kind in KINDS
     }
-    return tuple(_of_kind(kind, found, settings) for kind, found in kinds.items() if found)
+    return tuple(_of_kind(kind, pairs, settings) for kind, pairs in made.items() if pairs)
+
+
+def _kind(run: RunEvidence) -> tuple[Commit, RunMode]:
+    return run.run.commit, run.run.mode
 
 
 def _of_kind(
-    kind: tuple[Commit, RunMode], runs: tuple[RunEvidence, ...], settings: CostSettings
+    kind: tuple[Commit, RunMode],
+    pairs: list[tuple[RunEvidence, RunEvidence]],
+    settings: CostSettings,
 ) -> Performance:
+    """Of runs, each whole and with the steps that ran alone."""
+    whole, runs = tuple(zip(*pairs, strict=True))
     measured = Performance(
         commit=kind[0],
         mode=kind[1],
@@ -55,7 +64,7 @@ def _of_kind(
     seconds = [np.array(steps.seconds, np.float64) for steps in timings]
     reason = ""
     if fewest < LEAST_STEPS:
-        reason = f"{fewest} steady steps are too few; a run needs at least {LEAST_STEPS}"
+        reason = too_few_steps(whole, runs, settings, LEAST_STEPS)
     elif not all(float(run.sum()) > 0 for run in seconds):
         reason = "steps too short for this clock"
     if reason:

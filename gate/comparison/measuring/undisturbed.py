@@ -40,6 +40,9 @@ def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) 
 
 
 def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
+    if not run.timings:
+        # a training of one step has no duration between two steps
+        return run.timings
     durations = list(map(sum, zip(run.timings.seconds, run.timings.harness_seconds, strict=True)))
     ends = list(accumulate(durations[1:], initial=run.first_step_clock_seconds or 0.0))
     steps = zip(run.timings.rows(), ends, durations, strict=True)

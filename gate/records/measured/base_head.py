@@ -88,9 +88,11 @@ class MetricBeside(Document):
 class SpeedRatio(Document):
     """Head over base in one mode: ratio of median steady steps with its 95 % interval.
 
-    `control_low` and `control_high` bound one run over another of its own kind, the noise of this
-    machine; a ratio is `measured` when its interval lies outside. All are None when not measurable;
-    `reason` says why a ratio is not measured. `memory_ratio` is of peak memory.
+    Each `..._step_seconds` is the geometric mean of one side's medians over the rounds: head over
+    base is `ratio`. `control_low` and `control_high` bound one run over another of its own kind,
+    the noise of this machine; a ratio is `measured` when its interval lies outside. All are None
+    when not measurable; `reason` says why a ratio is not measured. `memory_ratio` is of peak
+    memory.
     """
 
     mode: RunMode
@@ -98,6 +100,8 @@ class SpeedRatio(Document):
     reason: str = ""
     rounds: int
     steps_used: int = 0
+    base_step_seconds: float | None = None
+    head_step_seconds: float | None = None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
