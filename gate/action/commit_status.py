@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from gate.adapters.github.status import set_commit_status
 from gate.errors import PublishError
+from gate.records.gate_names import DEFAULT_GATE, status_context
 from gate.records.report import CommitStatus, Mode, StatusState
 from gate.records.settings import FILE_NAME
-from gate.report.comment.status import status_context
 from gate.report.escape import safe_url
 from gate.settings.event import ActionContext, ActionInputs
 
@@ -40,7 +40,7 @@ def tell_status(
         # the head and not the merge commit that was checked out: a required check looks at the head
         commit=context.head_commit,
         state=state,
-        context=status_context(inputs.config, FILE_NAME),
+        context=status_context(inputs.gate_id or DEFAULT_GATE, inputs.config, FILE_NAME),
         description=description,
         target_url=safe_url(context.run_url),
     )

@@ -65,9 +65,11 @@ def _request(
         on_runner=True,
         sign=inputs.sign,
         nightly=context.nightly,
+        named_gate=inputs.gate_id,
+        artifact=inputs.artifact,
     )
     if settings.report.history:
-        history = _history(git, head_files, settings.report.gate_id)
+        history = _history(git, head_files, request.gate_id)
         request = replace(request, history=history)
     if trusted_base is None or base is None:
         return request

@@ -24,6 +24,7 @@ from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, 
 from gate.pipelines.gate import gate
 from gate.ports import Clock, Comments, Files
 from gate.records.baseline import PROPOSED_BASELINE
+from gate.records.gate_names import gate_of_config
 from gate.records.published.links import ReportLinks
 from gate.records.report import Mode, Publication, PullRequest, RunOrigin, StatusState
 from gate.records.request import GateRequest, SigningMethod
@@ -75,11 +76,16 @@ class Runner:
 
 @dataclass(kw_only=True, slots=True)
 class Known:
-    """What is known of a call when something is raised; filled in as the call goes on."""
+    """What is known of a call when something is raised; filled in as the call goes on.
+
+    `gate_id` is that of the request; before there is one, a fault must not take the name of
+    another gate of the repository.
+    """
 
     context: ActionContext | None = None
     inputs: ActionInputs | None = None
     report: ReportSettings = field(default_factory=ReportSettings)
+    gate_id: str = ""
 
 
 def run_action(runner: Runner) -> ExitCode:
@@ -113,7 +119,7 @@ def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
         lambda: _tell_status(runner, context, fault_status(fault)),
     ]
     if inputs is not None:
-        told.append(lambda: _comment_fault(runner, context, inputs, known.report, fault))
+        told.append(lambda: _comment_fault(runner, context, inputs, known, fault))
     for tell in told:
         try:
             tell()
@@ -128,14 +134,14 @@ def _comment_fault(
     runner: Runner,
     context: ActionContext,
     inputs: ActionInputs,
-    settings: ReportSettings,
+    known: Known,
     fault: GateError,
 ) -> None:
     verdict = fault_verdict(context.head_commit, runner.clock.now().isoformat(), fault)
     links = ReportLinks(run_url=context.run_url)
-    gate_id = settings.gate_id
+    gate_id = known.gate_id or inputs.gate_id or gate_of_config(inputs.config)
     comment = comment_text(verdict, links, gate_id=gate_id)
-    publication = _publish(runner, context, inputs, settings, verdict, comment)
+    publication = _publish(runner, context, inputs, known.report, verdict, comment)
     if publication.reason_not_posted:
         runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
     if context.summary_path is not None:
@@ -163,7 +169,7 @@ def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Kn
         _tell_post_step(runner, adapters)
     request = replace(event_request(context, inputs, adapters), imported_runs=told)
     adapters = adapters if told else isolated(adapters)
-    known.report = request.settings.report
+    known.report, known.gate_id = request.settings.report, request.gate_id
     # the pull request's commit lies in the workspace: a link there could lead root anywhere
     for folder in (request.out, context.workspace / inputs.evidence):
         adapters.files.refuse_links(folder, below=context.workspace)
@@ -220,7 +226,7 @@ def _judge_and_tell(
     _tell_status(runner, context, verdict_status(outcome.verdict))
     if settings.history:
         token = secrets.token()
-        line = tell_history(context, outcome.verdict, settings.gate_id, token, runner.history)
+        line = tell_history(context, outcome.verdict, request.gate_id, token, runner.history)
         if line:
             runner.say(line)
     return outcome.exit_code

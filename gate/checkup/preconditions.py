@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from gate.errors import GateError
-from gate.records.doctor import CheckResult, CloneSeen, Examined, TokenSeen
+from gate.records.doctor import CheckResult, CloneSeen, Examined, GateSeen, TokenSeen
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 
@@ -30,6 +32,41 @@ def examined_settings(source: str, *, pull_request: bool) -> Examined:
     if pull_request:
         found += " here; on a pull request the base commit's version decides"
     return Examined(name="settings", health=CheckResult.OK, found=found)
+
+
+def examined_gates(gates: tuple[GateSeen, ...]) -> tuple[Examined, ...]:
+    """Whether several settings files are several gates; no row for one."""
+    if len(gates) <= 1:
+        return ()
+    faults = [
+        *_shared(gates, "report.gate_id", lambda gate: gate.gate_id),
+        *_shared(gates, "baseline", lambda gate: gate.baseline),
+    ]
+    if not faults:
+        found = f"{len(gates)} settings files, each with its own report.gate_id and baseline"
+        return (Examined(name="gates", health=CheckResult.OK, found=found),)
+    return (
+        Examined(
+            name="gates",
+            health=CheckResult.WARN,
+            found="; ".join(faults),
+            fix="Give each settings file its own report.gate_id and baseline.path: gates that "
+            "share them overwrite each other's comment, history and baseline.",
+        ),
+    )
+
+
+def _shared(
+    gates: tuple[GateSeen, ...], what: str, value_of: Callable[[GateSeen], str]
+) -> Iterator[str]:
+    """A sentence for each value that several files have; upper and lower case are one."""
+    files: dict[str, list[GateSeen]] = {}
+    for gate in gates:
+        files.setdefault(value_of(gate).casefold(), []).append(gate)
+    for same in files.values():
+        if len(same) > 1:
+            names = " and ".join(gate.config for gate in same)
+            yield f"{names} have one {what}: {value_of(same[0])}"
 
 
 def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:

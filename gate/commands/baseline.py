@@ -54,7 +54,7 @@ from gate.settings.run_address import run_address
 ATTRIBUTE_HELP = "Also measure the overhead of each knob alone."
 FROM_HELP = "A downloaded artifact: its folder, its .zip, or the proposed-baseline.json in it."
 RUN_HELP = "A run of GitHub Actions, by number or URL; GH_TOKEN holds a token with `actions: read`."
-ARTIFACT_HELP = "The run's artifact, where it is not called repro-gate."
+ARTIFACT_HELP = "The run's artifact; default: repro-gate-ID by report.gate_id, else repro-gate."
 RUNS_HELP = "Number of training runs; default: noise.runs."
 EVIDENCE_HELP = "Evidence, or an output folder, of a run of this code; once for each."
 STEPS_HELP = "`every`, `final` or a range such as 1-10; once for each."
@@ -132,7 +132,7 @@ def accept_command(
         _refuse_no_reason(reason)
     request, adapters = prepare(local_call(config, out), QuietProgress())
     if run:
-        proposal = archived_proposal(request, adapters, _download(run, artifact, request.top))
+        proposal = archived_proposal(request, adapters, _download(run, artifact, request))
     elif source:
         proposal = proposal_at(request, adapters, Path(source).absolute())
     else:
@@ -151,9 +151,9 @@ def _who(top: Path) -> str:
     return visible(name).strip()[:MAX_WHO]
 
 
-def _download(run: str, artifact: str, top: Path) -> Callable[[Path], str]:
+def _download(run: str, artifact: str, request: GateRequest) -> Callable[[Path], str]:
     """What writes the archive of a run's artifact to a path; asked for nothing before."""
-    address = run_address(run, GitRepository(top).remotes(), os.environ)
+    address = run_address(run, GitRepository(request.top).remotes(), os.environ)
     token = next(filter(None, (os.environ.get(name, "").strip() for name in TOKENS)), "")
     if not token:
         raise SettingsError(
@@ -166,7 +166,7 @@ def _download(run: str, artifact: str, top: Path) -> Callable[[Path], str]:
         from gate.adapters.github.artifacts import fetch_artifact  # noqa: PLC0415
 
         with FILES.replacing(path) as file:
-            name = fetch_artifact(file, address, token, name=artifact)
+            name = fetch_artifact(file, address, token, name=artifact, gate_id=request.gate_id)
         return f"artifact {name} of run {address.run}"
 
     return fill

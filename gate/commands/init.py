@@ -12,18 +12,22 @@ from gate.adapters.git.repository import GitRepository
 from gate.codec.untrusted_text import safe_line
 from gate.commands.options import console
 from gate.commands.program import FILES, INTERRUPTS
+from gate.errors import SettingsError
 from gate.pipelines.init import (
     DEFAULT_MAX_STEPS,
+    given_config,
     given_training,
     look,
     needs_training,
     one_training,
     planned,
-    trainings,
+    settings_file,
+    trainings_below,
     work_tree_root,
     write_plan,
     written,
 )
+from gate.records.gate_names import GATE_ID
 from gate.records.scaffold import Training
 from gate.report.terminal.init_view import init_text
 
@@ -31,6 +35,15 @@ from gate.report.terminal.init_view import init_text
 def init_command(
     command: Annotated[
         str, typer.Option(help="What trains, such as `python train.py`; default: looked for.")
+    ] = "",
+    config: Annotated[
+        str,
+        typer.Option(
+            "--config", "-c", help="Settings file to write; default: repro-gate.yml at the root."
+        ),
+    ] = "",
+    gate_id: Annotated[
+        str, typer.Option(help="Id of this gate; default: made from the settings file's path.")
     ] = "",
     max_steps: Annotated[
         int,
@@ -45,7 +58,7 @@ def init_command(
 
     Looks for the training script. Writes repro-gate.yml, a workflow and lines of .gitignore at the
     root of the work tree, and prints what to type next. A file that is there already stays as it
-    is.
+    is; a second training gets a settings file, an id and a workflow of its own.
 
     Example: repro-gate init --command "python train.py"
     """
@@ -53,9 +66,15 @@ def init_command(
     git = GitRepository(start)
     top = work_tree_root(git)
     tree = look(top, FILES, git)
+    if gate_id and not GATE_ID.match(gate_id):
+        raise SettingsError(
+            f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
+            hint="Use at most 40 letters, digits, dots, hyphens and underscores, such as `nlp`.",
+        )
+    path = given_config(config, start, top) if config else ""
     training = None
-    if needs_training(top, FILES):
-        found = trainings(tree)
+    if command or needs_training(top, FILES, path):
+        found = trainings_below(tree, path)
         # one question at most, and none where nobody would answer it
         if not command and len(found) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
             command = _asked(found)
@@ -64,7 +83,8 @@ def init_command(
             if command
             else one_training(found, max_steps)
         )
-    plan = planned(top, FILES, tree, training, max_steps)
+    path, training = settings_file(top, FILES, path, training)
+    plan = planned(top, FILES, tree, training, max_steps, config=path, gate_id=gate_id)
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
     done = written(tree, git, plan, max_steps, folder)

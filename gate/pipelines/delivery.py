@@ -67,7 +67,7 @@ def write_reports(
 
     The page is drawn from `sources`; a fault has none.
     """
-    gate_id = request.settings.report.gate_id
+    gate_id = request.gate_id
     comment = comment_text(verdict, links, gate_id=gate_id)
     summary = summary_text(verdict, links, gate_id=gate_id)
     # of the same verdict as comment and summary: no reader is told another thing

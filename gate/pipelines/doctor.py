@@ -5,11 +5,12 @@ Nothing is written but below the output folder, and that is removed again; no sc
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
 from gate.baseline.select import select_entry
@@ -19,6 +20,7 @@ from gate.checkup.preconditions import (
     examined_clone,
     examined_earlier_runs,
     examined_engine,
+    examined_gates,
     examined_room,
     examined_settings,
     examined_token,
@@ -31,7 +33,14 @@ from gate.checkup.training import (
     examined_python,
     examined_shared_memory,
 )
-from gate.errors import CancelledError, GateError, RepositoryError, StorageError
+from gate.errors import (
+    CancelledError,
+    DocumentError,
+    GateError,
+    RepositoryError,
+    SettingsError,
+    StorageError,
+)
 from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import baseline_below
@@ -43,6 +52,7 @@ from gate.records.doctor import (
     CommandSeen,
     DoctorReport,
     Examined,
+    GateSeen,
     TokenSeen,
     TrainingSeen,
 )
@@ -56,6 +66,7 @@ from gate.settings.event import ActionContext
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 
 NOT_LOOKED_AT = "not checked: see the rows above"
+MAX_SETTINGS_FILES: Final = 200
 NO_FOLDER: Final = Examined(
     name="isolation",
     health=CheckResult.WARN,
@@ -122,6 +133,7 @@ def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
     rows = (
         *([failed("event", asked.event_fault)] if asked.event_fault else []),
         about_settings,
+        *_rows("gates", lambda: _gates(asked, adapters)),
         *_rows("history", lambda: _clone(asked, adapters.git, senses)),
         *_commit(asked, adapters, senses, settings, path),
         *token,
@@ -198,6 +210,33 @@ def _settings(
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
         return minimal, None, failed("settings", found)
     return found
+
+
+def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
+    """The settings files of the work tree beside each other; nothing where there is one alone."""
+    # on a runner the files are a pull request's: one of them is enough to be parsed there (T5)
+    if asked.event is not None:
+        return ()
+    try:
+        names = adapters.git.visible_files()
+    except RepositoryError:
+        # `history` tells it
+        return ()
+    gates: list[GateSeen] = []
+    for name in sorted(filter(_may_be_settings, names))[:MAX_SETTINGS_FILES]:
+        # a template, a workflow, a broken file: the row of the settings is about the one asked for
+        with suppress(SettingsError, DocumentError, StorageError):
+            text = adapters.files.read_bytes(asked.top / name, max_bytes=MAX_SETTINGS_BYTES)
+            settings = parse_settings(text, name)
+            baseline = posixpath.normpath(PurePosixPath(name).parent / settings.baseline.path)
+            gate_id = settings.report.gate_id
+            gates.append(GateSeen(config=name, gate_id=gate_id, baseline=baseline))
+    return examined_gates(tuple(gates))
+
+
+def _may_be_settings(name: str) -> bool:
+    path = PurePosixPath(name)
+    return "repro-gate" in path.stem and path.suffix in {".yml", ".yaml"}
 
 
 def _clone(asked: Checks, git: Git, senses: Probes) -> tuple[Examined, ...]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gate.errors import RepositoryError, SettingsError, StorageError
+from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
+from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.ports import Files, Git
-from gate.records.scaffold import Plan, Training, WorkTree, Written
-from gate.records.settings import FILE_NAME, BaselineSettings
+from gate.records.gate_names import gate_of_config
+from gate.records.scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree, Written
+from gate.records.settings import FILE_NAME, GateSettings
 from gate.scaffold.files import (
     GITIGNORE,
     environments,
+    own_baseline,
+    own_config,
     plan_files,
     settings_text,
     with_lines,
 )
 from gate.scaffold.training_scripts import find_trainings
-from gate.scaffold.workflow import WORKFLOW, WORKFLOW_PATH
+from gate.scaffold.workflow import workflow_path, workflow_text
 from gate.settings.load import parse_settings
 
 MAX_GITIGNORE_BYTES: Final = 1024 * 1024
@@ -28,7 +33,6 @@ MAX_SOURCE_BYTES: Final = 256 * 1024
 MAX_SOURCES: Final = 2000
 MAX_LISTED: Final = 20
 DEFAULT_MAX_STEPS: Final = 20
-DEFAULT_BASELINE: Final = BaselineSettings().path
 
 
 def work_tree_root(git: Git) -> Path:
@@ -85,14 +89,28 @@ def _depth(name: str) -> tuple[int, str]:
     return len(PurePosixPath(name).parts), name
 
 
-def needs_training(top: Path, files: Files) -> bool:
+def given_config(config: str, start: Path, top: Path) -> str:
+    """The named settings file, relative to the work tree's root; `SettingsError` outside of it."""
+    path = (start / config).resolve()
+    if not path.is_relative_to(top.resolve()) or path == top.resolve():
+        raise SettingsError(
+            f"--config {config!r} is no file in the work tree {top}",
+            hint="Name a file such as research/nlp/repro-gate.yml.",
+        )
+    return path.relative_to(top.resolve()).as_posix()
+
+
+def needs_training(top: Path, files: Files, config: str) -> bool:
     """Whether a training has to be known: settings that are there name theirs."""
-    return not files.exists(top / FILE_NAME)
+    return not files.exists(top / (config or FILE_NAME))
 
 
-def trainings(tree: WorkTree) -> tuple[Training, ...]:
-    """The trainings in a work tree, the likeliest first."""
-    return find_trainings(tree.sources)
+def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
+    """The trainings in a work tree, the likeliest first: those below a settings file, else all."""
+    found = find_trainings(tree.sources)
+    folder = PurePosixPath(config).parent
+    beside = [one for one in found if PurePosixPath(one.script).is_relative_to(folder)]
+    return tuple(beside) or found
 
 
 def given_training(
@@ -163,16 +181,113 @@ def _example() -> str:
     return 'repro-gate init --command "python train.py"'
 
 
-def planned(
-    top: Path, files: Files, tree: WorkTree, training: Training | None, max_steps: int
+def settings_file(
+    top: Path, files: Files, config: str, training: Training | None
+) -> tuple[str, Training | None]:
+    """The file for a training's settings, and the training as that file has to name it.
+
+    Without a name that is repro-gate.yml, or where it trains something else a file of its own. No
+    training stands beside a file that is there and names it. Raises `SettingsError` where a file
+    trains something else and no other can be named for it.
+    """
+    if training is None:
+        return config or FILE_NAME, None
+    path = ""
+    for path in (config,) if config else (FILE_NAME, own_config(training)):
+        seen = _seen_from(PurePosixPath(path).parent.as_posix(), training, files, top)
+        if not files.exists(top / path):
+            return path, seen
+        if _trains(top, files, path) in {_started(training), _started(seen, path)}:
+            return path, None
+    folder, command = _trains(top, files, path)
+    where = "" if folder == "." else f" in {folder}"
+    raise SettingsError(
+        f"{path} is there already and trains `{shlex.join(command)}`{where}",
+        hint="Name another file for the second training: "
+        f"repro-gate init --config FILE.yml --command {shlex.quote(training.command)}",
+    )
+
+
+def _trains(top: Path, files: Files, path: str) -> tuple[str, tuple[str, ...]]:
+    """Where a settings file starts its training, from the work tree's root, and the command."""
+    settings = parse_settings(files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES), path)
+    folder = PurePosixPath(path).parent / settings.train.workdir
+    return folder.as_posix(), settings.train.command
+
+
+def _started(training: Training, config: str = FILE_NAME) -> tuple[str, tuple[str, ...]]:
+    folder = PurePosixPath(config).parent / training.workdir
+    return folder.as_posix(), tuple(shlex.split(training.command))
+
+
+def _seen_from(folder: str, training: Training, files: Files, top: Path) -> Training:
+    """A training for settings in a folder, which is the topmost that a training there starts in."""
+    if folder == ".":
+        return training
+    workdir = PurePosixPath(training.workdir)
+    if workdir.is_relative_to(folder):
+        return replace(training, workdir=workdir.relative_to(folder).as_posix())
+    below, found = [], False
+    for word in shlex.split(training.command):
+        path = workdir / word
+        inside = path.is_relative_to(folder) and _exists(files, top / path)
+        found = found or inside
+        below.append(path.relative_to(folder).as_posix() if inside else word)
+    if not found:
+        raise SettingsError(
+            f"settings in {folder} start their training there, and `{training.command}` names no "
+            "file in it",
+            hint="Give --config a file at the root of the work tree, such as "
+            f"{own_config(training)}.",
+        )
+    return replace(training, command=shlex.join(below), workdir=".")
+
+
+def planned(  # noqa: PLR0913 - what was found, and what was asked for
+    top: Path,
+    files: Files,
+    tree: WorkTree,
+    training: Training | None,
+    max_steps: int,
+    *,
+    config: str = FILE_NAME,
+    gate_id: str = "",
 ) -> Plan:
-    """What to write; settings that the gate itself could not load are an error here."""
-    wanted = {FILE_NAME: settings_text(training, max_steps) if training else ""}
-    wanted[WORKFLOW_PATH] = WORKFLOW
+    """What to write; settings that the gate itself could not load are an error here.
+
+    `training` is None for a settings file that is there; its own `gate_id` holds then.
+    """
+    baseline = own_baseline(config, gate_id or gate_of_config(config))
+    if training is None:
+        there = _kept_settings(top, files, config, gate_id)
+        gate_id = there.report.gate_id if there else gate_id
+        baseline = there.baseline.path if there else baseline
+    gate_id = gate_id or gate_of_config(config)
+    text = ""
     if training:
-        parse_settings(wanted[FILE_NAME].encode("utf-8"), FILE_NAME)
-    there = frozenset(path for path in wanted if files.exists(top / path))
-    return plan_files(tree, wanted, there, training)
+        own = baseline if baseline != DEFAULT_BASELINE else ""
+        text = settings_text(training, max_steps, gate_id=gate_id, baseline=own)
+        parse_settings(text.encode("utf-8"), config)
+    wanted = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
+    present = frozenset(path for path in wanted if files.exists(top / path))
+    folder = PurePosixPath(config).parent
+    plan = plan_files(tree, wanted, present, training)
+    return replace(plan, config=config, baseline=(folder / baseline).as_posix())
+
+
+def _kept_settings(top: Path, files: Files, config: str, gate_id: str) -> GateSettings | None:
+    """The settings that are there; None where they cannot be read, which `doctor` reports."""
+    try:
+        data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
+        settings = parse_settings(data, config)
+    except (SettingsError, StorageError, DocumentError):
+        return None
+    if gate_id and gate_id != settings.report.gate_id:
+        raise SettingsError(
+            f"{config} is there already, with report.gate_id {settings.report.gate_id}",
+            hint="Change it there, or name another file with --config.",
+        )
+    return settings
 
 
 def write_plan(top: Path, files: Files, tree: WorkTree, plan: Plan) -> None:
@@ -194,7 +309,7 @@ def written(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -
         plan=plan,
         max_steps=max_steps,
         has_commit=has_commit(git),
-        has_baseline=any(name.startswith(f"{DEFAULT_BASELINE}/") for name in tree.names),
+        has_baseline=any(name.startswith(f"{plan.baseline}/") for name in tree.names),
         add=tuple(path for path in changed if path in own),
         uncommitted=tuple(path for path in changed if path not in own),
         folder=folder,

@@ -58,6 +58,12 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
         )
     data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
     found = _proposal(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    _refuse_other_training(
+        found.entry,
+        request,
+        hint="The last gate call in this folder was another gate's, or the settings changed since. "
+        "Run `repro-gate gate` with this settings file first.",
+    )
     return replace(found, package_sha256=_package(request.out, adapters))
 
 
@@ -161,6 +167,16 @@ def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Pr
             "does not have",
             hint="Fetch and check out the branch that the run was about, then accept it there.",
         )
+    _refuse_other_training(
+        entry,
+        request,
+        hint="A pull request is run by the base commit's settings. Merge a change of them "
+        "first, or run `repro-gate baseline record` here.",
+    )
+    return proposal
+
+
+def _refuse_other_training(entry: BaselineEntry, request: GateRequest, *, hint: str) -> None:
     here = training_settings(request.settings)
     names = sorted(
         name for name in {*here, *entry.training} if here.get(name) != entry.training.get(name)
@@ -169,14 +185,12 @@ def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Pr
         raise BaselineError(
             "not accepted: it was recorded under other settings of the training than "
             f"{request.config_name} has here",
-            hint="A pull request is run by the base commit's settings. Merge a change of them "
-            "first, or run `repro-gate baseline record` here.",
+            hint=hint,
             details=tuple(
                 f"{name}: {_said(entry.training.get(name))} instead of {_said(here.get(name))}"
                 for name in names[:NAMED_SETTINGS]
             ),
         )
-    return proposal
 
 
 def _said(value: str | None) -> str:

@@ -82,6 +82,15 @@ class TokenSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GateSeen:
+    """A settings file of the work tree; `baseline` is the folder's path from the root."""
+
+    config: str
+    gate_id: str
+    baseline: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CloneSeen:
     """The repository as far as the gate needs it."""
 

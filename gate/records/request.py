@@ -34,6 +34,8 @@ class GateRequest:
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
     means nothing to who reads the reports. `brought`: what the change under test changes of the
     environment. `sign` says what a pass is signed with. `history`: earlier runs, for the reports.
+    `named_gate`: the gate's id where the workflow gives one, which goes before that of the
+    settings; `artifact`: what it calls its upload, empty for the usual name.
     `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
     event of a pull request, a merge queue or a branch other than the default one is the reason for
     the call.
@@ -63,6 +65,13 @@ class GateRequest:
     history: History = NO_HISTORY
     repeats: int | None = None
     nightly: bool = True
+    named_gate: str = ""
+    artifact: str = ""
+
+    @property
+    def gate_id(self) -> str:
+        """What tells this gate from the others of its repository."""
+        return self.named_gate or self.settings.report.gate_id
 
     @property
     def shown_out(self) -> Path:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from gate.records.settings import FILE_NAME, BaselineSettings
+
+DEFAULT_BASELINE: Final = BaselineSettings().path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +41,16 @@ class Training:
 class Plan:
     """The files to write: new ones with their text, and lines for `.gitignore`.
 
-    `kept` are files that are there already and stay as they are.
+    `kept` are files that are there already and stay as they are. `config` is the settings file,
+    relative to the work tree's root, `baseline` the folder of its baseline, seen from there too.
     """
 
     training: Training | None
     new: Mapping[str, str]
     kept: tuple[str, ...]
     ignore: tuple[str, ...]
+    config: str = FILE_NAME
+    baseline: str = DEFAULT_BASELINE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

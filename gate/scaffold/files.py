@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
 import yaml
 
-from gate.records.scaffold import Plan, Training, WorkTree
+from gate.records.gate_names import DEFAULT_GATE
+from gate.records.scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree
+from gate.records.settings import FILE_NAME
 
 GITIGNORE: Final = ".gitignore"
 OUTPUT_FOLDER: Final = "repro-gate-out/"
@@ -19,17 +22,48 @@ UNBROKEN: Final = 1_000_000
 LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
 
 
-def settings_text(training: Training, max_steps: int) -> str:
-    """`repro-gate.yml` for a training: the keys that have no default, each explained."""
-    workdir = "" if training.workdir == "." else f"  workdir: {_scalar(training.workdir)}\n"
+def settings_text(
+    training: Training, max_steps: int, *, gate_id: str = DEFAULT_GATE, baseline: str = ""
+) -> str:
+    """`repro-gate.yml` for a training: the keys that have no default, each explained.
+
+    One of several gates gets its `gate_id`, and a folder for its `baseline` where another settings
+    file of its folder has the usual one.
+    """
+    workdir = "" if training.workdir == "." else f"  workdir: {scalar(training.workdir)}\n"
     return (
         "version: 1\n"
         "train:\n"
-        f"  command: {_scalar(training.command)}\n"
+        f"  command: {scalar(training.command)}\n"
         f"{workdir}"
         "  # The script is stopped cleanly after this many optimizer steps.\n"
         f"  max_steps: {max_steps}\n"
+        f"{_of_its_own('baseline', 'path', baseline)}"
+        f"{_of_its_own('report', 'gate_id', gate_id if gate_id != DEFAULT_GATE else '')}"
     )
+
+
+def _of_its_own(section: str, key: str, value: str) -> str:
+    return f"{section}:\n  {key}: {scalar(value)}\n" if value else ""
+
+
+def own_config(training: Training) -> str:
+    """The settings file of a training beside others: in its folder, else named after its script."""
+    if training.workdir != ".":
+        return f"{training.workdir}/{FILE_NAME}"
+    words = training.command.split()
+    script = training.script or next((word for word in words if word.endswith(".py")), words[-1])
+    path = PurePosixPath(script)
+    named = "-".join(path.parts[:-1]) or path.stem
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", named).strip("-._")
+    return f"repro-gate-{plain or 'second'}.yml"
+
+
+def own_baseline(config: str, gate_id: str) -> str:
+    """The baseline's folder, as a settings file names it: no two files share one."""
+    if PurePosixPath(config).name == FILE_NAME:
+        return DEFAULT_BASELINE
+    return f".repro-gate/{gate_id}/baseline"
 
 
 def plan_files(
@@ -77,7 +111,7 @@ def _pattern(folder: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\*?[#! " else letter for letter in folder)
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
     """A text as YAML on one line, quoted only where it has to be."""
     written = yaml.safe_dump(text, default_flow_style=True, width=UNBROKEN, allow_unicode=True)
     line = written.removesuffix("\n").removesuffix("\n...")

@@ -10,6 +10,13 @@ from pathlib import Path
 from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
+from gate.records.gate_names import (
+    DEFAULT_GATE,
+    GATE_ID,
+    artifact_name,
+    is_artifact_name,
+    output_folder,
+)
 from gate.records.report import Mode, PullRequest, RunOrigin
 from gate.records.request import SigningMethod
 from gate.records.sealed.signer_places import SignerPlace
@@ -29,7 +36,11 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionInputs:
-    """What the step's `with:` says, without secrets: `gate.adapters.secrets` reads those late."""
+    """What the step's `with:` says, without secrets: `gate.adapters.secrets` reads those late.
+
+    `gate_id` is empty where the settings name the gate; `artifact` is what the workflow calls the
+    upload of `out`, empty where the usual name holds.
+    """
 
     config: str
     base: str
@@ -41,6 +52,8 @@ class ActionInputs:
     baseline_reason: str
     sign: SigningMethod
     signer: SignerPlace | None
+    gate_id: str = ""
+    artifact: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +86,11 @@ class ActionContext:
 
 def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
     """The action's inputs from `INPUT_*`; an empty input is an absent one."""
+    gate_id = _gate_id(variables)
     return ActionInputs(
         config=_input(variables, "config"),
         base=_input(variables, "base"),
-        out=_folder(variables, "out", default="repro-gate-out"),
+        out=_folder(variables, "out", default=output_folder(gate_id or DEFAULT_GATE)),
         comment=_flag(variables, "comment", default=True),
         mode=_mode(variables),
         evidence=_folder(variables, "evidence", default="repro-gate-evidence"),
@@ -84,7 +98,31 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
         baseline_reason=_line(variables, "baseline_reason"),
         sign=_sign(variables),
         signer=_signer(variables),
+        gate_id=gate_id,
+        artifact=_artifact(variables, gate_id),
     )
+
+
+def _gate_id(variables: Mapping[str, str]) -> str:
+    text = _input(variables, "gate_id")
+    if text and not GATE_ID.match(text):
+        raise SettingsError(
+            f"input gate_id: {text[:60]!r} is not the id of a gate",
+            hint="Use at most 40 letters, digits, dots, hyphens and underscores, such as `a100`.",
+        )
+    return text
+
+
+def _artifact(variables: Mapping[str, str], gate_id: str) -> str:
+    """The artifact's name where it is not the one that `baseline accept` looks for by itself."""
+    text = _input(variables, "artifact")
+    if text and not is_artifact_name(text):
+        raise SettingsError(
+            f"input artifact: {text[:60]!r} is not the name of an artifact",
+            hint="Give the `name:` of the step that uploads the output folder.",
+        )
+    named = text or (artifact_name(gate_id) if gate_id else "")
+    return "" if named == artifact_name(DEFAULT_GATE) else named
 
 
 def _input(variables: Mapping[str, str], name: str) -> str:

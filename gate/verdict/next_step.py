@@ -37,8 +37,9 @@ class Place:
 
     `baseline` is the path of the entry in the repository. `on_runner`: the output folder is gone
     when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
-    run that those lie in, empty where there is none. `not_its_own`: the base commit gives the same
-    result here, so this pull request did not move it.
+    run that those lie in, empty where there is none; `artifact` is what the workflow calls the
+    upload, empty for the usual name. `not_its_own`: the base commit gives the same result here, so
+    this pull request did not move it.
     """
 
     config: str
@@ -47,6 +48,7 @@ class Place:
     base_commit: str
     on_runner: bool
     run: str = ""
+    artifact: str = ""
     not_its_own: bool = False
 
 
@@ -60,6 +62,7 @@ def place_of(request: GateRequest, proposed: str = "", *, not_its_own: bool = Fa
         on_runner=request.on_runner,
         # .../actions/runs/4711
         run=request.run_url.rpartition("/")[2] if request.on_runner else "",
+        artifact=request.artifact,
         not_its_own=not_its_own,
     )
 
@@ -133,8 +136,9 @@ def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextS
     `own`: this pull request did not move the result, so the entry belongs into another one.
     """
     if place.on_runner:
+        source = f"artifact {place.artifact}" if place.artifact else "artifacts"
         text = (
-            f"{when}: download {PROPOSED_BASELINE} from this run's artifacts, and commit it as "
+            f"{when}: download {PROPOSED_BASELINE} from this run's {source}, and commit it as "
             f"{place.baseline} in {'a pull request of its own' if own else 'this pull request'}."
         )
         if own:
@@ -142,8 +146,10 @@ def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextS
         if not place.run:
             return _step(text, accepts=True)
         config = "" if place.config == FILE_NAME else f"{_at(place)} "
+        artifact = f"--artifact {shlex.quote(place.artifact)} " if place.artifact else ""
         command = (
-            f"repro-gate baseline accept {config}--run {place.run} --reason {shlex.quote(reason)}"
+            f"repro-gate baseline accept {config}--run {place.run} {artifact}"
+            f"--reason {shlex.quote(reason)}"
         )
         return _step(f"{text} Or, in a clone with the branch checked out:", command, accepts=True)
     command = (

@@ -29,6 +29,27 @@ def test_the_first_call_creates_the_comment_and_the_second_updates_it(scene: Sce
     assert any(line.startswith("comment updated: http") for line in scene.said)
 
 
+def test_two_legs_of_a_matrix_share_neither_comment_nor_folder_nor_status(scene: Scene) -> None:
+    run = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_RUN_ID": "4711"}
+    for gate_id in ("a100", "h100"):
+        scene.run({**run, "INPUT_GATE_ID": gate_id, "INPUT_STATUS": "true"})
+    first, second = (comment.body for comment in scene.server.comments)
+    assert first.startswith("<!-- repro-gate:a100 -->\n### ")
+    assert "repro-gate (a100) " in first
+    assert "from this run's artifact repro-gate-a100, and commit it" in first
+    assert "baseline accept --run 4711 --artifact repro-gate-h100 --reason" in second
+    assert (scene.project.path / "repro-gate-out-a100" / "verdict.json").exists()
+    contexts = [status["context"] for status in scene.statuses()]
+    assert contexts == ["repro-gate/a100", "repro-gate/h100"]
+
+
+def test_a_fault_before_the_settings_are_read_takes_no_other_gates_comment(scene: Scene) -> None:
+    scene.run({"INPUT_CONFIG": "lab/nlp/repro-gate.yml"})
+    assert scene.comment.startswith("<!-- repro-gate:lab-nlp -->")
+    scene.run({"INPUT_CONFIG": "missing.yml", "INPUT_GATE_ID": "a100"})
+    assert scene.server.comments[-1].body.startswith("<!-- repro-gate:a100 -->")
+
+
 def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
     scene.with_baseline()
     (scene.folder / "output").write_text("")

@@ -12,6 +12,8 @@ import yaml
 from workflows_in_documents import workflows
 
 from gate.pipelines.delivery import stale_outputs
+from gate.records.gate_names import artifact_name, output_folder
+from gate.records.settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = [
@@ -70,7 +72,8 @@ def test_what_a_gate_wrote_can_be_downloaded_whatever_the_verdict(name: str) -> 
         kept = _uploads(job)
         for step in (step for step in job["steps"] if GATE_STEP.search(str(step))):
             asked = step.get("with", {})
-            out = asked.get("out", "repro-gate-out").rstrip("/")
+            own = output_folder(str(asked.get("gate_id", "default")))
+            out = asked.get("out", own).rstrip("/")
             only_runs = asked.get("mode") == "run"
             wanted = f"{out}/evidence/" if only_runs else f"{out}/"
             holding = [upload for upload in kept if wanted.startswith(upload["path"])]
@@ -79,8 +82,9 @@ def test_what_a_gate_wrote_can_be_downloaded_whatever_the_verdict(name: str) -> 
 
 
 def test_the_uploaded_folder_holds_report_package_seals_and_proposal() -> None:
-    default: str = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]["out"]["default"]
-    assert default == "repro-gate-out"
+    told = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]["out"]
+    default = output_folder("default")
+    assert f"default: `{default}`, or `{output_folder('ID')}`" in told["description"]
     names = {path.relative_to(default).name for path in stale_outputs(Path(default))}
     assert {"report.html", "package.tar", "proposed-baseline.json"} < names
     assert {"package.dsse.json", "package.sigstore.json"} < names
@@ -146,3 +150,45 @@ def test_the_settings_are_committed_before_the_first_gate(name: str) -> None:
         "environment belongs in `.gitignore`" in told
         or "does not belong to the project in `.gitignore`" in told
     )
+
+
+def _gates(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each job of a workflow with a step of the gate, and that step."""
+    jobs = yaml.safe_load(COPIED[name])["jobs"].values()
+    return [(job, step) for job in jobs for step in job["steps"] if GATE_STEP.search(str(step))]
+
+
+# this repository's own train an example of a few seconds
+@pytest.mark.parametrize(
+    "name", [name for name in COPIED if name not in {"gate.yml", "release.yml"}]
+)
+def test_a_job_that_trains_has_time_for_all_that_a_call_trains(name: str) -> None:
+    page = (ROOT / "docs" / "required-check.md").read_text("utf-8")
+    (told,) = re.findall(r"`timeout-minutes` of (\d+) times\s+`train.timeout_seconds`", page)
+    one_run: float = TrainSettings.model_fields["timeout_seconds"].default
+    for job, step in _gates(name):
+        if step.get("with", {}).get("mode") != "judge":
+            assert job["timeout-minutes"] * 60 >= int(told) * one_run
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_what_a_gate_uploads_is_called_as_its_comment_says(name: str) -> None:
+    for job, step in _gates(name):
+        asked = step.get("with", {})
+        if "org/repro-gate" not in step.get("uses", "") or asked.get("mode") == "run":
+            continue
+        wanted = asked.get("artifact") or artifact_name(str(asked.get("gate_id", "default")))
+        assert wanted in [upload["name"] for upload in _uploads(job)]
+
+
+@pytest.mark.parametrize("name", ["matrix-gpus.yml", "monorepo.yml"])
+def test_the_legs_of_a_matrix_are_gates_of_their_own(name: str) -> None:
+    ((job, step),) = _gates(name)
+    legs = job["strategy"]["matrix"]["include"]
+    leg = re.fullmatch(r"\$\{\{ matrix\.(\w+) \}\}", step["with"]["gate_id"])
+    assert leg is not None
+    ids = [one[leg[1]] for one in legs]
+    assert len({str(one).casefold() for one in ids}) == len(legs) > 1
+    # one that fails must not end the other: each is a verdict of its own
+    assert job["strategy"]["fail-fast"] is False
+    assert f"matrix.{leg[1]}" in job["name"]

@@ -16,10 +16,12 @@ from gate.errors import PublishError
 from gate.records.report import RunAddress
 
 
-def fetch(github: FakeGitHub, run: str = "4711", name: str = "") -> tuple[str, bytes]:
+def fetch(
+    github: FakeGitHub, run: str = "4711", name: str = "", gate_id: str = "default"
+) -> tuple[str, bytes]:
     sink = io.BytesIO()
     address = RunAddress(api_url=github.api_url, repository="o/model", run=run)
-    found = fetch_artifact(sink, address, github.token, name=name, policy=AT_ONCE)
+    found = fetch_artifact(sink, address, github.token, name=name, gate_id=gate_id, policy=AT_ONCE)
     return found, sink.getvalue()
 
 
@@ -55,6 +57,14 @@ def test_of_two_attempts_the_newest_counts_and_an_expired_one_not_at_all(
     github.add_artifact(b"second")
     github.artifacts.add(StoredArtifact(run=4711, name="repro-gate", archive=b"", expired=True))
     assert fetch(github)[1] == b"second"
+
+
+def test_a_gates_own_artifact_goes_before_the_usual_one(github: FakeGitHub) -> None:
+    github.add_artifact(b"of the only gate")
+    assert fetch(github, gate_id="a100") == ("repro-gate", b"of the only gate")
+    github.add_artifact(b"of this gate", name="repro-gate-a100")
+    assert fetch(github, gate_id="a100") == ("repro-gate-a100", b"of this gate")
+    assert fetch(github) == ("repro-gate", b"of the only gate")
 
 
 def test_the_only_artifact_is_taken_whatever_its_name(github: FakeGitHub) -> None:

@@ -6,12 +6,13 @@ from gate.checkup.preconditions import (
     examined_clone,
     examined_earlier_runs,
     examined_engine,
+    examined_gates,
     examined_room,
     examined_token,
     failed,
 )
 from gate.errors import SettingsError
-from gate.records.doctor import CheckResult, CloneSeen, TokenSeen
+from gate.records.doctor import CheckResult, CloneSeen, GateSeen, TokenSeen
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings
 
@@ -135,3 +136,21 @@ def test_a_full_disk_is_told_before_it_costs_a_run(free_bytes: int, health: Chec
     row = examined_room(free_bytes)
     assert row.health is health
     assert row.found.endswith("GiB free in the output folder")
+
+
+def test_two_settings_files_with_one_id_or_baseline_are_told() -> None:
+    seen = [
+        GateSeen(config="a.yml", gate_id="default", baseline=".repro-gate/baseline"),
+        GateSeen(config="b.yml", gate_id="Default", baseline=".repro-gate/baseline"),
+        GateSeen(config="c/d.yml", gate_id="c", baseline="c/.repro-gate/baseline"),
+    ]
+    (row,) = examined_gates(tuple(seen))
+    assert row.health is CheckResult.WARN
+    assert row.found == (
+        "a.yml and b.yml have one report.gate_id: default; "
+        "a.yml and b.yml have one baseline: .repro-gate/baseline"
+    )
+    assert row.fix.startswith("Give each settings file its own report.gate_id and baseline.path")
+    (row,) = examined_gates(tuple(seen[1:]))
+    assert row.found == "2 settings files, each with its own report.gate_id and baseline"
+    assert examined_gates(tuple(seen[2:])) == ()

@@ -89,7 +89,7 @@ def test_nothing_that_is_there_is_overwritten(fresh: Repository, run: Run) -> No
     fresh.write("repro-gate.yml", MINIMAL_FILE + "# mine\n")
     fresh.write(".github/workflows/repro-gate.yml", "mine")
     fresh.write(".gitignore", "*.pyc")
-    ended = run("init", "--command", "python other.py")
+    ended = run("init", "--command", "python train.py")
     assert ended.code == 0
     assert "kept     repro-gate.yml: it was there already\n" in ended.out
     assert "kept     .github/workflows/repro-gate.yml: it was there already\n" in ended.out
@@ -98,6 +98,79 @@ def test_nothing_that_is_there_is_overwritten(fresh: Repository, run: Run) -> No
     assert (fresh.path / ".gitignore").read_text() == "*.pyc\nrepro-gate-out/\n"
     run("init")
     assert (fresh.path / ".gitignore").read_text() == "*.pyc\nrepro-gate-out/\n"
+
+
+def test_a_second_training_gets_settings_id_baseline_and_workflow_of_its_own(
+    fresh: Repository, run: Run
+) -> None:
+    run("init")
+    ended = run("init", "--command", "python other.py")
+    assert "  written  repro-gate-other.yml\n" in ended.out
+    assert "  written  .github/workflows/repro-gate-other.yml\n" in ended.out
+    assert "kept" not in ended.out
+    assert "\n  repro-gate gate --config repro-gate-other.yml\n" in ended.out
+    assert "\n  git add .repro-gate/other/baseline\n" in ended.out
+    settings = parse_settings((fresh.path / "repro-gate-other.yml").read_bytes(), "x")
+    assert settings.train.command == ("python", "other.py")
+    assert settings.report.gate_id == "other"
+    assert settings.baseline.path == ".repro-gate/other/baseline"
+    assert _settings(fresh)[0] == ("python", "train.py")
+
+
+def test_the_second_call_for_a_training_keeps_its_file(fresh: Repository, run: Run) -> None:
+    run("init")
+    run("init", "--command", "python other.py")
+    ended = run("init", "--command", "python other.py")
+    assert "kept     repro-gate-other.yml: it was there already\n" in ended.out
+    assert "The gate runs" not in ended.out
+    fresh.write("repro-gate-other.yml", MINIMAL_FILE)
+    ended = run("init", "--command", "python other.py")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: repro-gate-other.yml is there already and trains `python train.py`\n"
+        "hint: Name another file for the second training: repro-gate init --config FILE.yml "
+        "--command 'python other.py'\n"
+    )
+
+
+@pytest.mark.parametrize("command", [(), ("--command", "python lab/nlp/tune.py")])
+def test_settings_in_a_folder_start_the_training_there(
+    fresh: Repository, run: Run, command: tuple[str, ...]
+) -> None:
+    fresh.write("lab/nlp/tune.py", LOOP)
+    ended = run("init", "--config", "lab/nlp/repro-gate.yml", *command, "--gate-id", "words")
+    assert ended.code == 0
+    settings = parse_settings((fresh.path / "lab/nlp/repro-gate.yml").read_bytes(), "x")
+    assert (settings.train.command, settings.train.workdir) == (("python", "tune.py"), ".")
+    assert settings.report.gate_id == "words"
+    assert "\n  git add lab/nlp/.repro-gate/baseline\n" in ended.out
+    assert not (fresh.path / "repro-gate.yml").exists()
+
+
+def test_settings_in_a_folder_that_the_command_does_not_name_are_refused(
+    fresh: Repository, run: Run
+) -> None:
+    ended = run("init", "--config", "lab/repro-gate.yml", "--command", "python train.py")
+    assert ended.code == 2
+    assert "settings in lab start their training there, and `python train.py` names" in ended.err
+    assert not (fresh.path / "lab").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (("--gate-id", "a b"), "--gate-id 'a b' is not the id of a gate"),
+        (("--config", "../x.yml"), "--config '../x.yml' is no file in the work tree"),
+        (("--gate-id", "x"), "repro-gate.yml is there already, with report.gate_id default"),
+    ],
+)
+def test_a_name_that_no_gate_can_have_is_refused(
+    fresh: Repository, run: Run, options: tuple[str, ...], fault: str
+) -> None:
+    fresh.write("repro-gate.yml", MINIMAL_FILE)
+    ended = run("init", *options)
+    assert ended.code == 2
+    assert fault in ended.err
 
 
 def test_a_link_of_that_name_is_there_too(fresh: Repository, run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from written_texts import ROOT, pages
 
 from gate.records.scaffold import Training, WorkTree
 from gate.scaffold.files import environments, plan_files, settings_text, with_lines
-from gate.scaffold.workflow import WORKFLOW
+from gate.scaffold.workflow import WORKFLOW, workflow_text
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 TRAINING = Training(command="python train.py")
@@ -61,6 +61,19 @@ def test_the_workflow_keeps_its_promises() -> None:
     assert upload["uses"].startswith("actions/upload-artifact@")
     assert upload["if"] == "${{ !cancelled() }}"
     assert job.keys().isdisjoint({"if"})
+
+
+def test_the_workflow_of_a_second_gate_names_it_everywhere() -> None:
+    first, second = yaml.safe_load(WORKFLOW), yaml.safe_load(workflow_text("a/b: c.yml", "nlp"))
+    (job,) = second["jobs"].values()
+    gate, upload = job["steps"][-2:]
+    assert gate["with"] == {"config": "a/b: c.yml", "gate_id": "nlp"}
+    assert (upload["with"]["name"], upload["with"]["path"]) == (
+        "repro-gate-nlp",
+        "repro-gate-out-nlp/",
+    )
+    assert (second["name"], job["name"]) == ("repro-gate-nlp", "gate (nlp)")
+    assert (second["concurrency"], second[True]) == (first["concurrency"], first[True])
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/quick-start.md"])

@@ -154,3 +154,33 @@ def test_a_reason_is_one_line(reason: str) -> None:
     assert read_inputs({"INPUT_BASELINE_REASON": "new driver"}).baseline_reason == "new driver"
     with pytest.raises(SettingsError, match="input baseline_reason: not one line of at most 300"):
         read_inputs({"INPUT_BASELINE_REASON": reason})
+
+
+@pytest.mark.parametrize(
+    ("given", "out", "artifact"),
+    [
+        ({}, "repro-gate-out", ""),
+        ({"GATE_ID": "a100"}, "repro-gate-out-a100", "repro-gate-a100"),
+        ({"GATE_ID": "default"}, "repro-gate-out", ""),
+        ({"GATE_ID": "a100", "ARTIFACT": "mine", "OUT": "out"}, "out", "mine"),
+    ],
+)
+def test_a_gate_of_several_has_a_folder_and_an_artifact_of_its_own(
+    given: dict[str, str], out: str, artifact: str
+) -> None:
+    inputs = read_inputs({f"INPUT_{name}": value for name, value in given.items()})
+    assert (inputs.out, inputs.artifact) == (out, artifact)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("GATE_ID", "a b", "input gate_id: 'a b' is not the id of a gate"),
+        ("ARTIFACT", "a/b", "input artifact: 'a/b' is not the name of an artifact"),
+    ],
+)
+def test_a_name_that_no_gate_or_artifact_can_have_is_refused(
+    name: str, text: str, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        read_inputs({f"INPUT_{name}": text})

@@ -23,10 +23,9 @@ from gate.adapters.github.retry import POLICY, RETRIES, RetryPolicy
 from gate.codec.untrusted_text import plain_text
 from gate.errors import PublishError
 from gate.records.baseline import MAX_ARTIFACT_BYTES
+from gate.records.gate_names import DEFAULT_GATE, artifact_name
 from gate.records.report import RunAddress
 
-# what the examples call it
-USUAL_NAME: Final = "repro-gate"
 DOWNLOAD_SECONDS: Final = 1800.0
 NAMES_SHOWN: Final = 10
 
@@ -58,16 +57,17 @@ def fetch_artifact(
     token: str,
     *,
     name: str = "",
+    gate_id: str = DEFAULT_GATE,
     policy: RetryPolicy = POLICY,
 ) -> str:
     """Write an artifact's archive to `sink`, at most 4 GiB, and return the artifact's name.
 
-    Without a `name` it is `repro-gate`, or the only one that the run has. Every failure is a
-    `PublishError`; what `sink` holds then is of no use.
+    Without a `name` it is the gate's own, `repro-gate`, or the only one that the run has. Every
+    failure is a `PublishError`; what `sink` holds then is of no use.
     """
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
         url = f"{api.repository_url}/actions/runs/{address.run}/artifacts?per_page=100"
-        chosen = _chosen(api.send("GET", url).read_as(_LISTED).artifacts, name)
+        chosen = _chosen(api.send("GET", url).read_as(_LISTED).artifacts, name, gate_id)
         if chosen.size_in_bytes > MAX_ARTIFACT_BYTES:
             raise _too_large()
         place = api.redirect_of(f"{api.repository_url}/actions/artifacts/{chosen.id}/zip")
@@ -75,7 +75,7 @@ def fetch_artifact(
     return chosen.name
 
 
-def _chosen(artifacts: tuple[_Artifact, ...], name: str) -> _Artifact:
+def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artifact:
     kept = [artifact for artifact in artifacts if not artifact.expired]
     if not kept:
         what = "its artifacts have expired" if artifacts else "it has no artifact"
@@ -84,12 +84,16 @@ def _chosen(artifacts: tuple[_Artifact, ...], name: str) -> _Artifact:
             hint="The workflow uploads repro-gate-out/ with actions/upload-artifact; "
             "retention-days says for how long. Run the job again.",
         )
-    wanted = [artifact for artifact in kept if artifact.name == (name or USUAL_NAME)]
+    # a gate with an id of its own may be the only one of its workflow, which then says `repro-gate`
+    usual = (artifact_name(gate_id), artifact_name(DEFAULT_GATE))
+    names = (name,) if name else usual
+    found = ([artifact for artifact in kept if artifact.name == known] for known in names)
+    wanted = next(filter(None, found), [])
     if not wanted and not name and len(kept) == 1:
         return kept[0]
     if not wanted:
         raise PublishError(
-            f"this run has no artifact {plain_text(name or USUAL_NAME)!r}",
+            f"this run has no artifact {plain_text(names[0])!r}",
             hint="Name the one that holds proposed-baseline.json with --artifact.",
             details=tuple(plain_text(artifact.name) for artifact in kept[:NAMES_SHOWN]),
         )

@@ -20,6 +20,7 @@ from gate.commands.options import AsJson, Config
 from gate.commands.program import FILES
 from gate.errors import RepositoryError, SettingsError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
+from gate.records.gate_names import DEFAULT_GATE, GATE_ID
 from gate.records.published.artifact import PACKAGE_FILE, Pulled, WantedPackage
 from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.sections.publishing import check_repository
@@ -29,7 +30,6 @@ from gate.settings.load import parse_settings
 
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
-GATE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 
 
 def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -131,7 +131,7 @@ def _gate(gate_id: str, settings: GateSettings | None) -> str:
             f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
             hint="It is what report.gate_id says in the gate's settings.",
         )
-    return gate_id or (settings.report.gate_id if settings else "default")
+    return gate_id or (settings.report.gate_id if settings else DEFAULT_GATE)
 
 
 def _show(pulled: Pulled, folder: Path, keys: str, *, as_json: bool) -> None:

@@ -109,7 +109,7 @@ def _artifact(
         repository=request.repository,
         outcome=verdict.outcome.value,
         created_at=verdict.created_at,
-        gate_id=request.settings.report.gate_id,
+        gate_id=request.gate_id,
     )
 
 

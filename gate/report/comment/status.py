@@ -23,12 +23,6 @@ def fault_status(fault: GateError) -> tuple[StatusState, str]:
     return StatusState.ERROR, clean(f"could not check. {fault.message}", DESCRIPTION_LIMIT)
 
 
-def status_context(config: str, default: str) -> str:
-    """The name of a gate's status: known before any file is read, another for each config."""
-    path = clean(config, DESCRIPTION_LIMIT)
-    return "repro-gate" if path in {"", default} else f"repro-gate ({path})"
-
-
 def _state(exit_code: ExitCode) -> StatusState:
     if exit_code is ExitCode.PASS:
         return StatusState.SUCCESS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from gate.records.scaffold import Plan, Written
+from gate.records.scaffold import DEFAULT_BASELINE, Plan, Written
+from gate.records.settings import FILE_NAME
 from gate.report.escape import clean
 from gate.report.terminal.steps import filled, step_lines
 
@@ -18,26 +19,34 @@ def init_text(done: Written) -> str:
     if done.folder:
         lines += step_lines("Go to the root of the work tree:", f"cd {shlex.quote(done.folder)}")
     ready = "" if done.has_baseline else "; only the baseline is missing"
+    at = _at(done.plan)
     lines += [
         *_commit(done),
-        *step_lines(f"See whether this machine is ready{ready}:", "repro-gate doctor"),
+        *step_lines(f"See whether this machine is ready{ready}:", f"repro-gate doctor{at}"),
         *_gate(done),
         *step_lines("For pull requests: set runs-on in the workflow to your runner, and push."),
     ]
     return "\n".join(lines)
 
 
+def _at(plan: Plan) -> str:
+    """The option that names the settings file, where a call at the root would take another one."""
+    return "" if plan.config == FILE_NAME else f" --config {shlex.quote(plan.config)}"
+
+
 def _gate(done: Written) -> list[str]:
+    gate = f"repro-gate gate{_at(done.plan)}"
     if done.has_baseline:
-        return step_lines("Train twice and compare with the baseline:", "repro-gate gate")
+        return step_lines("Train twice and compare with the baseline:", gate)
+    usual = done.plan.baseline == DEFAULT_BASELINE
     return [
-        *step_lines("Train twice; without a baseline this ends in exit code 1:", "repro-gate gate"),
+        *step_lines("Train twice; without a baseline this ends in exit code 1:", gate),
         *step_lines(
             "Accept the result as the baseline; from then on the gate passes:",
-            'repro-gate baseline accept --reason "first baseline"',
-            "git add .repro-gate",
+            f'repro-gate baseline accept{_at(done.plan)} --reason "first baseline"',
+            f"git add {'.repro-gate' if usual else shlex.quote(done.plan.baseline)}",
             'git commit -m "Baseline"',
-            "repro-gate gate",
+            gate,
         ),
     ]
 
