@@ -16,6 +16,7 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.files.zip_member import zip_member
 from gate.adapters.process.answering.server import serve
 from gate.baseline.folder import files_in, read_entries, read_entry
+from gate.checkpoint.digest import CAPTURED
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.codec.documents import read_document
 from gate.codec.history_lines import read_history
@@ -28,7 +29,7 @@ from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
-from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES
+from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
 from gate.records.document import Document
 from gate.records.measured.cached_runs import CachedRuns

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import (
@@ -23,6 +24,15 @@ from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 
 MAX_LEAVES = 1_000_000
+# A manifest lists the leaves of several states, each under a prefix that its own file does not
+# have: what the gate captured on rank 0, and what the script saved.
+CAPTURED: Final = "state"
+SAVED: Final = "checkpoint"
+# a leaf of either, by what stands before its own path
+CAPTURED_LEAF: Final = re.compile(rf"{CAPTURED}(?=[^A-Za-z0-9_.-]|\Z)")
+SAVED_LEAF: Final = re.compile(rf"{SAVED}(?=[^A-Za-z0-9_.-]|\Z)")
+# what stands before a leaf's own path, by which its part is told
+PREFIX: Final = re.compile(r"^(?:state(?:\.rank\d+)?|checkpoint)(?=[^A-Za-z0-9_.-]|\Z)")
 
 
 class LeafDigest(NamedTuple):
@@ -95,6 +105,70 @@ def roots_of(leaves: Iterable[LeafDigest]) -> Roots:
     return Roots(
         whole=state_root(parts).hex(),
         parts={part: root.hex() for part, root in parts.items()},
+    )
+
+
+class ListedLeaf(Protocol):
+    """A leaf as a manifest lists it."""
+
+    @property
+    def name(self) -> str:
+        """Prefix and path."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """The type of a tensor, the kind of a value."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a tensor."""
+        ...
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the leaf."""
+        ...
+
+
+def captured_digest(listed: Iterable[ListedLeaf]) -> str:
+    """The one number that people are shown for a state; empty where nothing was captured.
+
+    `repro-gate digest package.tar` prints it first. A manifest's own root, over every rank and what
+    the script saved too, is that of no file, so nobody could find a state by it.
+    """
+    roots = roots_below(listed, CAPTURED_LEAF)
+    return "" if roots is None else roots.whole
+
+
+def roots_below(listed: Iterable[ListedLeaf], prefix: re.Pattern[str]) -> Roots | None:
+    """The roots of the leaves under a prefix, which is cut off; None where there are none."""
+    leaves = [
+        _listed(prefix.sub("", leaf.name, count=1), leaf)
+        for leaf in listed
+        if prefix.match(leaf.name)
+    ]
+    if not leaves:
+        return None
+    # without the prefix another character decides: `/` sorts before `[`
+    return roots_of(sorted(leaves, key=attrgetter("path")))
+
+
+def roots_of_listed(listed: Iterable[ListedLeaf]) -> Roots:
+    """The roots over every leaf of a manifest, under the names that it has there."""
+    return roots_of(_listed(leaf.name, leaf) for leaf in listed)
+
+
+def _listed(path: str, leaf: ListedLeaf) -> LeafDigest:
+    is_tensor = leaf.dtype[:1].isupper() and leaf.dtype != RAW_DTYPE
+    return LeafDigest(
+        path=path,
+        part=part_of(PREFIX.sub("", leaf.name), leaf.dtype, tensor=is_tensor),
+        kind=leaf.dtype,
+        shape=leaf.shape,
+        size_bytes=0,
+        digest=bytes.fromhex(leaf.sha256),
     )
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.checkpoint.digest import CAPTURED_LEAF, SAVED_LEAF
 from gate.codec.digests import sha256_hex
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_files import MAX_NAMES
 from gate.evidence.processes.one_a_rank import several_processes
-from gate.evidence.state_manifest import CAPTURED_LEAF, MAX_STATE_BYTES, SAVED_LEAF
+from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import KeptFile, RunEvidence
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun

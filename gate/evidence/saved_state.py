@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
+from gate.checkpoint.digest import CAPTURED, SAVED, LeafDigest, StateDigest, digest_state, roots_of
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
 from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
 from gate.checkpoint.formats.file_formats import UnknownContent
@@ -20,7 +20,7 @@ from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.optimizer_settings import optimizer_settings
-from gate.evidence.state_manifest import CAPTURED, MAX_STATE_BYTES, SAVED
+from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_ALL_PARAMETER_NAMES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gate.checkpoint.digest import captured_digest
 from gate.comparison.compare import compare_results
 from gate.comparison.equality import distinct_results
 from gate.comparison.finiteness import first_not_finite
@@ -201,7 +202,7 @@ def _side(request: GateRequest, sides: _Sides, commit: Commit) -> ComparedSide:
         runs=len(runs),
         strict_results=distinct_results(runs),
         default_results=distinct_results(sides.default(commit)),
-        checkpoint_root=runs[0].checkpoint.root,
+        checkpoint_digest=captured_digest(runs[0].checkpoint.tensors),
         seeded_at=tuple(places)[:MAX_PLACES],
     )
 

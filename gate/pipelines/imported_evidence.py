@@ -22,9 +22,7 @@ from gate.evidence.folder import (
     read_evidence_set,
 )
 from gate.evidence.fresh_process import FreshReader
-from gate.evidence.state_manifest import (
-    roots_fit,
-)
+from gate.evidence.state_manifest import roots_fit
 from gate.evidence.usable import refuse_unusable
 from gate.execution.plan import (
     plan_base,

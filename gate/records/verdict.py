@@ -30,7 +30,7 @@ from gate.records.observed.data.sets import DataMoves, DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
-from gate.records.observed.state_roots import States
+from gate.records.observed.state_roots import StateName, States
 from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
@@ -276,7 +276,7 @@ class BaselineFacts(Document):
     recorded_at: Timestamp
     age_days: int
     stale: bool
-    checkpoint_root: str
+    checkpoint_digest: str
     from_base: bool
     knob_costs: KnobCosts | None = None
     price: RecordedPrice | None = None
@@ -375,6 +375,16 @@ class Verdict(Document):
     policy_changes: tuple[PolicyChange, ...] = ()
     timeline: Timeline | None = None
     not_run: tuple[NotRun, ...] = ()
+
+    @property
+    def checkpoint_digest(self) -> str:
+        """The one number that people are shown: `repro-gate digest package.tar` prints it first.
+
+        `checkpoint_root` is over every rank and what the script saved too, so it is that of no
+        file. Empty where nothing was captured.
+        """
+        captured = (state.root for state in self.states if state.name is StateName.CAPTURED)
+        return next(captured, "")
 
     @property
     def main_series(self) -> SeriesSummary | None:

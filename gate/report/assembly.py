@@ -63,7 +63,7 @@ def _told(verdict: Verdict) -> frozenset[str]:
 def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
     facts = (
         ("commit", context.commit_words(verdict)),
-        ("checkpoint", short(verdict.checkpoint_root)),
+        ("checkpoint", short(verdict.checkpoint_digest)),
         ("package", links.package_path),
         ("published", links.published.reference),
         ("MLflow run", links.published.tracked_run),

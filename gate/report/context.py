@@ -218,7 +218,7 @@ def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("From run", Cell(facts.run_url, code=True)),
         ("From package", Cell(facts.package_sha256, code=True)),
         ("Read from", Cell("the base commit" if facts.from_base else "the commit under test")),
-        ("Checkpoint digest", Cell(facts.checkpoint_root, code=True)),
+        ("Checkpoint digest", Cell(facts.checkpoint_digest, code=True)),
     )
     return Section(title="Baseline", table=facts_table(rows, limits.rows))
 
@@ -284,7 +284,7 @@ def provenance_section(verdict: Verdict, limits: Limits) -> Section:
     facts = (
         ("Commit", Cell(verdict.commit, code=True)),
         ("Base commit", Cell(verdict.base_commit or "", code=True)),
-        ("Checkpoint digest", Cell(verdict.checkpoint_root, code=True)),
+        ("Checkpoint digest", Cell(verdict.checkpoint_digest, code=True)),
         ("Snapshot digest", Cell(verdict.snapshot_digest, code=True)),
         ("Settings digest", Cell(verdict.settings_digest, code=True)),
         ("Settings read from", Cell(verdict.settings_from)),

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from gate.checkpoint.digest import captured_digest
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import read_document
 from gate.codec.json_text import canonical_json, canonical_sha256
@@ -129,7 +130,9 @@ def _entry(data: bytes, name: str) -> Iterator[tuple[str, str]]:
     yield "entry", "there"
     yield "recorded from", entry.commit
     yield "reason", entry.reason
-    yield "checkpoint digest", entry.checkpoint.root
+    yield "checkpoint digest", captured_digest(entry.checkpoint.tensors)
+    # of every rank and of what the script saves: none of them changes without a word
+    yield "digest of all states", entry.checkpoint.root
     for series in entry.metrics:
         last = series.points[-1].decimal if series.points else "no value"
         # the last value alone would hide a change of the steps before it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gate.checkpoint.digest import captured_digest
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison
 from gate.records.observed.children import started_without
@@ -351,7 +352,7 @@ def baseline_facts(
         recorded_at=entry.recorded_at,
         age_days=age_days,
         stale=age_days > stale_after_days,
-        checkpoint_root=entry.checkpoint.root,
+        checkpoint_digest=captured_digest(entry.checkpoint.tensors),
         from_base=from_base,
         knob_costs=entry.knob_costs,
         price=entry.price,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from action_scene import APART, Scene
 from baseline_cases import forged, only_entry, place_of_entry
 from github_failures import Failure
 
+from gate.commands.digest import run as digest_command
 from gate.errors import ExitCode
 from gate.records.sections.isolation import IsolationMode
 
@@ -58,9 +60,18 @@ def test_outputs_and_summary_reach_the_runners_files(scene: Scene) -> None:
     assert scene.output("exit_code") == "0"
     assert scene.output("package_path") == "repro-gate-out/package.tar"
     assert scene.output("report_path") == "repro-gate-out/report.html"
-    assert len(scene.output("checkpoint_digest")) == 64
     assert "outcome `reproduced`" in (scene.folder / "summary").read_text()
     assert any(line.startswith("::notice title=repro-gate passed") for line in scene.said)
+
+
+def test_the_digest_of_the_comment_is_the_first_that_the_digest_of_the_package_prints(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.run()
+    digest_command([str(scene.project.path / "repro-gate-out/package.tar"), "--json"])
+    root = json.loads(capsys.readouterr().out)["root"]
+    assert f"| Checkpoint digest | `{root}` |" in scene.comment
+    assert scene.output("checkpoint_digest") == root
 
 
 def test_what_a_reader_is_told_names_no_path_of_the_runner(scene: Scene) -> None:

@@ -57,6 +57,12 @@ def test_both_actions_give_the_same_outputs() -> None:
         assert output["value"] == f"${{{{ steps.gate.outputs.{name} }}}}"
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/package.md"])
+def test_the_checkpoint_digest_is_described_in_the_same_words_everywhere(page: str) -> None:
+    words = ACTION["outputs"]["checkpoint_digest"]["description"]
+    assert words.removesuffix(".") in " ".join((ROOT / page).read_text("utf-8").split())
+
+
 def test_the_step_needs_nothing_but_sh_and_python() -> None:
     assert STEP["shell"] == "sh"
     assert STEP["run"] == 'exec python3 -I "$GITHUB_ACTION_PATH/start.py"'

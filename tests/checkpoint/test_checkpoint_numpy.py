@@ -210,7 +210,7 @@ def test_broken_compression_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broken"
     path.write_bytes(b"\xff" * 100)
     with open_untrusted(LocalFiles(), path, "broken", max_bytes=1000) as opened:
-        source = Inflated(opened, 0, 100, 1000, 0)
+        source = Inflated(opened, 0, 100, 1000, 0, None)
         with pytest.raises(EvidenceError, match="broken: a compressed entry cannot be unpacked"):
             list(source.pieces(10))
 

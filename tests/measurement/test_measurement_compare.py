@@ -40,7 +40,7 @@ def test_equal_commits_are_equal_bit_for_bit(bench: Bench, project: Project) -> 
     found = compare(bench)
     assert (found.closeness, found.repeatable, found.first) == (Closeness.EQUAL, True, None)
     assert (found.base.strict_results, found.head.default_results) == (1, 1)
-    assert found.base.checkpoint_root == found.head.checkpoint_root
+    assert found.base.checkpoint_digest == found.head.checkpoint_digest
     assert (found.base.commit, found.head.commit) == (
         project.git("rev-parse", "HEAD~1").strip(),
         project.git("rev-parse", "HEAD").strip(),

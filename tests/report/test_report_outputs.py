@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_cases import TOO_SHORT, digest
+from report_cases import TOO_SHORT
 from report_outcomes import CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 
 from gate.errors import ExitCode, PublishError
@@ -61,7 +61,7 @@ def test_a_pass_gives_every_output() -> None:
         "determinism_cost_pct": "4.18",
         "cost_low": f"{(cost.low - 1) * 100:.2f}",
         "cost_high": f"{(cost.high - 1) * 100:.2f}",
-        "checkpoint_digest": digest("root False"),
+        "checkpoint_digest": REPRODUCED.states[0].root,
         "package_path": "out/package.tar",
         "bundle_path": "out/package.sigstore.json",
         "comment_url": "https://github.example/c",

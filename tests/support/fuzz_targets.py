@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from attestation_cases import sealed_in
+from hostile_archives import without_checksums
 
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.agreement import KEPT_MEMBERS
@@ -251,7 +252,8 @@ def seeds(target: str) -> Iterator[bytes]:
         if target == "json":
             yield data[8 : 8 + int.from_bytes(data[:8], "little")]
         else:
-            yield _pickle_in(path) if target == "pickle" else data
+            # a mutation must get past the checksums, to what reads the bytes
+            yield _pickle_in(path) if target == "pickle" else without_checksums(data)
 
 
 def _pickle_in(path: Path) -> bytes:

@@ -71,3 +71,22 @@ def archive(
         for member, content in {**members, **(extra or {})}.items():
             target.writestr(member, content)
     return folder / shown
+
+
+def without_checksums(content: bytes) -> bytes:
+    """The same archive as torch writes it after `set_crc32_options(False)`: CRC 0 everywhere."""
+    changed = bytearray(content)
+    start = changed.find(b"PK\x01\x02")
+    while start >= 0:
+        changed[start + 16 : start + 20] = bytes(4)
+        start = changed.find(b"PK\x01\x02", start + 1)
+    return bytes(changed)
+
+
+def written_again(path: Path, old: bytes, new: bytes) -> None:
+    """The archive with other bytes in its entries, and with the checksums of these bytes."""
+    with zipfile.ZipFile(path) as before:
+        members = {name: before.read(name).replace(old, new) for name in before.namelist()}
+    with zipfile.ZipFile(path, "w") as target:
+        for name, content in members.items():
+            target.writestr(name, content)

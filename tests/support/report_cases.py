@@ -19,8 +19,10 @@ from gate.records.comparison import (
 )
 from gate.records.measured.timeline import OwnSpan, OwnWork, TimedRun, Timeline
 from gate.records.observed.environment import Environment
+from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.published.links import ReportLinks
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
+from gate.records.sealed.members import STATE_MEMBER
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import (
     BaselineFacts,
@@ -60,6 +62,14 @@ LINKS = ReportLinks(
     package_path="repro-gate-out/package.tar",
     verify_command="repro-gate verify repro-gate-out/package.tar --trusted-keys "
     f".repro-gate/trusted-keys.json --commit {COMMIT}",
+)
+
+CAPTURED = StateRoots(
+    name=StateName.CAPTURED,
+    member=STATE_MEMBER,
+    algorithm="repro-gate-state/2",
+    root=digest("checkpoint"),
+    parts={"model": digest("model")},
 )
 
 
@@ -134,7 +144,7 @@ FACTS = BaselineFacts(
     recorded_at="2026-08-01T09:30:00+00:00",
     age_days=21,
     stale=False,
-    checkpoint_root=digest("checkpoint"),
+    checkpoint_digest=digest("checkpoint"),
     from_base=True,
     knob_costs=KnobCosts(
         measured_at="2026-08-01T10:15:00+00:00",
@@ -256,7 +266,8 @@ def verdict(outcome: Outcome, *, passes: bool, **fields: object) -> Verdict:
         "cost": COST,
         "self_test": SELF_TEST,
         "environment": Environment(parts=dict(CPU_PARTS)),
-        "checkpoint_root": digest("checkpoint"),
+        "checkpoint_root": digest("all states"),
+        "states": (CAPTURED,),
         "snapshot_digest": digest("snapshot"),
         "settings_digest": digest("settings"),
         "series": SERIES,

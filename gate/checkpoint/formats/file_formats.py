@@ -10,7 +10,7 @@ from gate.checkpoint.formats.legacy_reader import is_legacy_file, read_legacy_fi
 from gate.checkpoint.formats.npy_reader import MAGIC, is_npz, read_npy, read_npz
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.formats.torch_archive import is_script, is_torch_archive, read_torch_archive
-from gate.checkpoint.formats.zip_reader import read_zip_records
+from gate.checkpoint.formats.zip_reader import check_unpacked, read_zip_records
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
@@ -88,6 +88,7 @@ def _read_zip(opened: UntrustedFile, unknown: UnknownContent) -> StateContent:
     if not is_torch_archive(records):
         if is_npz(opened, records):
             return read_npz(opened, records)
+        check_unpacked(opened, records.values())
         return _read_unknown(opened, unknown, "is a zip archive of neither torch nor NumPy")
     if is_script(records) and unknown is UnknownContent.BYTES:
         return read_raw(opened, f"is a TorchScript archive, not a state; {RAW_NOTE}")

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.zip_headers import ZipRecord
+from gate.checkpoint.formats.zip_reader import MAX_UNPACKED_BYTES
 from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
 from gate.checkpoint.node_leaves import below, no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
@@ -35,7 +36,6 @@ LENGTH_BYTES: Final = {1: 2, 2: 4, 3: 4}
 FIXED_BYTES = len(MAGIC) + 2
 MAX_HEADER_BYTES = 64 * 1024
 MAX_OBJECT_BYTES = 64 * 1024 * 1024
-MAX_UNPACKED_BYTES = 8 * 1024**3
 # What every NumPy can have.
 MAX_DIMENSIONS = 32
 MAX_NAME = 450
@@ -83,6 +83,7 @@ class DeflatedBody(NamedTuple):
 
     opened: UntrustedFile
     size_bytes: int
+    crc: int | None
 
     def head(self, length: int) -> bytes:
         """The first bytes, `length` at most."""
@@ -98,7 +99,8 @@ class DeflatedBody(NamedTuple):
         return self._unpacked(start)
 
     def _unpacked(self, skipped: int) -> Inflated:
-        return Inflated(self.opened, 0, self.opened.size_bytes, self.size_bytes, skipped)
+        stored = self.opened.size_bytes
+        return Inflated(self.opened, 0, stored, self.size_bytes, skipped, self.crc)
 
 
 Body = StoredBody | DeflatedBody
@@ -144,7 +146,9 @@ def read_npz(opened: UntrustedFile, records: dict[str, ZipRecord]) -> StateConte
 def _body(opened: UntrustedFile, record: ZipRecord) -> Body:
     shown = f"{opened.shown}: {short_text(record.name)}"
     part = file_part(opened, record.start, record.stored_bytes, shown)
-    return DeflatedBody(part, record.size_bytes) if record.deflated else StoredBody(part)
+    return (
+        DeflatedBody(part, record.size_bytes, record.crc) if record.deflated else StoredBody(part)
+    )
 
 
 def _array_leaves(body: Body, path: str) -> list[Leaf]:

@@ -40,16 +40,21 @@ class Entry(NamedTuple):
     method: int
     stored_bytes: int
     size_bytes: int
+    crc: int
 
 
 class ZipRecord(NamedTuple):
-    """An entry: where its `stored_bytes` lie, and how many they are once they are unpacked."""
+    """An entry: where its `stored_bytes` lie, and how many they are once they are unpacked.
+
+    `crc` is the CRC-32 of the unpacked bytes; None in an archive that was saved without checksums.
+    """
 
     name: str
     start: int
     stored_bytes: int
     size_bytes: int
     deflated: bool
+    crc: int | None
 
 
 def shown_name(name: bytes) -> str:
@@ -75,7 +80,7 @@ def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipReco
 
 def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> list[ZipRecord]:
     """The same for entries whose headers all lie in `data`; all are checked at once."""
-    starts, names, methods, stored, sizes = zip(*window, strict=True)
+    starts, names, methods, stored, sizes, checksums = zip(*window, strict=True)
     first = starts[0]
     headers = [
         _local(len(name)).unpack_from(data, start - first)
@@ -103,9 +108,10 @@ def _located(opened: UntrustedFile, window: list[Entry], data: memoryview) -> li
             stored_bytes,
             size_bytes,
             method == DEFLATED,
+            crc,
         )
-        for start, name, length, extra, stored_bytes, size_bytes, method in zip(
-            starts, names, lengths, extras, stored, sizes, methods, strict=True
+        for start, name, length, extra, stored_bytes, size_bytes, method, crc in zip(
+            starts, names, lengths, extras, stored, sizes, methods, checksums, strict=True
         )
     ]
 

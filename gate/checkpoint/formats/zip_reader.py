@@ -2,8 +2,9 @@
 
 Only what these writers make is read: stored or deflated entries, no encryption, no comment, every
 name once, no two entries over the same bytes. Anything else is refused, because two readers could
-see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. Checksums
-are not verified: the gate hashes the bytes themselves.
+see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. The
+checksum of every stored entry is verified here, before anything is read from it, so no reader can
+forget to; that of a deflated one by `Inflated`, whenever its bytes are unpacked.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
+from zlib import crc32
 
 from gate.checkpoint.formats.zip_headers import (
     DEFLATED,
     ENCRYPTED_FLAG,
+    MAX_GAP_BYTES,
     STORED,
     UNKNOWN_32,
     Entry,
@@ -25,6 +29,11 @@ from gate.checkpoint.formats.zip_headers import (
     located,
     shown_name,
 )
+from gate.checkpoint.hashing.tensors import available_threads, run_all
+from gate.checkpoint.leaves import PIECE_BYTES, FileSpan
+from gate.checkpoint.sources.byte_sources import DAMAGED_HINT, WRONG_CRC, Inflated
+from gate.checkpoint.sources.file_part import file_part
+from gate.checkpoint.sources.read_groups import grouped
 from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
@@ -35,6 +44,9 @@ UNKNOWN_16 = 0xFFFF
 # Rows of the directory that are taken apart before it is known whether they have one length.
 ROWS_AT_ONCE = 512
 ZIP64_FIELD = 1
+# Of a large entry at once: it stays in the cache of a core.
+CHECKED_BYTES = 256 * 1024
+MAX_UNPACKED_BYTES = 8 * 1024**3
 # Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
 MAX_RATIO = 1032
 
@@ -44,9 +56,10 @@ END64_LOCATOR = struct.Struct("<4sIQI")
 END64_LOCATOR_MAGIC = b"PK\x06\x07"
 END64 = struct.Struct("<4sQ2H2I4Q")
 END64_MAGIC = b"PK\x06\x06"
-# Of an entry: magic, flags, method, both sizes, the three lengths, and where its header begins.
-CENTRAL = struct.Struct("<4s4x2H8x2I3H8xI")
+# Of an entry: magic, flags, method, CRC-32, both sizes, the three lengths, where its header begins.
+CENTRAL = struct.Struct("<4s4x2H4x3I3H8xI")
 CENTRAL_MAGIC = b"PK\x01\x02"
+LENGTHS = slice(6, 9)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +85,10 @@ def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
     if len(records) < len(entries):
         raise opened.fault(f"zip entry {short_text(_repeated(entries))} occurs twice")
     _check_apart(opened, records.values(), directory.start)
+    # torch writes 0 for all of them after `set_crc32_options(False)`
+    if not any(record.crc for record in records.values()):
+        return {name: record._replace(crc=None) for name, record in records.items()}
+    _check_bytes(opened, [record for record in records.values() if not record.deflated])
     return records
 
 
@@ -129,7 +146,7 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
     while number < directory.entries:
         if position + CENTRAL.size > len(data):
             raise opened.fault(f"zip directory ends before entry {number + 1}")
-        lengths = CENTRAL.unpack_from(data, position)[5:8]
+        lengths = CENTRAL.unpack_from(data, position)[LENGTHS]
         row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
         # names of the same length follow each other: such rows are taken apart together
         rows = min((len(data) - position) // row.size, directory.entries - number, ROWS_AT_ONCE)
@@ -138,7 +155,7 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
             (
                 index
                 for index, fields in enumerate(found)
-                if fields[5:8] != lengths or fields[0] != CENTRAL_MAGIC
+                if fields[LENGTHS] != lengths or fields[0] != CENTRAL_MAGIC
             ),
             len(found),
         )
@@ -154,16 +171,16 @@ def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[E
 
 def _entries(opened: UntrustedFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
     """Rows as entries; as torch writes them they need no look at each."""
-    _, flags, methods, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
+    _, flags, methods, checksums, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
     plain = set(methods) == {STORED} and not any(flag & ENCRYPTED_FLAG for flag in set(flags))
     if plain and stored == sizes and max(stored) < UNKNOWN_32 and max(starts) < UNKNOWN_32:
-        return map(Entry, starts, names, methods, stored, sizes)
+        return map(Entry, starts, names, methods, stored, sizes, checksums)
     return (_entry(opened, fields) for fields in rows)
 
 
 def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
     """One entry, checked; large values have taken the place of those that do not fit."""
-    _, flags, method, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
+    _, flags, method, crc, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
     if flags & ENCRYPTED_FLAG:
         raise _fault(opened, name, "is encrypted")
     if method not in {STORED, DEFLATED}:
@@ -178,7 +195,7 @@ def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
     if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
         problem = f"claims to unpack {stored_bytes:,} bytes to {size_bytes:,}"
         raise _fault(opened, name, f"{problem}, which no compression can")
-    return Entry(header_start, name, method, stored_bytes, size_bytes)
+    return Entry(header_start, name, method, stored_bytes, size_bytes, crc)
 
 
 def _fault(opened: UntrustedFile, name: bytes, problem: str) -> EvidenceError:
@@ -215,9 +232,59 @@ def _extra_field(extra: bytes, wanted: int) -> bytes:
 def _check_apart(opened: UntrustedFile, records: Iterable[ZipRecord], limit: int) -> None:
     """No record may reach into the next one or into the directory."""
     end = 0
-    for name, start, stored_bytes, _, _ in sorted(records, key=itemgetter(1, 2)):
+    for name, start, stored_bytes, *_ in sorted(records, key=itemgetter(1, 2)):
         # entries over the same bytes are how a small archive unpacks to petabytes (D. Fifield, A
         # better zip bomb, WOOT 2019)
         if start < end or start + stored_bytes > limit:
             raise opened.fault(f"zip entry {short_text(name)} overlaps other data")
         end = start + stored_bytes
+
+
+def check_unpacked(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
+    """Verify the deflated entries of an archive whose content nobody unpacks otherwise.
+
+    Not those that unpack to more than `MAX_UNPACKED_BYTES` together: that work is the run's choice.
+    """
+    packed = [record for record in records if record.deflated]
+    if sum(record.size_bytes for record in packed) > MAX_UNPACKED_BYTES:
+        return
+    for record in packed:
+        shown = f"{opened.shown}: zip entry {short_text(record.name)}"
+        part = file_part(opened, record.start, record.stored_bytes, shown)
+        source = Inflated(part, 0, record.stored_bytes, record.size_bytes, 0, record.crc)
+        for _ in source.pieces(PIECE_BYTES):
+            pass
+
+
+def _check_bytes(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
+    """The checksum of each stored record, on all cores; small neighbours are read together."""
+    groups = grouped(sorted(records, key=itemgetter(1)), _are_near)
+    run_all([partial(_check_group, opened, group) for group in groups], available_threads())
+
+
+def _are_near(first: ZipRecord, before: ZipRecord, record: ZipRecord) -> bool:
+    gap = record.start - (before.start + before.stored_bytes)
+    end = record.start + record.stored_bytes
+    return gap <= MAX_GAP_BYTES and end - first.start <= PIECE_BYTES
+
+
+def _check_group(opened: UntrustedFile, group: list[ZipRecord]) -> None:
+    """One record of any size, or several that fit into one piece together."""
+    if len(group) == 1:
+        (record,) = group
+        crc = 0
+        for piece in FileSpan(opened, record.start, record.stored_bytes).pieces(CHECKED_BYTES):
+            crc = crc32(piece, crc)
+        _check_crc(opened, record, crc)
+        return
+    first, last = group[0].start, group[-1]
+    data = memoryview(opened.read_at(first, last.start + last.stored_bytes - first))
+    for record in group:
+        start = record.start - first
+        _check_crc(opened, record, crc32(data[start : start + record.stored_bytes]))
+
+
+def _check_crc(opened: UntrustedFile, record: ZipRecord, crc: int) -> None:
+    if record.crc != crc:
+        problem = f"zip entry {short_text(record.name)} is damaged"
+        raise opened.fault(f"{problem}: {WRONG_CRC}", hint=DAMAGED_HINT)

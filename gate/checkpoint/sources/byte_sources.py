@@ -13,6 +13,11 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile
 
 FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))
 INPUT_BYTES = 64 * 1024
+WRONG_CRC: Final = "its bytes do not match the CRC-32 in the archive"
+DAMAGED_HINT: Final = (
+    "The file changed after it was saved. Copy it again from where it was saved, or run the "
+    "training again and check the disk."
+)
 MAX_GATHERED_BYTES = 1024**3
 
 
@@ -90,13 +95,17 @@ def whole_numbers(source: TensorSource, size: int, width: int) -> Iterator[bytes
 
 
 class Inflated(NamedTuple):
-    """Deflated bytes at a place of a file, unpacked piece by piece, `skipped` at their start."""
+    """Deflated bytes at a place of a file, unpacked piece by piece, `skipped` at their start.
+
+    `crc` is that of all unpacked bytes; None where the archive has none.
+    """
 
     opened: UntrustedFile
     start: int
     stored_bytes: int
     full_bytes: int
     skipped: int
+    crc: int | None
 
     @property
     def size_bytes(self) -> int:
@@ -109,17 +118,20 @@ class Inflated(NamedTuple):
         return "inflated", id(self.opened), self.start, self.skipped
 
     def pieces(self, size: int) -> Iterator[memoryview]:
-        """As in `TensorSource`; `EvidenceError` when it unpacks to another length than it says."""
-        position = 0
+        """As in `TensorSource`; `EvidenceError` for another length or checksum than it says."""
+        position = crc = 0
         for data in self._unpacked(min(size, PIECE_BYTES)):
             piece = memoryview(data)[max(0, self.skipped - position) :]
             position += len(data)
+            crc = zlib.crc32(data, crc)
             if position > self.full_bytes:
                 raise self.opened.fault("a compressed entry unpacks to more than it claims")
             if piece:
                 yield piece
         if position != self.full_bytes:
             raise self.opened.fault("a compressed entry unpacks to less than it claims")
+        if self.crc not in {None, crc}:
+            raise self.opened.fault(f"is damaged: {WRONG_CRC}", hint=DAMAGED_HINT)
 
     def _unpacked(self, size: int) -> Iterator[bytes]:
         # no zlib header: zip holds bare deflate data (RFC 1951)

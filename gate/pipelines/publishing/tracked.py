@@ -49,7 +49,7 @@ def tracked_run(
         "repro-gate.gate_id": artifact.gate_id,
         "repro-gate.repository": artifact.repository,
         "repro-gate.baseline_sha256": words.baseline_digest,
-        "repro-gate.checkpoint_root": verdict.checkpoint_root,
+        "repro-gate.checkpoint_digest": verdict.checkpoint_digest,
         "repro-gate.package_sha256": artifact.package.sha256,
         "repro-gate.package_reference": words.reference,
         "repro-gate.sealed_by": words.signer,

@@ -47,8 +47,8 @@ def verified_text(
         ("verdict", f"{found.level}, {found.strict_runs} equal strict runs"),
         *_made(found),
         ("isolation", found.isolation.described),
-        ("checkpoint", found.checkpoint_root),
         *((state.name.value, _root(state, recomputed)) for state in found.states),
+        ("all states", found.checkpoint_root),
         *(("note", note) for note in found.notes),
         ("not checked", NOT_CHECKED),
     ]

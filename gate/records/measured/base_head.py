@@ -55,7 +55,7 @@ class ComparedSide(Document):
     runs: int
     strict_results: int
     default_results: int
-    checkpoint_root: str
+    checkpoint_digest: str
     seeded_at: Annotated[tuple[str, ...], Field(max_length=MAX_PLACES)] = ()
 
 

@@ -52,7 +52,7 @@ def verdict_outputs(  # noqa: PLR0913 - each parameter is an output
         determinism_cost_pct=_percent(cost.time_ratio if cost else None),
         cost_low=_percent(cost.low if cost else None),
         cost_high=_percent(cost.high if cost else None),
-        checkpoint_digest=verdict.checkpoint_root,
+        checkpoint_digest=verdict.checkpoint_digest,
         package_path=package_path,
         bundle_path=bundle_path,
         comment_url=publication.comment_url,

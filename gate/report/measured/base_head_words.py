@@ -239,8 +239,8 @@ def _runs(compared: ComparedCommits, limit: int) -> Section:
         *_noise(compared.ratios),
         ("Isolation", Cell(compared.isolation)),
         ("Settings digest", Cell(compared.settings_digest, code=True)),
-        ("Checkpoint of the base", Cell(compared.base.checkpoint_root, code=True)),
-        ("Checkpoint of the head", Cell(compared.head.checkpoint_root, code=True)),
+        ("Checkpoint of the base", Cell(compared.base.checkpoint_digest, code=True)),
+        ("Checkpoint of the head", Cell(compared.head.checkpoint_digest, code=True)),
         ("Compared at", Cell(compared.created_at)),
     )  # fmt: skip
     return Section(title="Runs", table=facts_table(facts, limit))

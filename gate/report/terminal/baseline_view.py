@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gate.checkpoint.digest import captured_digest
 from gate.records.baseline import BaselineEntry
 from gate.records.published.entry_history import ShownBaseline, ShownEntry
 from gate.report.escape import clean, clean_name
@@ -135,8 +136,8 @@ def _changes(
     yield "Steps", f"{len(known.steps):,}" if known else "", f"{len(proposed.steps):,}"
     yield (
         "Checkpoint",
-        short(known.checkpoint.root) if known else "",
-        short(proposed.checkpoint.root),
+        short(captured_digest(known.checkpoint.tensors)) if known else "",
+        short(captured_digest(proposed.checkpoint.tensors)),
     )
     yield "Rests on", _rests_on(known) if known else "", _rests_on(proposed)
     if proposed.moved is not None:
