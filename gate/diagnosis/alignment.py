@@ -69,6 +69,11 @@ def values_differ(expected: TracedValue, observed: TracedValue) -> bool:
     return bool(expected.digest and observed.digest) and expected.digest != observed.digest
 
 
+def layouts_differ(expected: TracedValue, observed: TracedValue) -> bool:
+    """Whether both were looked at, and lie in memory in two ways."""
+    return expected.layout != observed.layout
+
+
 def _forms(values: tuple[TracedValue, ...]) -> list[tuple[str, str, str]]:
     return [(value.name, value.form, value.device) for value in values]
 

@@ -48,6 +48,7 @@ BY_SUSPECT: Final = {
 BY_CLAIM: Final = {
     Claim.UNINITIALISED: CauseClass.UNINITIALISED_MEMORY,
     Claim.RANDOM_STATE: CauseClass.RANDOM_STATE,
+    Claim.ARRIVAL: CauseClass.COLLECTIVE,
 }
 
 

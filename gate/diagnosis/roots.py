@@ -105,10 +105,11 @@ class _Search:
 
 def _read(call: TracedCall) -> tuple[TracedValue, ...]:
     """The inputs that an operator reads: what it only overwrites may hold anything."""
+    read = tuple(value for value in call.inputs if not value.overwritten)
     if not call.random and call.operator not in OVERWRITE:
-        return tuple(value for value in call.inputs if value.name != "out")
+        return read
     written = {value.name for value in call.outputs}
-    return tuple(value for value in call.inputs if value.name not in written)
+    return tuple(value for value in read if value.name not in written)
 
 
 def _differing(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Calls, values_differ
-from gate.records.observed.trace import Phase, RankTrace, TracedCall
+from gate.records.observed.trace import Origin, Phase, RankTrace, TracedCall
 from gate.records.observed.traced import Claim, TraceFinding, TraceRow
 
 ROWS_BEFORE: Final = 4
@@ -19,6 +19,37 @@ OWN_GENERATOR: Final = "generator=<Generator>"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
 REAL: Final = re.compile(r"\w+=-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+)")
 OWN: Final = ("aten::", "prims::")
+# there the call that brought the value is named, and not the one that uses it
+OF_THEIR_SOURCE: Final = (
+    *(Claim.UNINITIALISED, Claim.OUTSIDE_VALUE, Claim.MEMORY_LAYOUT, Claim.ARRIVAL),
+)
+MADE_BY: Final = {
+    Origin.WORKER: "a worker of a DataLoader",
+    Origin.PROCESS: "another process",
+    Origin.LOAD: "torch.load",
+    Origin.DEEPCOPY: "copy.deepcopy",
+    Origin.STORAGE: "code that fills a storage",
+}
+LOOK_AT: Final = {
+    Origin.WORKER: (
+        "Look at what the data set and its transforms compute in the workers: generators without "
+        "a seed, the time, the order of files."
+    ),
+    Origin.PROCESS: "Look at what the other process computes, and in which order it sends.",
+    Origin.LOAD: "Look at the file that is loaded, and at what writes it.",
+}
+SETTING_NAMES: Final = {
+    "threads": "the number of threads",
+    "cpu_capability": "the CPU capability (ATEN_CPU_CAPABILITY)",
+    "mkldnn": "oneDNN (torch.backends.mkldnn)",
+    "deterministic_algorithms": "torch.use_deterministic_algorithms",
+    "fp32_matmul_precision": "torch.set_float32_matmul_precision",
+    "cudnn": "torch.backends.cudnn.enabled",
+    "cudnn_benchmark": "torch.backends.cudnn.benchmark",
+    "cudnn_deterministic": "torch.backends.cudnn.deterministic",
+    "flush_denormal": "torch.set_flush_denormal",
+    "torch": "the version of torch",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,13 +73,13 @@ class Point:
     source: TracedCall | None = None
     apart: tuple[float, float] | None = None
     from_another_rank: bool = False
+    settings: tuple[tuple[str, str, str], ...] = ()
+    unchecked: str = ""
 
     @property
     def call(self) -> TracedCall:
         """The call that is named."""
-        if self.claim is Claim.UNINITIALISED and self.source is not None:
-            return self.source
-        if self.claim is Claim.OUTSIDE_VALUE and self.source is not None:
+        if self.claim in OF_THEIR_SOURCE and self.source is not None:
             return self.source
         return self.observed or self.expected or self.first_use
 
@@ -122,16 +153,61 @@ def _named(call: TracedCall) -> str:
 
 def _nondeterministic(point: Point) -> tuple[str, str]:
     call = point.call
-    kind = "operator" if call.operator.startswith(OWN) else "custom operator"
-    end = f"the {kind} is nondeterministic"
-    if point.drift:
-        end += ", or the two commits were not run alike"
+    own = not call.operator.startswith(OWN)
+    end = f"the {'custom ' if own else ''}operator is nondeterministic"
+    if point.drift and own:
+        end += ", or the change is inside it"
     return (
         f"{_named(call)} gives another output for equal inputs: {end}",
+        "Replace it by a deterministic operator.",
+    )
+
+
+def _unproven(point: Point) -> tuple[str, str]:
+    return (
         (
-            "Replace it by a deterministic form, or keep threads from racing for its tensors: a "
-            "tensor that another thread changes while it runs looks the same."
+            f"{_named(point.call)} is the first call whose output differs; its inputs look equal, "
+            f"but {point.unchecked}"
         ),
+        "Look at what this line is given, and at what else may write into it.",
+    )
+
+
+def _setting(point: Point) -> tuple[str, str]:
+    words = [
+        f"{SETTING_NAMES.get(name, name)} is {_instead(before, after, drift=point.drift)}"
+        for name, before, after in point.settings
+    ]
+    return (
+        (
+            f"{_named(point.call)} gives another output for equal inputs, because a setting "
+            f"differs: {', '.join(words)}"
+        ),
+        "Look for the line that changes this setting, and set it to one value in each run.",
+    )
+
+
+def _instead(before: str, after: str, *, drift: bool) -> str:
+    return f"{after} instead of {before}" if drift else f"{before} in one run, {after} in the other"
+
+
+def _layout(point: Point) -> tuple[str, str]:
+    made, use = point.source or point.first_use, point.first_use
+    where = "" if made is use else f"; {_named(use)} is the first to compute another result from it"
+    return (
+        f"{_named(made)} has equal values that lie in memory in another layout{where}",
+        "Look at memory formats (channels_last), transposes, .contiguous() and as_strided.",
+    )
+
+
+def _arrival(point: Point) -> tuple[str, str]:
+    call = point.source or point.first_use
+    return (
+        (
+            f"{_named(call)} takes the message that arrives first, from any rank, and the order of "
+            f"arrival differs; {_named(point.first_use)} is the first to use it"
+        ),
+        "Receive from each rank by its number (src=), in a fixed order.",
     )
 
 
@@ -178,6 +254,8 @@ def _random(point: Point) -> tuple[str, str]:
 
 def _outside(point: Point) -> tuple[str, str]:
     call, use = point.call, point.first_use
+    if point.source is not None and point.source.origin is not Origin.NONE:
+        return _made_outside(point, point.source)
     if point.source is not None and point.from_another_rank:
         return (
             (
@@ -217,6 +295,19 @@ def _outside(point: Point) -> tuple[str, str]:
             "Look at where this value comes from: unseeded generators, the time, a file, memory "
             "that another thread or process writes."
         ),
+    )
+
+
+def _made_outside(point: Point, source: TracedCall) -> tuple[str, str]:
+    use = "" if source is point.first_use else f"; {_named(point.first_use)} is the first to use it"
+    where = place_words(source)
+    other = "Look at what fills this memory: NumPy, a file, another process."
+    return (
+        (
+            f"a value made outside the traced calls differs, by {MADE_BY[source.origin]}"
+            f"{f' (taken{where})' if where else ''}{use}"
+        ),
+        LOOK_AT.get(source.origin, other),
     )
 
 
@@ -274,6 +365,10 @@ def _nothing(_: Point) -> tuple[str, str]:
 Words = Callable[[Point], tuple[str, str]]
 _WORDS: Final[dict[Claim, Words]] = {
     Claim.NONDETERMINISTIC_OPERATOR: _nondeterministic,
+    Claim.UNPROVEN: _unproven,
+    Claim.SETTING: _setting,
+    Claim.MEMORY_LAYOUT: _layout,
+    Claim.ARRIVAL: _arrival,
     Claim.CODE_PATH: _code_path,
     Claim.RANDOM_STATE: _random,
     Claim.OUTSIDE_VALUE: _outside,

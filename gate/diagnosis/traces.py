@@ -6,11 +6,11 @@ threads wrote is known by the number of their calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gate.diagnosis.alignment import Alignment, Block, Calls, align
+from gate.diagnosis.alignment import Alignment, Block, Calls, align, layouts_differ
 from gate.diagnosis.roots import (
     OTHER_RANKS,
     Pairs,
@@ -22,10 +22,13 @@ from gate.diagnosis.roots import (
     unread,
 )
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
-from gate.records.observed.trace import NOBODY, RankTrace, TracedCall, Traces
+from gate.records.observed.trace import NOBODY, Origin, RankTrace, TracedCall, Traces
 from gate.records.observed.traced import Claim, TraceFinding
 
 HIGHER: Final = "higher_order"
+FROM_ANY_RANK: Final = "c10d::recv_any_source_"
+# of a value: a row of a row of a tensor
+MOST_VIEWS: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +43,16 @@ class Pair:
     def calls(self) -> tuple[Calls, Calls]:
         """Of the main thread, in order."""
         return _main(self.expected), _main(self.observed)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a difference is; `source` made the value, `unchecked` is what nobody could compare."""
+
+    claim: Claim
+    source: TracedCall | None = None
+    settings: tuple[tuple[str, str, str], ...] = ()
+    unchecked: str = ""
 
 
 def compare_traces(expected: Traces, observed: Traces, *, drift: bool) -> TraceFinding:
@@ -72,7 +85,7 @@ def _point(pair: Pair) -> Point | None:
     if root is None and alignment.blocks:
         # what one side calls alone may make a value that no later call's output depends on
         read = find_read(expected, observed, alignment)
-        made = read and _block_behind(pair, alignment, read, expected[read.expected])
+        made = read and _block_behind(pair, alignment, read.inputs, expected[read.expected])
         root = read if made else None
     if root is not None:
         return _classified(pair, alignment, root)
@@ -98,15 +111,18 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> Point:
     use, right_use = expected[root.expected], observed[root.observed]
     left: TracedCall | None = use
     right: TracedCall | None = right_use
-    block = _block_behind(pair, alignment, root, use)
+    block, shown = _block_behind(pair, alignment, root.inputs, use), Shown(Claim.CODE_PATH)
+    if block is None:
+        shown = _claim(pair, alignment, root, use, right_use)
+    if shown.claim is Claim.MEMORY_LAYOUT:
+        use, right_use, block = _layout_behind(pair, alignment, use, right_use)
+        shown = Shown(Claim.CODE_PATH) if block else Shown(shown.claim, right_use)
     if block is not None:
         left = expected[block.expected.start] if block.expected else None
         right = observed[block.observed.start] if block.observed else None
-        claim, source = Claim.CODE_PATH, None
-    else:
-        claim, source = _claim(pair, alignment, root, use, right_use)
+    source = shown.source
     return Point(
-        claim=claim,
+        claim=shown.claim,
         expected=left,
         observed=right,
         at=(root.expected, root.observed),
@@ -116,22 +132,42 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> Point:
         drift=pair.drift,
         rank=pair.expected.rank,
         source=source,
-        first_use=right_use,
-        apart=outputs_apart(use, right_use),
+        settings=shown.settings,
+        unchecked=shown.unchecked,
+        first_use=observed[root.observed],
+        apart=outputs_apart(expected[root.expected], observed[root.observed]),
         from_another_rank=source is not None and namespace(source) in OTHER_RANKS,
     )
 
 
-def _block_behind(pair: Pair, alignment: Alignment, root: Root, call: TracedCall) -> Block | None:
+def _layout_behind(
+    pair: Pair, alignment: Alignment, left: TracedCall, right: TracedCall
+) -> tuple[TracedCall, TracedCall, Block | None]:
+    """The calls that gave a value another layout; or the block of calls that one side has alone."""
+    expected, observed = pair.calls
+    same = {expected[one].number: (one, other) for one, other in alignment.pairs}
+    while True:
+        values = zip(left.inputs, right.inputs, strict=True)
+        apart = tuple(both for both in values if layouts_differ(*both))
+        block = _block_behind(pair, alignment, apart, left) if apart else None
+        by = next((by for value, _ in apart for by in value.made_by if by in same), NOBODY)
+        if block is not None or by == NOBODY or by >= left.number:
+            return left, right, block
+        left, right = expected[same[by][0]], observed[same[by][1]]
+
+
+def _block_behind(
+    pair: Pair, alignment: Alignment, inputs: Pairs, call: TracedCall
+) -> Block | None:
     """Calls of one side alone that explain a difference: they made an input, or drew before."""
     expected, observed = pair.calls
-    left = {by for value, _ in root.inputs for by in value.made_by}
-    right = {by for _, value in root.inputs for by in value.made_by}
+    left = {by for value, _ in inputs for by in value.made_by}
+    right = {by for _, value in inputs for by in value.made_by}
     for block in alignment.blocks:
         mine = [expected[place] for place in block.expected]
         theirs = [observed[place] for place in block.observed]
         made = any(one.number in left for one in mine) or any(one.number in right for one in theirs)
-        drew = call.random and not root.inputs and any(one.random for one in (*mine, *theirs))
+        drew = call.random and not inputs and any(one.random for one in (*mine, *theirs))
         if made or drew:
             return block
     return None
@@ -139,21 +175,63 @@ def _block_behind(pair: Pair, alignment: Alignment, root: Root, call: TracedCall
 
 def _claim(
     pair: Pair, alignment: Alignment, root: Root, left: TracedCall, right: TracedCall
-) -> tuple[Claim, TracedCall | None]:
+) -> Shown:
     """What a difference that enters at this call is, and the call that the value came from."""
     if left.arguments != right.arguments:
-        return (Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE), None
-    # that an operator is at fault takes inputs that are known to be equal
-    inputs = root.inputs or unread(left, right)
-    if _made_elsewhere(pair, alignment, inputs):
-        return Claim.OTHER_TENSORS, None
-    if inputs:
-        return _of_inputs(pair.observed.calls, inputs, right)
-    if left.random:
-        return Claim.RANDOM_STATE, None
+        return Shown(Claim.CODE_PATH if pair.drift else Claim.OUTSIDE_VALUE)
+    if _made_elsewhere(pair, alignment, root.inputs or unread(left, right)):
+        return Shown(Claim.OTHER_TENSORS)
+    if root.inputs:
+        return _of_inputs(pair.observed.calls, root.inputs, right)
+    return _of_equal_inputs(pair, left, right)
+
+
+def _of_equal_inputs(pair: Pair, left: TracedCall, right: TracedCall) -> Shown:
+    """Another output, while no value that was read differs.
+
+    That the operator is at fault is what is left when all that could be had was compared.
+    """
+    others = _other_reasons(pair, left, right)
+    return next(others, Shown(Claim.NONDETERMINISTIC_OPERATOR))
+
+
+def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[Shown]:
+    """What may make an output differ besides its operator, surest first."""
+    settings = settings_apart(pair.expected, pair.observed, left, right)
+    if settings:
+        yield Shown(Claim.SETTING, settings=settings)
+    states = left.random_state, right.random_state
+    if left.random and (states[0] != states[1] or not all(states)):
+        yield Shown(Claim.RANDOM_STATE)
+    if any(layouts_differ(*values) for values in zip(left.inputs, right.inputs, strict=True)):
+        yield Shown(Claim.MEMORY_LAYOUT)
+    if right.origin is not Origin.NONE:
+        yield Shown(Claim.OUTSIDE_VALUE, right)
+    unknown = unread(left, right)
+    if unknown:
+        # nobody has looked at these; who made them may be reason enough
+        shown = _of_inputs(pair.observed.calls, unknown, right)
+        if shown.source is not None and shown.claim is not Claim.BELOW_DISPATCHER:
+            yield shown
+        yield Shown(Claim.UNPROVEN, unchecked="the values of one of them were not read")
     if left.compiled or namespace(left) == HIGHER:
-        return Claim.BELOW_DISPATCHER, None
-    return Claim.NONDETERMINISTIC_OPERATOR, None
+        yield Shown(Claim.BELOW_DISPATCHER)
+    if not (left.whole and right.whole):
+        yield Shown(Claim.UNPROVEN, unchecked="one of its arguments could not be compared")
+    if any(call.thread for trace in (pair.expected, pair.observed) for call in trace.calls):
+        yield Shown(Claim.UNPROVEN, unchecked="other threads ran operators beside it")
+
+
+def settings_apart(
+    expected: RankTrace, observed: RankTrace, left: TracedCall, right: TracedCall
+) -> tuple[tuple[str, str, str], ...]:
+    """Settings of torch's that are not the same at two calls: name, expected and observed."""
+    before, after = expected.settings_at(left.number), observed.settings_at(right.number)
+    return tuple(
+        (name, before[name], after[name])
+        for name in sorted(before.keys() & after.keys())
+        if before[name] != after[name]
+    )
 
 
 def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
@@ -172,17 +250,20 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
     )
 
 
-def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> tuple[Claim, TracedCall | None]:
+def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
     """A value differs that no differing call made: where could it come from?"""
     for _, value in inputs:
         if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
-            return Claim.UNINITIALISED, bare
+            return Shown(Claim.UNINITIALISED, bare)
     makers = [
         made
         for _, value in inputs
         for by in value.made_by
         if by != NOBODY and (made := _call(calls, by)) is not None
     ]
+    outside = next(filter(None, (_outside_behind(calls, made) for made in makers)), None)
+    if outside is not None:
+        return Shown(Claim.OUTSIDE_VALUE, outside)
     told: tuple[Callable[[TracedCall], bool], ...] = (
         lambda call: call.thread != 0,
         lambda call: namespace(call) in OTHER_RANKS,
@@ -190,12 +271,25 @@ def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> tuple[Claim, Tra
     for of_this_kind in told:
         made = next(filter(of_this_kind, makers), None)
         if made is not None:
-            return Claim.OUTSIDE_VALUE, made
+            arrived = made.operator == FROM_ANY_RANK
+            return Shown(Claim.ARRIVAL if arrived else Claim.OUTSIDE_VALUE, made)
     if makers:
-        return Claim.BELOW_DISPATCHER, makers[0]
+        return Shown(Claim.BELOW_DISPATCHER, makers[0])
     if use.compiled:
-        return Claim.BELOW_DISPATCHER, None
-    return Claim.OUTSIDE_VALUE, None
+        return Shown(Claim.BELOW_DISPATCHER)
+    return Shown(Claim.OUTSIDE_VALUE)
+
+
+def _outside_behind(calls: Calls, made: TracedCall) -> TracedCall | None:
+    """The call that took this value from outside, seen through calls whose result nobody read."""
+    seen: TracedCall | None = made
+    for _ in range(MOST_VIEWS):
+        if seen is None or seen.origin is not Origin.NONE:
+            return seen
+        by = next((by for value in seen.inputs for by in value.made_by if by != NOBODY), NOBODY)
+        passed_on = not any(value.digest for value in seen.outputs)
+        seen = _call(calls, by) if passed_on and 0 <= by < seen.number else None
+    return None
 
 
 def _call(calls: Calls, number: int) -> TracedCall | None:

@@ -34,6 +34,7 @@ def call(
         "random": False,
         "compiled": False,
         "arguments": "",
+        "whole": True,
     }
     return TracedCall(
         number=number,

@@ -28,6 +28,7 @@ from gate.records.observed.trace import (
     Line,
     RankTrace,
     TracedCall,
+    TracedSettings,
 )
 
 # the harness ends at 32 MiB of calls; lines and the last record come on top
@@ -49,6 +50,12 @@ class LinesLine(Document):
     lines: Annotated[tuple[Executed, ...], Field(max_length=1000)]
 
 
+class SettingsLine(TracedSettings):
+    """Settings, as the harness writes them where they are others than before."""
+
+    kind: Literal["settings"]
+
+
 class EndLine(Document):
     """The last line: why the trace ended, and what it holds."""
 
@@ -58,8 +65,9 @@ class EndLine(Document):
     unread: Annotated[int, Field(ge=0, le=2**53)]
 
 
-KINDS: dict[object, type[CallLine | LinesLine | EndLine]] = {
+KINDS: dict[object, type[CallLine | SettingsLine | LinesLine | EndLine]] = {
     "call": CallLine,
+    "settings": SettingsLine,
     "lines": LinesLine,
     "end": EndLine,
 }
@@ -86,6 +94,7 @@ def read_traces(files: Files, out: Path) -> tuple[RankTrace, ...]:
 def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
     name = process.name(HarnessFile.TRACE)
     calls, lines = list[TracedCall](), list[ExecutedLine]()
+    settings = list[TracedSettings]()
     end: EndLine | None = None
     with open_untrusted(files, out / name, name, max_bytes=MAX_TRACE_BYTES) as opened:
         for number, data in numbered_lines(opened):
@@ -99,6 +108,8 @@ def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
                 lines += [
                     ExecutedLine(file=file, line=at, call=call) for file, at, call in line.lines
                 ]
+            elif isinstance(line, SettingsLine):
+                settings.append(line)
             else:
                 if line.number != len(calls):
                     raise opened.fault(f"line {number}: call {line.number} is out of order")
@@ -109,12 +120,13 @@ def _read(files: Files, out: Path, process: ProcessFiles) -> RankTrace:
         rank=process.rank,
         calls=tuple(calls),
         lines=tuple(lines),
+        settings=tuple(settings),
         ended=end.why if end is not None else "",
         unread=end.unread if end is not None else 0,
     )
 
 
-def _line(data: bytes, where: str) -> CallLine | LinesLine | EndLine:
+def _line(data: bytes, where: str) -> CallLine | SettingsLine | LinesLine | EndLine:
     value = parse_json(data, where)
     kind = value.get("kind") if isinstance(value, dict) else None
     model = KINDS.get(kind if isinstance(kind, str) else None)

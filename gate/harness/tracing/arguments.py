@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ..tensors.digests import StartedDigest, finish_all
-from ..tensors.plain_parts import type_and_shape
+from ..tensors.plain_parts import plain_parts, type_and_shape
 
 MAX_LIST: Final = 10_000
 MAX_TEXT: Final = 400
@@ -26,9 +26,23 @@ UNINITIALISED: Final = frozenset(
     f"aten::{name}"
     for name in (
         *("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty"),
-        *("new_empty_strided", "_empty_affine_quantized"),
+        *("new_empty_strided", "_empty_affine_quantized", "empty_quantized"),
+        "_empty_per_channel_affine_quantized",
     )
 )
+# values of a file, and all that takes a storage: what is in it no operator has written
+FROM_OUTSIDE: Final = frozenset(("aten::from_file",))
+# the memory of one tensor becomes another's
+REBINDS: Final = frozenset(("aten::set_", "aten::set", "aten::set_data"))
+# what they add to a tensor nobody has written
+RESIZES: Final = frozenset(f"aten::{name}" for name in ("resize_", "resize_as_", "_resize_output_"))
+MESSAGES: Final = "c10d"
+RECEIVES: Final = frozenset(("c10d::recv_", "c10d::recv_any_source_"))
+# their schemas name nothing that is written: of these it is nothing
+READ_ALONE: Final = frozenset(
+    f"c10d::{name}" for name in ("send", "barrier", "monitored_barrier_", "check_for_nan")
+)
+ALIGNED: Final = 64
 
 
 class Given(NamedTuple):
@@ -38,25 +52,54 @@ class Given(NamedTuple):
     tensors: list[torch.Tensor]
 
 
-def given(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[list[Given], str]:
-    """The tensors of a call by argument, and all its other arguments as text."""
-    tensors, words = list[Given](), list[str]()
+class GivenAll(NamedTuple):
+    """The tensors of a call by argument, and all its other arguments as text.
+
+    `whole` is false where an argument is no plain value, so that nobody can tell whether two calls
+    had the same one.
+    """
+
+    tensors: list[Given]
+    words: str
+    whole: bool
+
+
+def given(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> GivenAll:
+    """What a call is given."""
+    tensors, words, whole = list[Given](), list[str](), True
     for name, value in _arguments(func, args, named):
         found = list(_tensors(value))
         if found:
             tensors.append(Given(name, found))
+            whole = whole and len(found) < MAX_LIST
+            if isinstance(value, list | tuple) and None in map(_none_or_tensor, value):
+                kept = ("None" if part is None else "tensor" for part in value[:MAX_NUMBERS])
+                words.append(f"{name}=[{', '.join(kept)}]")
         elif value is not None:
-            words.append(f"{name}={_text(value)}")
-    return tensors, ", ".join(words)[:MAX_TEXT]
+            text, plain = _text(value)
+            whole = whole and plain
+            words.append(f"{name}={text}")
+    return GivenAll(tensors, _cut(", ".join(words), MAX_TEXT), whole)
+
+
+def _none_or_tensor(value: Any) -> Any:
+    # tensors compare by element
+    return None if value is None else 0
 
 
 def written(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Given]:
-    """The arguments that the operator's schema says are written."""
+    """The arguments that the operator writes: as its schema says, or as a message that arrives."""
+    names = written_names(func)
     return [
         Given(name, found)
         for name, value in _arguments(func, args, named)
-        if name in _written_names(func) and (found := list(_tensors(value)))
+        if name in names and (found := list(_tensors(value)))
     ]
+
+
+def takes_storage(func: Any) -> bool:
+    """Whether it is given a storage, whose bytes are no tensor that could be compared."""
+    return any(str(one.type) == "Storage" for one in _schema_arguments(func))
 
 
 def is_view(func: Any) -> bool:
@@ -85,8 +128,7 @@ def describe(
     shape = type_and_shape(first).removeprefix("torch.")
     if len(one.tensors) > 1:
         # of a list: how many, the first, and all of them in few bytes
-        all_of_them = "\n".join(map(type_and_shape, one.tensors)).encode("utf-8", "replace")
-        short = hashlib.sha256(all_of_them).hexdigest()[:8]
+        short = _short_digest("\n".join(map(type_and_shape, one.tensors)))
         shape = f"{len(one.tensors)} tensors, first {shape}, all {short}"
     limit = MAX_VIEWED_BYTES if viewed else MAX_BYTES
     read = _digest(one) if digest and _size_in_bytes(one) <= limit else ""
@@ -94,9 +136,44 @@ def describe(
         "name": one.name[:MAX_VALUE],
         "form": shape[: 2 * MAX_VALUE],
         "device": str(first.device)[:20],
+        "layout": _layout(one.tensors),
         "digest": read,
         "sample": _sample(first) if sample and read else [],
     }
+
+
+def _layout(tensors: list[torch.Tensor]) -> str:
+    """How values lie in memory where that is not the usual way: strides, and an odd address.
+
+    Kernels choose by it how they compute.
+    """
+    words = [_layout_of(tensor) for tensor in tensors]
+    if len(words) == 1:
+        return words[0]
+    return _short_digest("\n".join(words)) if any(words) else ""
+
+
+def _layout_of(tensor: torch.Tensor) -> str:
+    try:
+        ((_, plain),) = plain_parts(tensor)
+        words = "" if plain.is_contiguous() else f"strides {tuple(plain.stride())}"
+        # the largest power of two that divides the address
+        address = plain.data_ptr() if plain.numel() else 0
+        step = address & -address
+    except Exception:
+        # several parts, or a kind without memory
+        return ""
+    odd = f"aligned to {step} bytes" if 0 < step < ALIGNED else ""
+    return ", ".join(filter(None, (words, odd)))[:MAX_VALUE]
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most so many characters; of a longer text the end is a digest of all of it."""
+    return text if len(text) <= limit else f"{text[: limit - 14]}... #{_short_digest(text)}"
 
 
 def _size_in_bytes(one: Given) -> int:
@@ -129,14 +206,46 @@ def _arguments(
     yield from named.items()
 
 
-def _written_names(func: Any) -> set[str]:
+def _schema_arguments(func: Any) -> Any:
     schema = getattr(func, "_schema", None)
-    arguments = schema.arguments if schema is not None else ()
+    return schema.arguments if schema is not None else ()
+
+
+def written_names(func: Any) -> set[str]:
+    """The names of the arguments that are written."""
     return {
         argument.name
-        for argument in arguments
+        for argument in _schema_arguments(func)
         if argument.alias_info is not None and argument.alias_info.is_write
+    } | _of_messages(func)
+
+
+def overwritten_names(func: Any) -> set[str]:
+    """Those of which nothing is read: results that the caller made room for, and receives."""
+    name = _name(func)
+    if name.startswith(f"{MESSAGES}::"):
+        arrives = name in RECEIVES
+        return {one for one in _of_messages(func) if arrives or one.startswith("output")}
+    return {
+        argument.name
+        for argument in _schema_arguments(func)
+        if argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write
     }
+
+
+def _of_messages(func: Any) -> set[str]:
+    """What a collective or a receive writes: outputs where it has some, else all of its tensors."""
+    name = _name(func)
+    if not name.startswith(f"{MESSAGES}::") or name in READ_ALONE:
+        return set()
+    tensors = [one.name for one in _schema_arguments(func) if "Tensor" in str(one.type)]
+    outputs = {one for one in tensors if one.startswith("output")}
+    return outputs or {one for one in tensors if one.startswith("tensor")}
+
+
+def _name(func: Any) -> str:
+    schema = getattr(func, "_schema", None)
+    return str(schema.name) if schema is not None else ""
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
@@ -147,14 +256,20 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
             yield from _tensors(part, depth + 1)
 
 
-def _text(value: Any) -> str:
-    """A plain value as Python writes it; of anything else its type: an address is no value."""
-    if isinstance(value, bool | int | float | complex | str):
-        return repr(value)[:MAX_VALUE]
+def _text(value: Any) -> tuple[str, bool]:
+    """A plain value as Python writes it; of anything else its type: an address is no value.
+
+    With it whether two texts that are equal stand for equal values.
+    """
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return _cut(repr(value), MAX_VALUE), True
     if isinstance(value, _NAMED):
-        return str(value)[:MAX_VALUE]
+        return str(value)[:MAX_VALUE], True
     if isinstance(value, list | tuple):
-        shown = ", ".join(map(_text, value[:MAX_NUMBERS]))
-        more = f", ... {len(value)} in all" if len(value) > MAX_NUMBERS else ""
-        return f"[{shown}{more}]"[: 2 * MAX_VALUE]
-    return f"<{type(value).__name__}>"[:MAX_VALUE]
+        several = [_text(part) for part in value[:MAX_LIST]]
+        texts, plain = [text for text, _ in several], all(one for _, one in several)
+        shown, more = ", ".join(texts[:MAX_NUMBERS]), ""
+        if len(value) > MAX_NUMBERS:
+            more = f", ... {len(value)} in all #{_short_digest(', '.join(texts))}"
+        return _cut(f"[{shown}{more}]", 2 * MAX_VALUE), plain and len(value) <= MAX_LIST
+    return f"<{type(value).__name__}>"[:MAX_VALUE], False

@@ -30,6 +30,9 @@ WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
 OPTIMIZERS: Final = f"{TORCH}optim{os.sep}"
 LOADERS: Final = f"{TORCH}utils{os.sep}data{os.sep}"
+SAVED: Final = f"{TORCH}serialization.py"
+# what unpacks a tensor that another process sent
+SHARED: Final = f"{TORCH}multiprocessing{os.sep}reductions.py"
 # Inductor writes its Python here; a run has a folder of its own
 COMPILED: Final = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "") or f"{os.sep}torchinductor_"
 
@@ -74,6 +77,25 @@ def place_of(frame: FrameType | None) -> Place | None:
         return Place("", 0, phase, compiled, own_backward=False)
     file, line = outside.f_code.co_filename, outside.f_lineno or 0
     return Place(shown_file(file), line, phase, compiled, own_backward)
+
+
+def origin_of(frame: FrameType | None) -> str:
+    """Who fills the storage that this call takes: the innermost that is known of the stack."""
+    other = "storage"
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            break
+        name, function = frame.f_code.co_filename, frame.f_code.co_name
+        if name == SAVED:
+            return "torch.load"
+        if function == "__deepcopy__" and name.startswith(TORCH):
+            return "copy.deepcopy"
+        if name.startswith(LOADERS):
+            return "worker"
+        if name == SHARED:
+            other = "process"
+        frame = frame.f_back
+    return other
 
 
 def _phase(file: str) -> str:

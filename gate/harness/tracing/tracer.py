@@ -18,9 +18,24 @@ import torch
 from ..operators.dispatch_recorder import operator_name
 from ..operators.forward_lines import ForwardLines
 from . import places
-from .arguments import UNINITIALISED, Given, describe, given, is_view, results, written
+from .arguments import (
+    FROM_OUTSIDE,
+    MESSAGES,
+    REBINDS,
+    RESIZES,
+    UNINITIALISED,
+    Given,
+    describe,
+    given,
+    is_view,
+    overwritten_names,
+    results,
+    takes_storage,
+    written,
+)
 from .lines import ExecutedLines
 from .modules import RunningModules
+from .settings import generator_state, settings_now
 from .storages import Storages
 
 if TYPE_CHECKING:
@@ -34,17 +49,28 @@ MAX_GIVEN: Final = 24
 BATCH: Final = 200
 NOT_TRACED: Final = ("profiler", "prim")
 # what they yield depends on other ranks, and comes when it comes
-COLLECTIVE: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
+COLLECTIVE: Final = (MESSAGES, "_c10d_functional", "c10d_functional", "symm_mem")
+# of a record that is too long
+CUT: Final[dict[str, Any]] = {"inputs": [], "outputs": [], "arguments": "", "whole": False}
 
 
 class OpenCall(NamedTuple):
-    """A call under way: what is known before the operator runs."""
+    """A call under way: what is known before the operator runs.
+
+    `origin` is where it takes values from that no operator has made; `sizes` are the elements of
+    what it will write; `state` is a digest of the generator that it will draw from.
+    """
 
     operator: str
     place: places.Place
     inputs: list[dict[str, Any]]
     written: list[Given]
+    sizes: list[int]
     arguments: str
+    whole: bool
+    random: bool
+    state: str
+    origin: str
     began: float
 
 
@@ -72,6 +98,7 @@ class Tracer:
         self._calls = self._bytes = self._unread = 0
         self._seconds = 0.0
         self._ended = ""
+        self._settings: dict[str, str] = {}
 
     def begin(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> OpenCall | None:
         """Look at a call that is about to run; None where it is not to be recorded."""
@@ -85,46 +112,83 @@ class Tracer:
         place = places.place_of(places.caller(2))
         if place is None:
             return None
+        random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+        outside = name in FROM_OUTSIDE or takes_storage(func)
         with self._lock:
-            tensors, words = given(func, args, named)
-            view = is_view(func)
-            inputs = [self._input(one, viewed=view) for one in tensors[:MAX_GIVEN]]
-            return OpenCall(name, place, inputs, written(func, args, named), words, began)
+            tensors, words, whole = given(func, args, named)
+            view, only_written = is_view(func), overwritten_names(func)
+            inputs = [
+                self._input(one, viewed=view, overwritten=one.name in only_written)
+                for one in tensors[:MAX_GIVEN]
+            ]
+            outputs = written(func, args, named)
+            return OpenCall(
+                operator=name,
+                place=place,
+                inputs=inputs,
+                written=outputs,
+                sizes=[tensor.numel() for one in outputs for tensor in one.tensors],
+                arguments=words,
+                whole=whole and len(tensors) <= MAX_GIVEN,
+                random=random,
+                state=generator_state(args, named) if random else "",
+                origin=places.origin_of(places.caller(2)) if outside else "",
+                began=began,
+            )
 
-    def _input(self, one: Given, *, viewed: bool) -> dict[str, Any]:
+    def _input(self, one: Given, *, viewed: bool, overwritten: bool) -> dict[str, Any]:
         made, unset = self._storages.producers(one.tensors)
-        return describe(one, digest=True, viewed=viewed) | {"made_by": made, "unset_by": unset}
+        about = describe(one, digest=not overwritten, viewed=viewed)
+        return about | {"made_by": made, "unset_by": unset, "overwritten": overwritten}
 
     def end(self, func: Any, call: OpenCall, result: Any, thread: int) -> None:
         """The operator has run: write the record, and note what it wrote."""
         with self._lock:
             if self._ended:
                 return
-            unset = call.operator in UNINITIALISED
-            collective = call.operator.partition("::")[0] in COLLECTIVE
-            seen = {id(tensor) for one in call.written for tensor in one.tensors}
-            made = [
-                one
-                for one in results(result)
-                if not all(id(tensor) in seen for tensor in one.tensors)
-            ]
-            outputs = [*call.written, *made][:MAX_GIVEN]
-            # bytes that nothing has written tell nothing, and neither does a view of them
-            readable = not unset and not collective
-            view = is_view(func)
-            told = []
-            for one in outputs:
-                bare = view and bool(self._storages.producers(one.tensors)[1])
-                read = readable and not bare
-                told.append(describe(one, digest=read, viewed=view, sample=True))
-                self._storages.note(one.tensors, self._calls, unset=unset, view=view)
-            self._write(self._record(func, call, told, thread))
+            if thread == 0:
+                self._note_settings()
+            self._write(self._record(call, self._outputs(func, call, result), thread))
             self._seconds += time.perf_counter() - call.began
             self._end_at_a_limit()
 
-    def _record(
-        self, func: Any, call: OpenCall, outputs: list[dict[str, Any]], thread: int
-    ) -> dict[str, Any]:
+    def _outputs(self, func: Any, call: OpenCall, result: Any) -> list[dict[str, Any]]:
+        """What the operator wrote and returned, with the digests of what it computed."""
+        seen = {id(tensor) for one in call.written for tensor in one.tensors}
+        made = [
+            one for one in results(result) if not all(id(tensor) in seen for tensor in one.tensors)
+        ]
+        grown = call.operator in RESIZES and call.sizes != [
+            tensor.numel() for one in call.written for tensor in one.tensors
+        ]
+        unset = call.operator in UNINITIALISED or grown
+        collective = call.operator.partition("::")[0] in COLLECTIVE
+        view = is_view(func) or call.operator in REBINDS
+        told = []
+        for one in [*call.written, *made][:MAX_GIVEN]:
+            # bytes that nothing has written tell nothing, neither does a view of them, and what a
+            # storage holds came from elsewhere
+            hidden = view and (
+                bool(self._storages.producers(one.tensors)[1])
+                or self._storages.foreign(one.tensors)
+            )
+            read = not (unset or collective or call.origin or hidden)
+            told.append(describe(one, digest=read, viewed=view, sample=True))
+            if call.origin:
+                self._storages.note_foreign(one.tensors, self._calls)
+            else:
+                self._storages.note(one.tensors, self._calls, unset=unset, view=view)
+        return told
+
+    def _note_settings(self) -> None:
+        """Write the settings of torch's where they are others than at the call before."""
+        now = settings_now()
+        if now != self._settings:
+            self._settings = now
+            line = {"kind": "settings", "call": self._calls, "settings": now}
+            self._waiting.append(json.dumps(line))
+
+    def _record(self, call: OpenCall, outputs: list[dict[str, Any]], thread: int) -> dict[str, Any]:
         node = torch._C._current_autograd_node()  # noqa: SLF001 - no public name
         place, module, phase = call.place, self._modules.path, call.place.phase or "forward"
         forward = ("", 0, "")
@@ -146,9 +210,12 @@ class Tracer:
             "forward_file": forward[0],
             "forward_line": forward[1],
             "thread": thread,
-            "random": torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
+            "random": call.random,
+            "random_state": call.state,
             "compiled": place.compiled,
             "arguments": call.arguments,
+            "whole": call.whole and len(outputs) < MAX_GIVEN,
+            "origin": call.origin,
             "inputs": call.inputs,
             "outputs": outputs,
         }
@@ -157,7 +224,7 @@ class Tracer:
         line = json.dumps(record, allow_nan=False)
         if len(line) > MAX_LINE:
             self._unread += 1
-            line = json.dumps(record | {"inputs": [], "outputs": [], "arguments": ""})
+            line = json.dumps(record | CUT)
         self._calls += 1
         self._bytes += len(line)
         self._waiting.append(line)

@@ -23,14 +23,21 @@ Place = Annotated[str, Field(max_length=320)]
 class Claim(StrEnum):
     """What the first call that parts two runs shows.
 
-    `NONDETERMINISTIC_OPERATOR`: equal inputs, another output. `CODE_PATH`: another operator, other
-    arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state. `OUTSIDE_VALUE`:
-    a value that no operator made. `UNINITIALISED`: memory that nothing had written.
-    `OTHER_TENSORS`: tensors that other calls made, chosen or ordered outside torch.
+    `NONDETERMINISTIC_OPERATOR`: another output, while inputs, their layouts, arguments, settings of
+    torch's and the generator were compared and are equal. `UNPROVEN`: the same, but not all of that
+    could be compared. `SETTING`: a setting of torch's differs there. `MEMORY_LAYOUT`: equal values
+    lie in memory in another way. `ARRIVAL`: what came first from any rank. `CODE_PATH`: another
+    operator, other arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state.
+    `OUTSIDE_VALUE`: a value that no operator made. `UNINITIALISED`: memory that nothing had
+    written. `OTHER_TENSORS`: tensors that other calls made, chosen or ordered outside torch.
     `BELOW_DISPATCHER`: changed where the dispatcher does not see it. `NOT_FOUND`: nothing parts.
     """
 
     NONDETERMINISTIC_OPERATOR = "nondeterministic-operator"
+    UNPROVEN = "unproven"
+    SETTING = "setting"
+    MEMORY_LAYOUT = "memory-layout"
+    ARRIVAL = "order-of-arrival"
     CODE_PATH = "code-path"
     RANDOM_STATE = "random-state"
     OUTSIDE_VALUE = "outside-value"

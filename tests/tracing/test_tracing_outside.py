@@ -1,0 +1,80 @@
+"""Values and settings that no operator is to blame for, in real trainings."""
+
+from __future__ import annotations
+
+import pytest
+from traced_runs import TracedRuns, changed, line_of
+
+from gate.diagnosis.traces import compare_traces
+from gate.records.observed.traced import Claim
+
+pytestmark = pytest.mark.torch
+
+WORKERS = changed(
+    "model = Model()",
+    """class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+    def __getitem__(self, index):
+        return torch.from_numpy(np.random.default_rng().normal(size=8).astype('float32'))
+
+model = Model()
+batches = iter(torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers=1))""",
+    changed("    x = torch.randn(4, 8)", "    x = next(batches)"),
+)
+COPIED = changed(
+    "for step in range(3):",
+    "import copy\nbehind = copy.deepcopy(model)\nfor step in range(3):",
+)
+FLIPPED = changed(
+    "for step in range(3):",
+    "torch.backends.mkldnn.enabled = os.environ['RUN_NUMBER'] == '2'\nfor step in range(3):",
+    changed("x = torch.randn(4, 8)", "x = torch.randn(64, 8) * 1.1"),
+)
+CHANNELS = changed(
+    "for step in range(3):",
+    "norm = nn.BatchNorm2d(8)\nfor step in range(3):",
+    changed(
+        "    x = torch.randn(4, 8)",
+        "    image = torch.randn(4, 8, 9, 9)\n    x = norm(image).mean((2, 3))",
+    ),
+)
+
+
+def test_what_a_data_worker_made_is_no_fault_of_an_operator(traced: TracedRuns) -> None:
+    found = traced.repeat(WORKERS)
+    assert found.claim is Claim.OUTSIDE_VALUE
+    assert found.sentence.startswith(
+        "a value made outside the traced calls differs, by a worker of a DataLoader (taken at "
+        f"script.py:{line_of(WORKERS, 'x = next')}"
+    )
+
+
+def test_a_copy_of_the_model_before_a_change_hides_nothing(traced: TracedRuns) -> None:
+    found = traced.drift(COPIED, changed("square().mean()", "square().mean() * 0.5", COPIED))
+    assert found.claim is Claim.CODE_PATH
+    assert found.operator == "aten::mul"
+    assert found.line == line_of(COPIED, "square().mean()")
+
+
+def test_a_switch_that_differs_is_named_and_no_operator_is_blamed(traced: TracedRuns) -> None:
+    one, other = (traced.trace(FLIPPED, RUN_NUMBER=number)[1] for number in "12")
+    found = compare_traces(one, other, drift=False)
+    assert found.claim in {Claim.SETTING, Claim.NOT_FOUND}  # the kernels may agree on this CPU
+    assert "the operator is nondeterministic" not in found.sentence
+
+
+def test_values_in_another_order_in_memory_are_said_to_be_that(traced: TracedRuns) -> None:
+    head = changed("norm(image)", "norm(image.to(memory_format=torch.channels_last))", CHANNELS)
+    found = traced.drift(CHANNELS, head)
+    assert found.operator == "aten::_to_copy" or "layout" in found.sentence
+    assert found.line == line_of(CHANNELS, "norm(image)")
+
+
+def test_the_settings_of_each_call_are_recorded(traced: TracedRuns) -> None:
+    _, (trace,) = traced.trace(
+        changed("    optimizer.zero_grad()", "    torch.set_num_threads(1 + step)")
+    )
+    threads = {one.settings["threads"] for one in trace.settings}
+    assert threads == {"1", "2"}
+    assert compare_traces((trace,), (trace,), drift=False).claim is Claim.NOT_FOUND
