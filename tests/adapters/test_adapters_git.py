@@ -169,7 +169,11 @@ def test_nothing_that_the_repository_configures_runs(
     for name in ("a.dat", "a.bin"):
         repository.write(name, "y")
     assert git.changed_files() == ("a.bin", "a.dat")
-    git.export_commit(commit, tmp_path / "one")
+    # a clone would run these filters: the gate says so, and runs none
+    assert (
+        "goes through the filter"
+        in commit_fault(git.export_commit, commit, tmp_path / "one").message
+    )
     git.export_work_tree(tmp_path / "two")
     git.read_file(commit, "a.dat")
     git.credentials_left()

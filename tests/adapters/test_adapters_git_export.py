@@ -32,8 +32,8 @@ def written(folder: Path) -> dict[str, bytes]:
 def test_a_commit_is_written_byte_for_byte(
     repository: Repository, git: GitRepository, tmp_path: Path
 ) -> None:
-    """Attributes that change a checkout or an archive change nothing here."""
-    repository.write(".gitattributes", "*.txt eol=crlf\nhidden export-ignore\nid ident\n")
+    """Attributes that change an archive or a diff change nothing here."""
+    repository.write(".gitattributes", "*.txt text=auto\nhidden export-ignore\nid export-subst\n")
     contents = {"a.txt": b"1\n2\n", "hidden": b"x", "id": b"$Id$", "sub/empty": b"", "b": b"\0\r\n"}
     for name, content in contents.items():
         repository.write(name, content)

@@ -58,6 +58,8 @@ class GitCommand:
         overrides: tuple[str, ...] = (),
         query_seconds: float = QUERY_SECONDS,
     ) -> None:
+        self.folder = folder
+        self.search_path = search_path
         settings = (*SETTINGS, *overrides)
         flags = [word for setting in settings for word in ("-c", setting)]
         self._start = ("git", "-C", str(folder), "--no-pager", *flags)

@@ -1,6 +1,6 @@
 """Writing a tree of files out of a repository, and its digest.
 
-No checkout and no archive: those run filters and obey attributes that the repository chooses.
+No checkout and no archive in the repository itself: those run filters that it chooses.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gate.adapters.files.reading import open_regular
 from gate.adapters.files.storage_faults import storage_faults
 from gate.adapters.files.trees import chunks_of, write_new
 from gate.adapters.git.command import GitCommand
+from gate.adapters.git.converted import ConvertedFiles, converted_files
 from gate.adapters.git.objects import (
     LINK,
     PERMISSIONS,
@@ -106,8 +107,17 @@ class TreeWriter:
             there.symlink_to(os.fsdecode(destination))
 
 
-def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path, commit: str) -> str:
+def write_commit(
+    git: GitCommand,
+    entries: tuple[TreeEntry, ...],
+    target: Path,
+    commit: str,
+    *,
+    programs: frozenset[str] = frozenset(),
+) -> str:
     """Write the entries of a commit; the digest covers paths, modes and bytes.
+
+    Bytes are those that a fresh clone has; `programs` are the filters that the clone would run.
 
     Raises `CommitError` for what cannot be written, before anything is where the list tells.
     """
@@ -116,9 +126,12 @@ def write_commit(git: GitCommand, entries: tuple[TreeEntry, ...], target: Path, 
         if entry.mode == SUBMODULE:
             raise _no_file(git, entry, commit)
     writer = TreeWriter(target)
-    with stored_content(git, entries) as answers:
+    with (
+        converted_files(git, entries, commit, programs) as converted,
+        stored_content(git, entries) as answers,
+    ):
         for entry in entries:
-            _write_entry(writer, entry, answers)
+            _write_entry(writer, entry, answers, converted)
     return writer.digest()
 
 
@@ -142,11 +155,19 @@ def _no_file(git: GitCommand, entry: TreeEntry, commit: str) -> CommitError:
     return submodule(entry.path) if mode in {SUBMODULE, ""} else odd_mode(entry.path, mode)
 
 
-def _write_entry(writer: TreeWriter, entry: TreeEntry, answers: IO[bytes]) -> None:
+def _write_entry(
+    writer: TreeWriter, entry: TreeEntry, answers: IO[bytes], converted: ConvertedFiles
+) -> None:
     size = size_of_next(answers, entry.path)
+    there = converted.place(entry.path)
     if entry.mode == LINK:
         # one byte more than a link may have tells as well as all of them
         writer.link(entry.path, b"".join(exactly(answers, min(size, MAX_LINK_BYTES + 1))))
+    elif there is not None:
+        for _ in exactly(answers, size):
+            pass
+        with open_regular(there, MAX_FILE_BYTES) as file:
+            writer.file(entry.path, entry.mode, chunks_of(file))
     else:
         writer.file(entry.path, entry.mode, exactly(answers, size))
     # a line feed follows each object (git-cat-file(1), BATCH OUTPUT)

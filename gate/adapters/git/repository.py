@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from gate.adapters.git.changed_lines import changed_lines
 from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
+from gate.adapters.git.converted import filter_programs
 from gate.adapters.git.export import write_commit, write_work_tree
 from gate.adapters.git.folder import read_folder
 from gate.adapters.git.history import folder_history
@@ -233,14 +234,20 @@ class GitRepository:
     def export_commit(self, commit: str, target: Path) -> str:
         """Write every file of a commit below a new or empty folder; the digest of the tree.
 
-        Bytes are the committed ones: no filter, no line-end conversion; a Git LFS pointer stays
-        one. Raises `CommitError` for a submodule, a link that leads out, an unsafe path, and, with
-        nothing written, for a name that is there twice and for more than 200,000 entries.
+        Bytes are a fresh clone's, as the commit's `.gitattributes` ask: line ends, `ident` and
+        encoding, by git itself; no filter runs, and a Git LFS pointer stays one. Raises
+        `CommitError` for a file that a filter of this clone's configuration would change, a
+        submodule, a link that leads out, an unsafe path, and, with nothing written, for a name that
+        is there twice and for more than 200,000 entries.
         """
         words = ("-r", "-t", "-z", "--full-tree", "--end-of-options", commit)
         with self._git.stream("ls-tree", *words) as listing:
             entries = read_entries(listing, commit)
-        return write_commit(self._git, entries, target, commit)
+        plain = GitCommand(
+            self._top, search_path=self._search_path, overrides=(f"safe.directory={self._top}",)
+        )
+        programs = filter_programs(plain)
+        return write_commit(self._git, entries, target, commit, programs=programs)
 
     def write_source(self, commit: str, target: BinaryIO) -> None:
         """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
