@@ -44,7 +44,7 @@ from gate.records.observed.evidence import (
     SeededRun,
 )
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import TraceFinding
+from gate.records.observed.traced import Change, TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.processes import ProcessRequest
 from gate.records.request import GateRequest
@@ -86,6 +86,7 @@ class Session:
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._folder = EvidenceFolder(adapters.files, request.out / "evidence")
         self.documents: tuple[WrittenDocument, ...] = ()
+        self.change: Change | None = None
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -389,6 +390,7 @@ class Session:
             data=self.data,
             base_data=self._declared.sets(Commit.BASE),
             unrepeated=self._unrepeated,
+            change=self.change,
         )
         self.documents = self._folder.write(evidence)
         return evidence

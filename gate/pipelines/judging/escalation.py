@@ -19,7 +19,7 @@ from gate.pipelines.runs import Session
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import MAX_SEEDS, ChangedLines, TraceFinding
+from gate.records.observed.traced import MAX_SEEDS, Change, TraceFinding
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunMode, TraceWindow
 from gate.records.verdict import DRIFTS, Outcome
@@ -43,22 +43,22 @@ class _Traced:
     plain: RunEvidence | None
 
 
-def lines_of_the_change(request: GateRequest, adapters: Adapters) -> tuple[ChangedLines, ...]:
-    """The hunks between base and head, to be read before any training; none where git cannot."""
-    if request.base_commit is None or not request.settings.diagnosis.escalate:
-        return ()
+def lines_of_the_change(request: GateRequest, adapters: Adapters) -> Change | None:
+    """The hunks between base and head, to be read before any training; None where git cannot."""
+    if request.base_commit is None:
+        return None
     try:
         head = request.commit or adapters.git.resolve("HEAD")
         return adapters.git.changed_lines(request.base_commit, head)
     except RepositoryError:
-        return ()
+        return None
 
 
 def escalate(
     session: Session,
     decision: Decision,
     runs: tuple[RunEvidence, ...],
-    changes: tuple[ChangedLines, ...],
+    change: Change | None,
     budget: Budget,
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
@@ -76,7 +76,7 @@ def escalate(
     ):
         return None
     try:
-        return _Escalation(session, compared, runs, budget, drift=drift).found(changes)
+        return _Escalation(session, compared, runs, budget, drift=drift).found(change)
     except GateError as fault:
         return not_found(f"not found: a traced run failed: {fault.message}"[:1000])
 
@@ -102,7 +102,7 @@ class _Escalation:
         self._equal = self._last if drift else (compared.first_step or self._last + 1) - 1
         self._budget = budget
 
-    def found(self, changes: tuple[ChangedLines, ...]) -> TraceFinding:
+    def found(self, change: Change | None) -> TraceFinding:
         """The finding; raises what a run raises that fails or takes too long."""
         one = self._run("traced-1", Commit.BASE if self._drift else Commit.HEAD)
         other = self._run("traced-2", Commit.HEAD) if one is not None else None
@@ -118,7 +118,8 @@ class _Escalation:
         folder = self._session.request.repository_path(self._session.request.settings.train.workdir)
         seeds = changed_seeds(other.run, one.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
-        return with_changed_lines(finding, changes, trace, folder)
+        hunks = change.hunks if change is not None else ()
+        return with_changed_lines(finding, hunks, trace, folder)
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:
         """A traced run; None where the budget is used up, by it or before it."""
