@@ -72,8 +72,8 @@ def test_no_changed_line_leaves_its_block(text: str) -> None:
             NAMED,
             False,
             (
-                "Most likely: train.py:11 is changed in this pull request, and the baseline rests on "
-                "2 equal runs."
+                "Most likely: train.py:11 is changed in this pull request, and the baseline rests "
+                "on 2 equal runs."
             ),
         ),
         (None, True, "Not by that line: this pull request does not change it."),
