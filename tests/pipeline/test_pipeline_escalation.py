@@ -81,8 +81,15 @@ def test_a_drift_is_traced_against_the_base_commit(bench: Bench, project: Projec
         "aten::gelu at train.py:1 is called instead of aten::relu: the code path changed"
     )
     assert [change.place for change in found.changed] == ["train.py:2"]
-    told = brief_of(verdict).happened
-    assert told.endswith("Nearest changed line: train.py:2.")
+    shown = brief_of(verdict).change
+    assert shown is not None
+    assert shown.caption == "The nearest changed line that ran before the difference:"
+    place, before, after = shown.lines
+    assert (place, before[:15], after[:16]) == (
+        "@@ train.py:2 @@",
+        "-import hashlib",
+        "+import  hashlib",
+    )
 
 
 def test_it_can_be_switched_off(bench: Bench, project: Project) -> None:
