@@ -96,14 +96,19 @@ def _cause(verdict: Verdict) -> str:
 
 
 def _traced(verdict: Verdict) -> str:
-    """What two traced runs add to the cause: nothing where a line or a setting is certain."""
+    """What two traced runs add to the cause: nothing where a line or a setting is certain.
+
+    Why they add nothing is said where they failed; that they agree is no failure.
+    """
     diagnosis = verdict.diagnosis
     trace = diagnosis.trace if diagnosis is not None else None
-    if diagnosis is None or trace is None or not trace.found or verdict.passes:
+    if diagnosis is None or trace is None or verdict.passes:
         return ""
-    certain = diagnosis.likely or diagnosis.optimizer_settings or verdict.change is not None
     drift = verdict.outcome is not Outcome.NONDETERMINISTIC
-    if certain and (drift or diagnosis.likely):
+    if trace.failed:
+        return f"No operator is named: {trace.sentence}."
+    certain = diagnosis.likely or diagnosis.optimizer_settings or verdict.change is not None
+    if not trace.found or (certain and (drift or diagnosis.likely)):
         return ""
     return f"{traced_words(trace, drift=drift)}."
 

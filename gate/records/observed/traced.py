@@ -50,6 +50,26 @@ class Claim(StrEnum):
     NOT_FOUND = "not-found"
 
 
+class NoTrace(StrEnum):
+    """Why a trace names no call.
+
+    `AGREE`: both traces are equal. `CUT`: they are as far as they go, and ended at a limit.
+    `EXPLAINED`: settings of the run explain the difference, so none was made. `BUDGET`: no time
+    was left. `FAILED`: a traced run failed. `OTHER_RESULT`: one gave another result than without a
+    trace. `NOT_REACHED`: both ended before what differs was written. `NOTHING_LEFT`: no process
+    left a trace in both runs.
+    """
+
+    AGREE = "agree"
+    CUT = "cut"
+    EXPLAINED = "explained"
+    BUDGET = "budget"
+    FAILED = "failed"
+    OTHER_RESULT = "other-result"
+    NOT_REACHED = "not-reached"
+    NOTHING_LEFT = "nothing-left"
+
+
 class ChangedLines(Document):
     """A hunk of the diff, by its lines in the head: `first` to `last`, counted from 1.
 
@@ -139,12 +159,13 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `changed_seeds` are those that the head gives another number than the
-    base commit does, whose number is the former value of each.
+    at which they part. `reason` is why no call is named. `changed_seeds` are those that the head
+    gives another number than the base commit does, whose number is the former value of each.
     """
 
     claim: Claim
     sentence: Text
+    reason: NoTrace | None = None
     remedy: Text = ""
     rank: int = 0
     call: int | None = None
@@ -172,6 +193,11 @@ class TraceFinding(Document):
     def found(self) -> bool:
         """Whether a call is named."""
         return self.claim is not Claim.NOT_FOUND
+
+    @property
+    def failed(self) -> bool:
+        """Whether the trace could not answer; `sentence` says why."""
+        return self.reason not in {None, NoTrace.AGREE, NoTrace.EXPLAINED}
 
     @property
     def place(self) -> str:
