@@ -74,6 +74,7 @@ def propose_entry(
         environment=run.environment,
         metrics=run.metrics,
         steps=run.steps.with_fingerprints_at(filter(_keeps_fingerprints, run.steps.steps)),
+        given=run.given,
         checkpoint=run.checkpoint,
         seeded=seeded,
         data=evidence.data,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from gate.comparison.first import Numbering, first_events
+from gate.comparison.given import compare_optimizer_settings, compare_work
 from gate.comparison.metrics import compare_metrics
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
     FingerprintDifference,
-    OptimizerSettingChange,
     StepFault,
     StepFaultKind,
     TensorChange,
@@ -21,16 +20,11 @@ from gate.records.comparison import (
 from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import PACKAGES, Environment, PackageMoves, moved_packages
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, TensorDigest
+from gate.records.observed.given import StepGiven
 from gate.records.settings import ComparisonSettings
 
 ABSENT = "none"
 SHOWN_DIGITS = 16
-OPTIMIZER_SETTING = re.compile(
-    r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
-)
-# of the optimizer's own bookkeeping, not of what anyone sets
-INITIAL_RATE = "initial_lr"
-BOOKKEEPING = frozenset((INITIAL_RATE, "params"))
 
 
 class Result(Protocol):
@@ -44,6 +38,11 @@ class Result(Protocol):
     @property
     def steps(self) -> StepDigests:
         """The parameters' digest after each step."""
+        ...
+
+    @property
+    def given(self) -> tuple[StepGiven, ...]:
+        """What steps were given."""
         ...
 
     @property
@@ -69,6 +68,7 @@ def compare_results(
     fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
     counts = (len(expected.steps), len(observed.steps))
+    work = compare_work(expected, observed)
     return Comparison(
         expected=names[0],
         observed=names[1],
@@ -88,6 +88,7 @@ def compare_results(
         events=first_events(
             Numbering((*expected.metrics, *observed.metrics), max(counts)),
             steps=counts,
+            work=work,
             fingerprints=fingerprints,
             deltas=metrics.deltas,
             faults=metrics.faults,
@@ -95,9 +96,8 @@ def compare_results(
         ),
         fingerprints=fingerprints,
         compared_fingerprints=compared_fingerprints,
-        optimizer_settings=compare_optimizer_settings(
-            expected.checkpoint, observed.checkpoint, tensors
-        ),
+        optimizer_settings=compare_optimizer_settings(expected, observed, tensors),
+        work=work,
     )
 
 
@@ -234,38 +234,6 @@ def _shown(tensor: TensorDigest | None) -> str:
     if tensor.dtype.islower():
         return f"{tensor.dtype} value {digest}"
     return f"{tensor.dtype}{list(tensor.shape)} {digest}"
-
-
-def compare_optimizer_settings(
-    expected: CheckpointManifest, observed: CheckpointManifest, tensors: Iterable[TensorDelta]
-) -> tuple[OptimizerSettingChange, ...]:
-    """The differing tensors that are settings of an optimizer, with both numbers where known.
-
-    Parameter groups and ranks that changed alike count once.
-    """
-    before, after = expected.optimizer_settings, observed.optimizer_settings
-    found = ((delta.name, OPTIMIZER_SETTING.fullmatch(delta.name)) for delta in tensors)
-    changes = (
-        OptimizerSettingChange(
-            optimizer=int(match["optimizer"]),
-            name=match["setting"],
-            before=before.get(name, ""),
-            after=after.get(name, ""),
-            revert_to=_set_before(name, before, after),
-        )
-        for name, match in found
-        if match is not None and match["setting"] not in BOOKKEEPING
-    )
-    return tuple(dict.fromkeys(changes))
-
-
-def _set_before(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What a setting was set to, as far as the numbers at the end tell."""
-    # torch's schedulers keep the learning rate that they began with beside the one at the end
-    begun = f"{name.removesuffix('lr')}{INITIAL_RATE}" if name.endswith("/lr") else ""
-    if begun not in before:
-        return before.get(name, "")
-    return before[begun] if before[begun] != after.get(begun) else ""
 
 
 def compare_environments(

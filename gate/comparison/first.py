@@ -19,14 +19,17 @@ from gate.records.comparison import (
     SeriesFault,
     SeriesFaultKind,
     TensorDelta,
+    WorkChange,
+    WorkKind,
 )
 from gate.records.observed.evidence import MetricSeries, MetricSource
-from gate.records.observed.fingerprints import FAMILIES, family_of
+from gate.records.observed.fingerprints import FAMILIES, PARAMETERS, family_of, optimizer_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)
 FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
+WORK_NAMES = {WorkKind.SAMPLES: "samples per step", WorkKind.PASSES: "backward passes per step"}
 SERIES_KINDS = {
     SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
     SeriesFaultKind.EXTRA: EventKind.METRIC_MISSING,
@@ -58,10 +61,11 @@ def _offset(series: MetricSeries, steps: int) -> int | None:
     return offset if (max(own) + offset) * 2 >= steps else None
 
 
-def first_events(
+def first_events(  # noqa: PLR0913 - each is another kind of what may differ
     numbering: Numbering,
     *,
     steps: tuple[int, int],
+    work: Iterable[WorkChange] = (),
     fingerprints: Iterable[FingerprintDifference],
     deltas: Iterable[MetricDelta],
     faults: Iterable[SeriesFault],
@@ -74,7 +78,8 @@ def first_events(
     """
     events = [
         *_step_events(*steps),
-        *(_fingerprint_event(fingerprint) for fingerprint in fingerprints),
+        *(_work_event(change) for change in work),
+        *map(_fingerprint_event, _apart(tuple(fingerprints))),
         *_metric_events(numbering, deltas),
         *_fault_events(numbering, faults, min(steps) if steps[0] != steps[1] else None),
     ]
@@ -83,12 +88,15 @@ def first_events(
     return tuple(sorted(events, key=_place))
 
 
-def _place(event: Event) -> tuple[float, float, int, str]:
-    """The end comes last, and before it what counts something else than steps."""
+def _place(event: Event) -> tuple[float, float, int, int, str]:
+    """The end comes last, and before it what counts something else than steps.
+
+    Within a step the optimizers follow each other: what one updates, the passes of the next see.
+    """
     at_the_end = event.kind is EventKind.STATE
     # what has no step could be anywhere: it never stands before something that is known
     step = math.inf if event.step is None else event.step
-    return step, at_the_end, ORDER.index(event.kind), event.name
+    return step, at_the_end, optimizer_of(event.name), ORDER.index(event.kind), event.name
 
 
 def _step_events(expected: int, observed: int) -> Iterator[Event]:
@@ -100,6 +108,25 @@ def _step_events(expected: int, observed: int) -> Iterator[Event]:
             step=last + 1,
             equal_until=last or None,
         )
+
+
+def _work_event(change: WorkChange) -> Event:
+    return Event(
+        kind=EventKind(change.kind.value),
+        name=WORK_NAMES[change.kind],
+        step=change.step,
+        equal_until=change.step - 1 or None,
+    )
+
+
+def _apart(
+    fingerprints: tuple[FingerprintDifference, ...],
+) -> Iterator[FingerprintDifference]:
+    """Without the digest of all optimizers' parameters where that of one differs as early."""
+    own = [one.first_step for one in fingerprints if one.fingerprint.startswith(f"{PARAMETERS}.")]
+    for one in fingerprints:
+        if one.fingerprint != PARAMETERS or not own or one.first_step < min(own):
+            yield one
 
 
 def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:

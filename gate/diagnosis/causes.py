@@ -10,13 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.comparison import Comparison, Event, EventKind, TensorChange
+from gate.records.comparison import (
+    Comparison,
+    Event,
+    EventKind,
+    OptimizerSettingChange,
+    TensorChange,
+    WorkChange,
+)
+from gate.records.observed.fingerprints import optimizer_of
 
 MODEL = "model/"
 BACKWARD = "backward"
 # nearest to the loss first
 SEEN_INPUTS = {"input": "the model's input", "batch": "the batch"}
 BUFFERS_SHOWN = 3
+# what an update changes, in the step that it ends
+UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC))
+# what the settings of a run change, and no code of the model
+WORK = frozenset((EventKind.SAMPLES, EventKind.PASSES))
+# what another number of samples in the data set changes from the first step on
+DATA = frozenset((EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +57,14 @@ REPEAT = {
     EventKind.STEPS: Cause(
         "the runs did not take the same number of optimizer steps",
         "Look for a stopping rule that depends on time, or on a metric that differs.",
+    ),
+    EventKind.SAMPLES: Cause(
+        "the runs do not read the same number of samples in a step",
+        "Look for a batch size that depends on time, on free memory or on the number of files.",
+    ),
+    EventKind.PASSES: Cause(
+        "the runs do not make the same number of backward passes in a step",
+        "Look for accumulation or a stopping rule that depends on time, on memory or on a metric.",
     ),
     EventKind.STRUCTURE: Cause(
         "the optimizer was given different parameters, or the same ones in a different order",
@@ -97,6 +119,14 @@ DRIFT = {
     EventKind.STEPS: Cause(
         "the training takes a different number of optimizer steps than in the baseline",
         "Look at changes to the number of samples, the batch size, the epochs and stopping rules.",
+    ),
+    EventKind.SAMPLES: Cause(
+        "a step reads another number of samples than in the baseline",
+        "Look at changes to the batch size, to the number of samples and to accumulation.",
+    ),
+    EventKind.PASSES: Cause(
+        "a step makes another number of backward passes than in the baseline",
+        "Look at changes to gradient accumulation, and to which losses are differentiated.",
     ),
     EventKind.STRUCTURE: Cause(
         "the optimizer is given different parameters than in the baseline, or in a different order",
@@ -164,6 +194,11 @@ DRIFT = {
         "step.",
     ),
 }
+AND_DATA = {
+    EventKind.RANDOM: "another random state is seen",
+    EventKind.BATCH: "the data loader returns other batches",
+    EventKind.INPUT: "the model is called with something else",
+}
 UPDATE = Cause(
     "the gradients are equal, but the updated parameters are not: the update itself differs, "
     "such as a different learning rate or weight decay, or code that writes into the weights",
@@ -198,7 +233,51 @@ def cause_of(first: Event, comparison: Comparison, question: Question) -> Cause:
     return REPEAT[first.kind]
 
 
+def explaining(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange, ...]:
+    """The settings of optimizers that may have made the first divergence.
+
+    A setting acts when its optimizer updates: it explains what the update changes, what stands
+    behind it in that step, and every later step. What it explains not, it may follow from: a
+    scheduler that waits for the loss.
+    """
+    return tuple(change for change in comparison.optimizer_settings if _explains(change, first))
+
+
+def beside(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange, ...]:
+    """Those that are no cause of it and differ as early: changes of their own."""
+    return tuple(
+        change
+        for change in comparison.optimizer_settings
+        if change.step is not None
+        and first.step is not None
+        and change.step <= first.step
+        and not _explains(change, first)
+    )
+
+
+def _explains(change: OptimizerSettingChange, first: Event) -> bool:
+    if first.step is None:
+        return True
+    # where a setting is not seen at each step, it may differ from the one on that was not looked at
+    earliest = (change.equal_until or 0) + 1
+    if first.step != earliest:
+        return first.step > earliest
+    return first.kind in UPDATED or optimizer_of(first.name) > change.optimizer
+
+
+def work_words(change: WorkChange) -> str:
+    """`each step reads 48 samples instead of 64`."""
+    which = "each step" if change.every else f"step {change.step}"
+    does = "reads {} samples" if change.kind.value == "samples" else "makes {} backward passes"
+    if change.after == 1:
+        does = does.removesuffix("es") if does.endswith("passes") else does.removesuffix("s")
+    return f"{which} {does.format(f'{change.after:,}')} instead of {change.before:,}"
+
+
 def _drift(first: Event, comparison: Comparison) -> Cause:
+    of_the_run = _of_the_run(first, comparison)
+    if of_the_run is not None:
+        return of_the_run
     if first.kind is EventKind.STATE:
         buffers = _buffers(comparison)
         if buffers:
@@ -224,6 +303,23 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
             DRIFT[EventKind.LOSS].remedy,
         )
     return DRIFT[first.kind]
+
+
+def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
+    """What the settings of a run say, before the model is looked at."""
+    if first.kind in WORK:
+        changes = [change for change in comparison.work if change.step == first.step]
+        # one batch more for each pass: both are said, since either may be what was changed
+        sentence = ", and ".join(map(work_words, changes)) or DRIFT[first.kind].sentence
+        return Cause(sentence, DRIFT[first.kind].remedy)
+    steps = comparison.steps_expected, comparison.steps_observed
+    if first.kind in DATA and steps[0] != steps[1]:
+        return Cause(
+            f"the training takes {steps[1]:,} steps instead of {steps[0]:,}, and "
+            f"{AND_DATA[first.kind]} from step {first.step} on",
+            DRIFT[EventKind.STEPS].remedy,
+        )
+    return None
 
 
 def _buffers(comparison: Comparison) -> str:

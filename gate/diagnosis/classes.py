@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gate.diagnosis.causes import explaining
 from gate.diagnosis.suspects import ORIGINS
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.determinism.causes import CauseClass
@@ -16,6 +17,7 @@ from gate.records.observed.traced import Claim, TraceFinding
 from gate.records.verdict import Diagnosis, Outcome, Suspect, SuspectKind
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
+DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)
 PRECISION_KNOBS: Final = ("fp32_", "reduced_")
 # an identifier is drawn to sort or to name by, never to compute with
 IDENTIFIERS: Final = "uuid."
@@ -31,6 +33,9 @@ BY_EVENT: Final = {
 # what a commit changes in the computation itself is its code; whether a batch holds other data or
 # the same in another order, its digest does not tell
 BY_DRIFT: Final = BY_EVENT | {
+    EventKind.STEPS: CauseClass.RUN_SETTINGS,
+    EventKind.SAMPLES: CauseClass.RUN_SETTINGS,
+    EventKind.PASSES: CauseClass.RUN_SETTINGS,
     EventKind.LOSS: CauseClass.CODE,
     EventKind.BACKWARD: CauseClass.CODE,
     EventKind.GRADIENTS: CauseClass.CODE,
@@ -61,11 +66,18 @@ def class_of(
         # what leads to a seed stands before it
         made = likely[0].kind in ORIGINS and any(one.kind is SuspectKind.SEED for one in likely)
         return CauseClass.SEED if made else _of_suspect(likely[0], first)
+    if drift and explaining(first, comparison):
+        return CauseClass.OPTIMIZER
+    # of fewer samples as well as of other draws
+    if (
+        drift
+        and first.kind in DRAWN_DATA
+        and comparison.steps_expected != comparison.steps_observed
+    ):
+        return None
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and unseen:
         return None
-    if first.kind is EventKind.STATE and drift and comparison.optimizer_settings:
-        return CauseClass.OPTIMIZER
     return (BY_DRIFT if drift else BY_EVENT).get(first.kind)
 
 

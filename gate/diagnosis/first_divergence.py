@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gate.diagnosis.causes import Cause, Question, cause_of
+from gate.diagnosis.causes import Cause, Question, beside, cause_of, explaining
 from gate.diagnosis.classes import class_of, of_environment
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, EventKind
@@ -73,7 +73,8 @@ def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diag
         return None
     cause = cause_of(first, comparison, question)
     suspects = suspects_of(first, known, numbers_differ=bool(comparison.optimizer_settings))
-    settings = comparison.optimizer_settings[:SHOWN_SETTINGS] if question.drift else ()
+    settings = explaining(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
+    others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     return Diagnosis(
         first_step=first.step,
         kind=first.kind,
@@ -85,6 +86,7 @@ def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diag
         suspects=suspects,
         decides=_decides(suspects),
         optimizer_settings=settings,
+        settings_beside=others,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from gate.records.comparison import Event, EventKind
 from gate.records.observed.children import UnattestedChild, WeakerChild
+from gate.records.observed.fingerprints import optimizer_of
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.observed.sources import Source, SourceKind
 from gate.records.verdict import CodePlace, Suspect, SuspectKind
@@ -42,7 +43,8 @@ ORDERED: Final = (
     EventKind.STATE,
 )
 EVERY: Final = frozenset(EventKind)
-AT_WORK: Final = EVERY - {EventKind.STEPS}
+WORK: Final = frozenset((EventKind.STEPS, EventKind.SAMPLES, EventKind.PASSES))
+AT_WORK: Final = EVERY - WORK
 CAN_CHANGE: Final = {
     SuspectKind.SETTING: frozenset(ARITHMETIC),
     SuspectKind.PRECISION: frozenset(ARITHMETIC),
@@ -50,13 +52,13 @@ CAN_CHANGE: Final = {
     SuspectKind.ORDER: frozenset(ORDERED),
     SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},
     SuspectKind.CHILD: AT_WORK,
-    SuspectKind.READ: AT_WORK - {EventKind.RANDOM},
+    SuspectKind.READ: (AT_WORK - {EventKind.RANDOM}) | {EventKind.SAMPLES},
     SuspectKind.THREAD: AT_WORK,
 }
 # what is drawn first; behind it a seed is one of many that may have changed something
 DRAWN: Final = (EventKind.INITIAL, EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT)
 GENERATORS: Final = {"random.python": "random.", "random.numpy": "numpy.random."}
-TIMED: Final = frozenset((EventKind.STEPS, EventKind.METRIC))
+TIMED: Final = WORK | {EventKind.METRIC}
 UPDATES: Final = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER))
 SEEDS: Final = frozenset((SuspectKind.UNSEEDED, SuspectKind.SEED))
 # what a seed may be made of
@@ -141,6 +143,8 @@ def used_in(event: Event) -> str:
 USES: Final = {
     EventKind.ENVIRONMENT: "the environment",
     EventKind.STEPS: "the number of steps",
+    EventKind.SAMPLES: "number of samples",
+    EventKind.PASSES: "number of backward passes",
     EventKind.STRUCTURE: "the optimizer's parameters",
     EventKind.INITIAL: "the initial weights",
     EventKind.RANDOM: "random state",
@@ -238,7 +242,8 @@ def _fits(suspect: Suspect, first: Event) -> bool:
         return False
     if kind is SuspectKind.DRAW and first.kind is EventKind.RANDOM:
         # a draw changes the state of its own generator, and of no other
-        return suspect.call.startswith(GENERATORS.get(first.name, "-"))
+        generator = first.name.removesuffix(f".{optimizer_of(first.name)}")
+        return suspect.call.startswith(GENERATORS.get(generator, "-"))
     return True
 
 

@@ -15,6 +15,7 @@ from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.data.sets import DataSets
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries
+from gate.records.observed.given import Given
 from gate.records.observed.seeds import SeedResults
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
@@ -38,8 +39,8 @@ class BaselineEntry(Document):
 
     `training` holds the settings that change the result (command, steps, seed, threads), each as
     JSON: an entry recorded under others cannot be compared. `steps` keeps the fingerprints of the
-    first steps, so that a drift has a cause. `knob_costs` and `price`, what strict mode cost then,
-    are for reports and decide nothing.
+    first steps, so that a drift has a cause, and `given` what steps were given. `knob_costs` and
+    `price`, what strict mode cost then, are for reports and decide nothing.
     `seeded` holds what several seeds gave, and variants, where the policy's level asked for that.
     `equal_runs` strict runs gave this result; of the faults that strike one run in ten, so many
     equal runs miss the share `missed_faults`. `accepted_by`, `run_url` and `package_sha256` say who
@@ -58,6 +59,7 @@ class BaselineEntry(Document):
     environment: Environment
     metrics: tuple[MetricSeries, ...]
     steps: StepDigests
+    given: Given = ()
     checkpoint: CheckpointManifest
     knob_costs: KnobCosts | None = None
     equal_runs: int = Field(default=2, ge=2, le=10)
@@ -79,6 +81,8 @@ class BaselineEntry(Document):
         written: dict[str, object] = handler(self)
         if not self.data:
             written.pop("data", None)
+        if not self.given:
+            written.pop("given", None)
         if self.price is None:
             written.pop("price", None)
         return written

@@ -92,11 +92,14 @@ class TensorDelta(Document):
 
 
 class OptimizerSettingChange(Document):
-    """A setting of an optimizer, such as `lr`, that is another at the end.
+    """A setting of an optimizer, such as `lr`, that differs, or the class that it is of.
 
-    `before` and `after` are short decimal numbers; empty where it is none, or is not known.
-    `revert_to` is the number that the script would have to set again. It is another than `before`
-    where a schedule moves the learning rate, and empty where only the schedule differs.
+    `step` is the first at which it is known to differ, None where only the ends do; `equal_until`
+    is the last before it at which it was equal. `before` and `after` are short decimal numbers,
+    empty where it is none or is not known: those at that step, or where torch's scheduler moves a
+    learning rate those that the scheduler was given. `revert_to` is the number to set again, empty
+    where none is known. `scheduled`: it moves from step to step, and what the script sets is not
+    known; `factor` is then what it is multiplied by at every step, empty where nothing fits.
     """
 
     optimizer: int
@@ -104,6 +107,27 @@ class OptimizerSettingChange(Document):
     before: str
     after: str
     revert_to: str = ""
+    step: int | None = None
+    equal_until: int | None = None
+    scheduled: bool = False
+    factor: str = ""
+
+
+class WorkKind(StrEnum):
+    """What a step works on, of what the settings of a run set."""
+
+    SAMPLES = "samples"
+    PASSES = "passes"
+
+
+class WorkChange(Document):
+    """Another number of samples or backward passes in a step: the first one, or in `every` step."""
+
+    kind: WorkKind
+    step: int
+    before: int
+    after: int
+    every: bool
 
 
 class EnvironmentChange(Document):
@@ -197,6 +221,8 @@ class EventKind(StrEnum):
 
     ENVIRONMENT = "environment"
     STEPS = "steps"
+    SAMPLES = "samples"
+    PASSES = "passes"
     STRUCTURE = "structure"
     INITIAL = "initial"
     RANDOM = "random"
@@ -264,6 +290,7 @@ class Comparison(Document):
     fingerprints: tuple[FingerprintDifference, ...] = ()
     compared_fingerprints: tuple[str, ...] = ()
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
+    work: tuple[WorkChange, ...] = ()
     packages_aside: tuple[str, ...] = ()
 
     @property

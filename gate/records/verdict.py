@@ -31,7 +31,7 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.state_roots import StateName, States
-from gate.records.observed.traced import ShownChange, TraceFinding
+from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
@@ -231,11 +231,11 @@ class Diagnosis(Document):
 
     `kind` is what differs first and `subject` its name; `cause` is one sentence without its full
     stop, `details` are whole ones on what followed and what was not seen. `cause_class` is None
-    where fingerprints leave several open. `optimizer_settings` are those that differ at the end,
-    such as `lr`; `suspects` are lines that would explain it, likeliest first, and `decides` says
-    what would tell the first two apart. `trace` is what two traced runs say, `tried` which setting,
-    moved alone, makes the runs agree, `growth` how the difference goes on over the steps; None
-    where there are too few of them.
+    where fingerprints leave several open. `optimizer_settings` are those that explain it, such as
+    `lr`, and `settings_beside` those that differ as early and do not; `suspects` are lines that
+    would explain it, likeliest first, and `decides` says what would tell the first two apart.
+    `trace` is what two traced runs say, `tried` which setting, moved alone, makes the runs agree,
+    `growth` how the difference goes on over the steps; None where there are too few of them.
     """
 
     first_step: int | None
@@ -248,6 +248,7 @@ class Diagnosis(Document):
     suspects: tuple[Suspect, ...] = ()
     decides: str = ""
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
+    settings_beside: tuple[OptimizerSettingChange, ...] = ()
     trace: TraceFinding | None = None
     growth: Growth | None = None
     tried: TriedSettings | None = None
@@ -313,8 +314,6 @@ class Verdict(Document):
     a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
     the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
     what the preprocessing command wrote differently when it ran again.
-    `change` is what of the pull request belongs beside the difference or the fault, where that is
-    known; `named_unchanged` says that the named line is certainly none of it.
     `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
@@ -354,8 +353,6 @@ class Verdict(Document):
     data_moved: DataMoves = ()
     data_brought: bool = False
     unrepeated: UnrepeatedData | None = None
-    change: ShownChange | None = None
-    named_unchanged: bool = False
     brought: BroughtEnvironment = NOTHING_BROUGHT
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None

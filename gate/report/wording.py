@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gate.records.comparison import EventKind, MetricDelta
+from gate.records.comparison import EventKind, MetricDelta, OptimizerSettingChange
 from gate.records.determinism.causes import CauseClass
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.sections.levels import ReachedLevel
@@ -24,6 +24,8 @@ from gate.records.verdict import (
 from gate.report.escape import NOTHING
 
 SHORT_DIGEST = 12
+# of a number that somebody typed
+MANY_DIGITS = 10
 # as git shows one
 SHORT_COMMIT = 7
 # Only a whole digest is shortened: an image's name or a version must stay readable.
@@ -67,6 +69,8 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
     {
         EventKind.ENVIRONMENT: "environment",
         EventKind.STEPS: "number of steps",
+        EventKind.SAMPLES: "samples per step",
+        EventKind.PASSES: "backward passes per step",
         EventKind.STRUCTURE: "optimizer parameters",
         EventKind.INITIAL: "initial weights",
         EventKind.RANDOM: "random state",
@@ -133,6 +137,32 @@ def _headline(verdict: Verdict) -> str:
     if verdict.outcome in DRIFTS and verdict.level is not None:
         passing = OTHER_RESULTS.get(verdict.level, passing)
     return f"passed: {passing}" if verdict.passes else f"failed: {failing}"
+
+
+def setting_words(change: OptimizerSettingChange) -> str:
+    """A changed setting of an optimizer: `optimizer 0, lr 0.001 → 0.002`.
+
+    Of one that moves from step to step it says the proportion, since no number of it stands
+    anywhere in the code.
+    """
+    number = change.optimizer
+    if change.name == "class":
+        return f"optimizer {number} is {change.after} instead of {change.before}"
+    if change.scheduled and change.factor:
+        name = "the learning rate" if change.name == "lr" else change.name
+        when = "at every step" if change.step in {1, None} else f"from step {change.step} on"
+        return f"{name} of optimizer {number} is {change.factor} × the baseline's {when}"
+    if not change.before or not change.after:
+        return f"optimizer {number}, {change.name} changed"
+    before, after = change.before, change.after
+    if len(before) > MANY_DIGITS or len(after) > MANY_DIGITS:
+        before, after = pair(before, after)
+    words = f"{change.name} {before} → {after}"
+    if change.scheduled:
+        when = "at the end" if change.step is None else f"at step {change.step}"
+        return f"optimizer {number}, another schedule: {words} {when}"
+    late = f" from step {change.step} on" if change.step is not None and change.step > 1 else ""
+    return f"optimizer {number}, {words}{late}"
 
 
 def suspect_words(suspect: Suspect) -> str:

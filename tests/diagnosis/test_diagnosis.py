@@ -3,15 +3,13 @@ from __future__ import annotations
 import pytest
 from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 
-from gate.comparison.compare import compare_optimizer_settings, compare_results
+from gate.comparison.compare import compare_results
 from gate.diagnosis.causes import DRIFT
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN, Known
 from gate.records.comparison import (
     EventKind,
     OptimizerSettingChange,
-    TensorChange,
-    TensorDelta,
 )
 from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.evidence import RunEvidence
@@ -304,26 +302,6 @@ def test_each_class_has_words_for_drift_that_blame_no_chance(kind: EventKind) ->
 
 
 LR = "state/optimizer/0/group/0/lr"
-BEGUN = "state/optimizer/0/group/0/initial_lr"
-
-
-@pytest.mark.parametrize(
-    ("begun", "revert_to"),
-    # what the script sets is what the schedule began with; equal beginnings leave the schedule
-    [(("0.1", "0.2"), "0.1"), (("0.1", "0.1"), "")],
-)
-def test_a_rate_that_a_schedule_moves_is_set_back_to_its_beginning(
-    begun: tuple[str, str], revert_to: str
-) -> None:
-    before, after = (
-        manifest_of(**{LR: end.encode(), BEGUN: start.encode()}).model_copy(
-            update={"optimizer_settings": {LR: end, BEGUN: start}}
-        )
-        for end, start in zip(("0.05", "0.07"), begun, strict=True)
-    )
-    delta = TensorDelta(name=LR, kind=TensorChange.CHANGED, expected="a", observed="b")
-    (change,) = compare_optimizer_settings(before, after, [delta])
-    assert (change.before, change.after, change.revert_to) == ("0.05", "0.07", revert_to)
 
 
 def test_a_drift_names_the_settings_of_the_optimizer_that_changed() -> None:

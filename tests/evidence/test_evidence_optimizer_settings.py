@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from gate.checkpoint.leaves import HeldBytes, TensorLeaf
 from gate.evidence.optimizer_settings import FORMATS, optimizer_settings
 from gate.evidence.saved_state import ReadState, manifest
-from gate.records.observed.evidence import MAX_OPTIMIZER_SETTINGS, CheckpointManifest
+from gate.records.observed.evidence import CheckpointManifest
+from gate.records.observed.given import MAX_OPTIMIZER_SETTINGS
 
 
 def _leaf(path: str, dtype: str, number: float, shape: tuple[int, ...] = ()) -> TensorLeaf:

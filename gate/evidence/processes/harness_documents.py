@@ -18,6 +18,7 @@ from gate.records.observed.evidence import (
 )
 from gate.records.observed.facts import FactMap, VariableMap
 from gate.records.observed.fingerprints import SamplingGroup
+from gate.records.observed.given import OptimizerKind, SettingWord
 from gate.records.observed.point import MAX_STEP
 
 Text = Annotated[str, Field(max_length=4000)]
@@ -32,6 +33,9 @@ MAX_OPTIMIZERS = 100_000
 ParameterPlace = Annotated[str, Field(pattern=r"^[0-9]{1,6}/[0-9]{1,9}$")]
 ParameterName = Annotated[str, Field(max_length=200)]
 MAX_SAMPLING_INTERVAL = 2**20
+# of one optimizer
+MAX_SETTINGS = 500
+SettingPath = Annotated[str, Field(pattern=r"^[0-9]{1,3}/[A-Za-z0-9_.-][A-Za-z0-9_./-]{0,99}$")]
 Digest = Annotated[str, Field(max_length=128, pattern=r"^[A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80}$")]
 FingerprintName = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}(\.[a-z0-9]{1,20})?$")]
 
@@ -135,6 +139,10 @@ class StepLine(Document):
     memory_bytes: Count = 0
     device_bytes: Count = 0
     observe_seconds: MeasuredSeconds = 0.0
+    settings: Annotated[dict[SettingPath, SettingWord], Field(max_length=MAX_SETTINGS)] | None = (
+        None
+    )
+    kind: OptimizerKind | Literal[""] = ""
 
 
 class MetricLine(ExactNumber):

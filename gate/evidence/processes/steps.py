@@ -9,8 +9,17 @@ from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.columns.memory import Memory
 from gate.records.observed.columns.timings import UNKNOWN, Timings
 from gate.records.observed.evidence import RecorderCost
-from gate.records.observed.fingerprints import SAMPLING, family_of
+from gate.records.observed.fingerprints import PARAMETERS, SAMPLING, family_of, of_optimizer
+from gate.records.observed.given import (
+    MAX_OPTIMIZER_SETTINGS,
+    StepGiven,
+    is_told,
+    only_changes,
+)
 
+# more have one digest together: some scripts have an optimizer for each parameter
+APART = 8
+SETTING = "state/optimizer/{optimizer}/group/{path}"
 Parts = list[tuple[str, str]]
 
 
@@ -19,6 +28,8 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
 
     One rank with one optimizer keeps the harness's own digests. Otherwise a digest is SHA-256 over
     the length-prefixed parts `rank:optimizer:digest`, ranks in order, optimizers as they stepped.
+    Up to `APART` optimizers have fingerprints of their own, `<fingerprint>.<i>` for those after the
+    first: the update of one lies between the passes of the next.
     A fingerprint of a step counts as observed only when every rank and optimizer observed it: each
     rank has sampling intervals of its own, and what some ranks say is not what all say.
     """
@@ -26,16 +37,25 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
     for rank in ranks:
         for line in rank.lines:
             steps.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
-    return StepDigests.of(_digest(step, lines) for step, lines in sorted(steps.items()))
+    numbers = {line.optimizer for rank in ranks for line in rank.lines}
+    apart = 1 < len(numbers) <= APART
+    return StepDigests.of(
+        _digest(step, lines, apart=apart) for step, lines in sorted(steps.items())
+    )
 
 
-def _digest(step: int, lines: list[tuple[str, StepLine]]) -> StepDigest:
+def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> StepDigest:
     fingerprints: dict[str, Parts] = {}
     left_out = {group for _, line in lines for group in line.unobserved}
     for place, line in lines:
-        for fingerprint, digest in line.fingerprints.items():
+        told = line.fingerprints
+        if apart and line.parameters is not None:
+            # of all optimizers together they are the step's own digest, which decides
+            told = {**told, f"{PARAMETERS}.0": line.parameters}
+        for fingerprint, digest in told.items():
             if SAMPLING.get(family_of(fingerprint)) not in left_out:
-                fingerprints.setdefault(fingerprint, []).append((place, digest))
+                name = of_optimizer(fingerprint, line.optimizer) if apart else fingerprint
+                fingerprints.setdefault(name, []).append((place, digest))
     parameters = [(place, line.parameters) for place, line in lines if line.parameters is not None]
     return StepDigest(
         step=step,
@@ -52,6 +72,37 @@ def _combined(parts: Parts) -> str:
     # with their lengths: no two lists of parts are the same bytes
     joined = b"".join(field(f"{place}:{digest}".encode("ascii")) for place, digest in parts)
     return f"sha256:{sha256_hex(joined)}"
+
+
+def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
+    """What each told step was given, as far as it is not what the step told before was."""
+    steps: dict[int, list[StepLine]] = {}
+    for line in rank.lines:
+        if is_told(line.step):
+            steps.setdefault(line.step, []).append(line)
+    known: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    given = []
+    for step, lines in sorted(steps.items()):
+        for line in lines:
+            own = {
+                SETTING.format(optimizer=line.optimizer, path=path): word
+                for path, word in (line.settings or {}).items()
+            }
+            known |= {name: word for name, word in own.items() if name in known or _room(known)}
+            if line.kind and line.optimizer < APART:
+                kinds[str(line.optimizer)] = line.kind
+        passes = sum(line.backwards for line in lines)
+        given.append(
+            StepGiven(
+                step=step, samples=_samples(lines), passes=passes, settings=known, kinds=kinds
+            )
+        )
+    return only_changes(given)
+
+
+def _room(known: dict[str, str]) -> bool:
+    return len(known) < MAX_OPTIMIZER_SETTINGS
 
 
 def step_timings(rank: TrainedRank) -> Timings:

@@ -22,6 +22,7 @@ from . import first_inputs, memory
 from .auxiliary_state import Skipped, unscaled
 from .batch_size import MAX_SAMPLES, samples_in
 from .clock import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
+from .given import GivenSettings
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
 from .observer import Observer, StepObservation
@@ -90,6 +91,7 @@ class Recorder:
         self._derived: list[torch.Tensor | None] = []
         self._backwards = 0
         self._samples: int | None = 0
+        self._given = GivenSettings()
         self._about_the_last: HarnessSpan | None = None
         self._ended: tuple[tuple[HarnessSpan, ...], TimeMark] | None = None
         self._open: deque[OpenStep] = deque()
@@ -175,6 +177,8 @@ class Recorder:
             with self._device_memory.of_the_harness(self._clock.devices):
                 if self._observer is not None:
                     self._observer.look_at_structure(number, optimizer, step, self.order)
+                with self._problems.noting("reading an optimizer's settings"):
+                    self._given.note(number, optimizer, step)
                 self._clock.spent_since(begun)
                 if self._observer is not None:
                     self._observer.before(optimizer, step, self.order)
@@ -188,11 +192,6 @@ class Recorder:
         """How many steps of this optimizer are on record."""
         counts = zip(self.optimizers, self._step_counts, strict=True)
         return next((count for known, count in counts if known is optimizer), 0)
-
-    def have_taken(self, steps: int, optimizers: int) -> bool:
-        """Whether so many optimizers are there, and each has taken so many steps."""
-        counts = self._step_counts
-        return len(counts) >= optimizers and min(counts, default=0) >= steps
 
     def end_step(self, optimizer: Optimizer) -> None:
         """The step is over: from here on time is the harness's and not the step's."""
@@ -308,6 +307,8 @@ class Recorder:
             "threads": threading.active_count(),
             "device_bytes": cuda.allocated_bytes(devices),
         }
+        with self._problems.noting("reading an optimizer's settings"):
+            known |= self._given.take(number, optimizer, step)
         seen = None
         if self._observer is not None:
             known["unobserved"] = self._observer.unobserved(step)

@@ -14,6 +14,7 @@ class CauseClass(StrEnum):
 
     ENVIRONMENT = "environment"
     DEPENDENCY = "dependency"
+    RUN_SETTINGS = "run-settings"
     DATA = "data"
     STRUCTURE = "structure"
     SEED = "initialisation-or-seed"

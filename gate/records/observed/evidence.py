@@ -22,6 +22,7 @@ from gate.records.observed.columns.timings import MeasuredSeconds, SummedSeconds
 from gate.records.observed.data.sets import DataSets, UnrepeatedData
 from gate.records.observed.environment import Environment
 from gate.records.observed.facts import MachineFacts, RankFacts
+from gate.records.observed.given import Given, Settings
 from gate.records.observed.locks import Locks
 from gate.records.observed.operator_audit import OperatorAudit
 from gate.records.observed.overrides import Override
@@ -29,14 +30,13 @@ from gate.records.observed.point import MAX_STEP
 from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
-from gate.records.observed.traced import Change, TraceFinding
+from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
-MAX_OPTIMIZER_SETTINGS = 1000
 MAX_KEPT = 3000
 MAX_SOURCES = 1000
 MAX_PASSED_OVER = 50
@@ -50,7 +50,6 @@ RUN_FILE = re.compile(
 # what a script saved has names of its own choice: such as a package can hold, and no others
 SAVED_FILE = re.compile(r"strict-1/model/[!-.0-~](?:[ -~]{0,180}[!-.0-~])?")
 PLACE_PATTERN = r"^state(\.rank[0-9]{1,6})?/optimizer/[0-9]{1,6}/state/[0-9]{1,9}$"
-SETTING_PATTERN = r"^(true|false|nan|-?(inf|[0-9][0-9.e+-]{0,30}))$"
 FloatType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
@@ -128,12 +127,7 @@ class CheckpointManifest(Document):
     tensors: tuple[TensorDigest, ...]
     parts: dict[str, str]
     root: str = Field(pattern=SHA256_PATTERN)
-    optimizer_settings: Annotated[
-        dict[
-            Annotated[str, Field(max_length=1000)], Annotated[str, Field(pattern=SETTING_PATTERN)]
-        ],
-        Field(max_length=MAX_OPTIMIZER_SETTINGS),
-    ] = Field(default_factory=dict)
+    optimizer_settings: Settings = Field(default_factory=dict)
 
     @field_validator("tensors")
     @classmethod
@@ -224,6 +218,7 @@ class RunEvidence(Document):
     `left_out` are sentences about tensors and values of kinds that cannot be read, `notes` those
     about all else that was left out. `parameter_names` has, for the place of a parameter's state in
     an optimizer, the leaf that is the parameter: for a reader only, nothing is decided by it.
+    `given` is what steps of rank 0 were given, which a diagnosis compares and nothing else.
     `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
 
@@ -236,6 +231,7 @@ class RunEvidence(Document):
     run: RunRecord
     metrics: tuple[MetricSeries, ...]
     steps: StepDigests
+    given: Given = ()
     timings: Timings
     checkpoint: CheckpointManifest
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
@@ -311,7 +307,6 @@ class EvidenceSet(Document):
     further seeds, and of variants. `data` is what was declared,
     as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
     preprocessing command wrote differently when it ran again.
-    `change` is what the base commit and this one do not share, where both are known.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -336,7 +331,6 @@ class EvidenceSet(Document):
     data: DataSets = ()
     base_data: DataSets = ()
     unrepeated: UnrepeatedData | None = None
-    change: Change | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

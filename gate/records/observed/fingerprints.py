@@ -6,6 +6,7 @@ to it by tests. The loss stands between `input` and `backward`, see `EventKind`.
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 # what is observed together: a group has one sampling interval
@@ -26,11 +27,28 @@ SAMPLING: Final[dict[str, SamplingGroup | None]] = {
     "optimizer": "tensors",
 }
 FAMILIES: Final = tuple(SAMPLING)
+# `backward.1`, `random.torch.1`, `loss.1`, `loss.1.pass2`
+OPTIMIZER: Final = re.compile(
+    rf"(?P<name>(?:{'|'.join((*FAMILIES, 'loss', 'skipped'))})(?:\.[a-z]+)?)"
+    r"\.(?P<optimizer>[0-9]{1,6})(?:\.pass[0-9]{1,6})?",
+    re.ASCII,
+)
 
 
 def family_of(name: str) -> str:
     """What comes before the dot: `random` of `random.torch`, else the name itself."""
     return name.partition(".")[0]
+
+
+def of_optimizer(name: str, optimizer: int) -> str:
+    """The name of a fingerprint or metric that one optimizer of several has; the first has none."""
+    return f"{name.removesuffix('.0')}.{optimizer}" if optimizer else name
+
+
+def optimizer_of(name: str) -> int:
+    """The number behind a name that `of_optimizer` made, 0 where there is none."""
+    found = OPTIMIZER.fullmatch(name)
+    return int(found["optimizer"]) if found is not None else 0
 
 
 def order_of(name: str) -> tuple[int, int, str]:

@@ -1,0 +1,273 @@
+"""What steps were given on both sides: samples, backward passes, and the optimizers' settings.
+
+Settings are compared at the same step. Where a schedule stands at the end depends on the number of
+steps, so two ends are compared only where both sides took as many.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gate.records.comparison import OptimizerSettingChange, TensorDelta, WorkChange, WorkKind
+from gate.records.observed.columns.digests import StepDigests
+from gate.records.observed.evidence import CheckpointManifest
+from gate.records.observed.given import StepGiven, given_at, is_told
+
+OPTIMIZER_SETTING: Final = re.compile(
+    r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
+)
+RATE: Final = "lr"
+# the name of the change of an optimizer's class
+CLASS: Final = "class"
+# What torch's schedulers keep beside the rate: what the script gave them. The highest rate of a
+# cycle is what a script names; what the cycle begins with is computed from it.
+GIVEN_RATES: Final = ("max_lr", "initial_lr")
+# of the optimizer's own bookkeeping, not of what anyone sets
+BOOKKEEPING: Final = frozenset((*GIVEN_RATES, "min_lr", "max_momentum", "base_momentum", "params"))
+# rates of a schedule are computed: the last bits of two that are in proportion may differ
+PROPORTIONAL: Final = 1e-6
+# so many groups of one optimizer are named each
+NAMED_GROUPS: Final = 2
+
+
+class Settled(Protocol):
+    """What a result tells of the settings that it was made under."""
+
+    @property
+    def steps(self) -> StepDigests:
+        """Every step."""
+        ...
+
+    @property
+    def given(self) -> tuple[StepGiven, ...]:
+        """What steps were given."""
+        ...
+
+    @property
+    def checkpoint(self) -> CheckpointManifest:
+        """Every number at the end."""
+        ...
+
+
+def compare_work(expected: Settled, observed: Settled) -> tuple[WorkChange, ...]:
+    """How many samples and backward passes a step has, where both sides know it and differ."""
+    pairs = _at_common_steps(expected, observed)
+    return tuple(
+        change
+        for kind in WorkKind
+        if (change := _work(kind, [(step, *_work_of(kind, both)) for step, both in pairs]))
+    )
+
+
+def _work_of(kind: WorkKind, both: tuple[StepGiven, StepGiven]) -> tuple[int | None, int | None]:
+    before, after = both
+    if kind is WorkKind.SAMPLES:
+        return before.samples, after.samples
+    return before.passes, after.passes
+
+
+def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> WorkChange | None:
+    # 0: it has no loader, or none that was seen, so that nothing is known of its batches
+    known = [(step, one, other) for step, one, other in rows if one and other]
+    differing = [row for row in known if row[1] != row[2]]
+    if not differing:
+        return None
+    step, before, after = differing[0]
+    return WorkChange(
+        kind=kind, step=step, before=before, after=after, every=len(differing) == len(known)
+    )
+
+
+def _at_common_steps(
+    expected: Settled, observed: Settled
+) -> list[tuple[int, tuple[StepGiven, StepGiven]]]:
+    """What each told step that both sides took was given on both."""
+    last = min(len(expected.steps), len(observed.steps))
+    steps = _told_until(last)
+    pairs = (
+        (step, given_at(expected.given, step), given_at(observed.given, step)) for step in steps
+    )
+    return [(step, (one, other)) for step, one, other in pairs if one and other]
+
+
+def _told_until(last: int) -> Iterator[int]:
+    step = 1
+    while step <= last:
+        yield step
+        step = step + 1 if is_told(step + 1) else 1 << step.bit_length()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Course:
+    """A setting on both sides: at common steps, and at the end where both took as many steps."""
+
+    rows: tuple[tuple[int, str, str], ...]
+    ends: tuple[str, str]
+    same_length: bool
+
+    @property
+    def differing(self) -> tuple[int, str, str] | None:
+        """The first step at which it differs, and both words."""
+        return next((row for row in self.rows if row[1] != row[2]), None)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is not the same all the way, on either side."""
+        one = {row[1] for row in self.rows} | {self.ends[0]} - {""}
+        other = {row[2] for row in self.rows} | {self.ends[1]} - {""}
+        return len(one) > 1 or len(other) > 1
+
+    @property
+    def factor(self) -> str:
+        """By what the one is multiplied to give the other at each step; empty where by nothing."""
+        pairs = [(one, other) for _, one, other in self.rows]
+        if self.same_length and all(self.ends):
+            pairs.append(self.ends)
+        ratios = [ratio for pair in pairs if (ratio := _ratio(*pair)) is not None]
+        if not ratios or any(
+            not math.isclose(one, ratios[0], rel_tol=PROPORTIONAL) for one in ratios
+        ):
+            return ""
+        return _short(ratios[0]) if math.isfinite(ratios[0]) and ratios[0] > 0 else ""
+
+
+def compare_optimizer_settings(
+    expected: Settled, observed: Settled, tensors: Iterable[TensorDelta]
+) -> tuple[OptimizerSettingChange, ...]:
+    """The settings of optimizers that differ, with both numbers where known.
+
+    Where the numbers of steps differ, a setting that a schedule moves is passed over, unless what
+    the schedule was given differs: where it stands follows from the steps. Groups and ranks that
+    changed alike count once.
+    """
+    pairs = _at_common_steps(expected, observed)
+    classes = tuple(_classes(pairs))
+    replaced = {change.optimizer for change in classes}
+    same_length = len(expected.steps) == len(observed.steps)
+    ended = {delta.name for delta in tensors} if same_length else set()
+    before, after = (side.checkpoint.optimizer_settings for side in (expected, observed))
+    names = {name for _, both in pairs for side in both for name in side.settings}
+    found = (
+        change
+        for name in sorted(names | ended)
+        if (match := OPTIMIZER_SETTING.fullmatch(name)) and match["setting"] not in BOOKKEEPING
+        if (change := _change(name, match, pairs, (before, after), name in ended, same_length))
+        # another class has other settings by nature
+        if (change.before and change.after) or change.optimizer not in replaced
+    )
+    return (*classes, *_merged(dict.fromkeys(found)))
+
+
+def _classes(
+    pairs: list[tuple[int, tuple[StepGiven, StepGiven]]],
+) -> Iterator[OptimizerSettingChange]:
+    _, (before, after) = pairs[-1] if pairs else (0, (StepGiven(step=1), StepGiven(step=1)))
+    for optimizer in sorted(before.kinds.keys() & after.kinds.keys()):
+        one, other = before.kinds[optimizer], after.kinds[optimizer]
+        if one != other:
+            yield OptimizerSettingChange(
+                optimizer=int(optimizer), name=CLASS, before=one, after=other, step=1
+            )
+
+
+def _change(
+    name: str,
+    match: re.Match[str],
+    pairs: list[tuple[int, tuple[StepGiven, StepGiven]]],
+    ends: tuple[Mapping[str, str], Mapping[str, str]],
+    ended_apart: bool,  # noqa: FBT001
+    same_length: bool,  # noqa: FBT001
+) -> OptimizerSettingChange | None:
+    course = _Course(
+        rows=tuple(
+            (step, one.settings.get(name, ""), other.settings.get(name, ""))
+            for step, (one, other) in pairs
+        ),
+        ends=(ends[0].get(name, ""), ends[1].get(name, "")),
+        same_length=same_length,
+    )
+    differing = course.differing
+    if differing is None and not ended_apart:
+        return None
+    step, before, after = differing or (None, *course.ends)
+    equal = [row[0] for row in course.rows if step is None or row[0] < step]
+    set_before, set_after = _as_given(name, pairs, ends)
+    moves = course.moves or bool(set_before)
+    named = set_before != set_after
+    if moves and not same_length and not named:
+        return None
+    if named:
+        before, after = set_before, set_after
+    return OptimizerSettingChange(
+        optimizer=int(match["optimizer"]),
+        name=match["setting"],
+        before=before,
+        after=after,
+        revert_to=before if named or not moves else "",
+        step=step,
+        equal_until=max(equal, default=None),
+        scheduled=moves and not named,
+        factor=course.factor if moves else "",
+    )
+
+
+def _as_given(
+    name: str,
+    pairs: list[tuple[int, tuple[StepGiven, StepGiven]]],
+    ends: tuple[Mapping[str, str], Mapping[str, str]],
+) -> tuple[str, str]:
+    """What a schedule of torch's was given for a learning rate, on both sides; empty without."""
+    group, _, setting = name.rpartition("/")
+    if setting != RATE:
+        return "", ""
+    words = [dict(end) for end in ends]
+    for _, both in pairs[-1:]:
+        words = [word | side.settings for word, side in zip(words, both, strict=True)]
+    for given in GIVEN_RATES:
+        one, other = (word.get(f"{group}/{given}", "") for word in words)
+        if one and other and one != other:
+            return one, other
+    begun = words[0].get(f"{group}/{GIVEN_RATES[-1]}", "")
+    return begun, begun
+
+
+def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSettingChange]:
+    """Groups that a schedule moves in one proportion as one change; so are many that are fixed."""
+    alike: dict[tuple[int, str, str, bool], list[OptimizerSettingChange]] = {}
+    for change in changes:
+        ratio = change.factor
+        if not ratio and change.before and change.after:
+            found = _ratio(change.before, change.after)
+            ratio = _short(found) if found is not None and math.isfinite(found) else ""
+        alike.setdefault((change.optimizer, change.name, ratio, change.scheduled), []).append(
+            change
+        )
+    for (_, _, ratio, scheduled), group in alike.items():
+        if ratio and len(group) > (1 if scheduled else NAMED_GROUPS):
+            yield group[0].model_copy(update={"factor": ratio, "scheduled": True, "revert_to": ""})
+        else:
+            yield from group
+
+
+def _ratio(before: str, after: str) -> float | None:
+    """None for two zeros, which are in any proportion; infinite where there is none."""
+    try:
+        one, other = float(before), float(after)
+    except ValueError:
+        return math.inf
+    if one == other == 0:
+        return None
+    return other / one if one and math.isfinite(one) and math.isfinite(other) else math.inf
+
+
+def _short(ratio: float) -> str:
+    """In as few digits as keep it from 1: six, unless it is nearer."""
+    for digits in range(6, 17):
+        word = f"{ratio:.{digits}g}"
+        if float(word) != 1:
+            return word
+    return ""

@@ -1,0 +1,96 @@
+"""The settings of optimizers as they are when an update begins, at some steps only.
+
+They are told at the first steps and then at powers of two: the same ones in every run. A number
+that lies on a device is left out, since reading it would make the host wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch.optim import Optimizer
+
+_EACH_STEP_UNTIL: Final = 20
+_MAX_GROUPS: Final = 100
+_MAX_SETTINGS: Final = 500
+_MAX_NAME: Final = 80
+_NAME_SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+
+
+class GivenSettings:
+    """What each optimizer was told to do; nothing is read of it between the steps that count."""
+
+    def __init__(self) -> None:
+        self._noted: dict[int, dict[str, str]] = {}
+        self._told: dict[int, dict[str, str]] = {}
+
+    def note(self, number: int, optimizer: Optimizer, step: int) -> None:
+        """Read them before the update of this step."""
+        if step <= _EACH_STEP_UNTIL or step & (step - 1) == 0:
+            self._noted[number] = settings_of(optimizer)
+
+    def take(self, number: int, optimizer: Optimizer, step: int) -> dict[str, Any]:
+        """What the step's line tells of them: all of them, where one is not as it was told."""
+        if number not in self._noted:
+            # a step without a look before it: one that a scaler skipped, or one of a replayed graph
+            self.note(number, optimizer, step)
+        settings = self._noted.pop(number, None)
+        if settings is None or settings == self._told.get(number):
+            return {}
+        new = number not in self._told
+        self._told[number] = settings
+        return {"settings": settings, **({"kind": _kind(optimizer)} if new else {})}
+
+
+def settings_of(optimizer: Optimizer) -> dict[str, str]:
+    """`<group>/<name>` → a short number, as the state at the end has them."""
+    found: dict[str, str] = {}
+    for position, group in enumerate(optimizer.param_groups[:_MAX_GROUPS]):
+        for name, value in group.items():
+            if name == "params" or type(name) is not str:
+                continue
+            for path, word in _words(name, value):
+                if len(path) <= _MAX_NAME and _NAME_SIGNS.issuperset(path.replace("/", "")):
+                    found[f"{position}/{path}"] = word
+                if len(found) >= _MAX_SETTINGS:
+                    return found
+    return found
+
+
+def _words(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if type(value) is tuple or type(value) is list:
+        for position, part in enumerate(value[:_MAX_GROUPS]):
+            yield from _words(f"{name}/{position}", part)
+        return
+    word = _word(value)
+    if word is not None:
+        yield name, word
+
+
+def _word(value: object) -> str | None:
+    """Of these very types only: a class of the script's own may do anything when it is read."""
+    if type(value) is torch.Tensor and value.device.type == "cpu" and not value.dim():
+        narrow = value.dtype == torch.float32
+        value = value.item()
+        if narrow and type(value) is float:
+            return _shortest(value)
+    if type(value) is bool or type(value) is float:
+        return repr(value).lower()
+    # a longer one is no number that the state has either
+    return repr(value) if type(value) is int and abs(value) < 2**63 else None
+
+
+def _shortest(number: float) -> str:
+    """A float32 in as few digits as name it: 0.001, not 0.0010000000474974513."""
+    for digits in range(1, 9):
+        word = f"{number:.{digits}g}"
+        if torch.tensor(float(word), dtype=torch.float32, device="cpu").item() == number:
+            return repr(float(word))
+    return repr(number)
+
+
+def _kind(optimizer: Optimizer) -> str:
+    name = type(optimizer).__name__
+    return name if name.isascii() and name.isidentifier() and len(name) <= _MAX_NAME else ""
