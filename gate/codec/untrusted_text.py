@@ -13,6 +13,8 @@ import unicodedata
 LINE_LIMIT = 1000
 SENTENCE_CHARACTERS = 300
 SHOWN_CHARACTERS = 120
+LAST_LINES = 20
+LAST_LINES_WIDTH = 300
 # CSI, OSC (up to BEL or ST) and two-character escapes (ECMA-48).
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # Bidirectional controls are among them: they make text read as something else (CVE-2021-42574).
@@ -86,6 +88,15 @@ def safe_line(text: str | bytes, *, limit: int = LINE_LIMIT) -> str:
 def safe_block(text: str) -> str:
     """Several lines, each made safe; for a fault whose details quote the training."""
     return "\n".join(safe_line(line) for line in text.splitlines())
+
+
+def last_lines(output: bytes, most: int = LAST_LINES) -> tuple[str, ...]:
+    """The end of a training's output for a person: printable, `most` lines of 300 characters."""
+    # UTF-8 has four bytes a character at most: no more than this can be shown
+    text = output[-most * LAST_LINES_WIDTH * 4 :].decode("utf-8", "replace")
+    lines = without_sequences(text).splitlines()
+    shown = [line for line in lines if line.strip()][-most:]
+    return tuple(masked(line, " ")[:LAST_LINES_WIDTH] for line in shown)
 
 
 def _shown(character: str) -> str:

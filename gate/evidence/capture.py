@@ -16,7 +16,7 @@ from gate.codec.digests import sha256_hex
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_files import MAX_NAMES
-from gate.evidence.processes.one_a_rank import several_processes
+from gate.evidence.processes.one_a_rank import TrainingSpan, several_processes
 from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import KeptFile, RunEvidence
@@ -101,7 +101,7 @@ def _kinds_and_names(names: tuple[str, ...], kinds: tuple[str, ...]) -> tuple[tu
         matching = [name for name in names if pattern.match(name)]
         if len(matching) > 1:
             pids = sorted((pattern.match(name) or [""] * 2)[1] for name in matching)
-            raise several_processes(0, pids)
+            raise several_processes(0, [TrainingSpan(pid=int(pid)) for pid in pids])
         matched += [(kind, name) for name in matching]
     return tuple(matched)
 

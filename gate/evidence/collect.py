@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.codec.untrusted_text import plain_text
+from gate.codec.untrusted_text import last_lines, plain_text
 from gate.errors import EvidenceError
 from gate.evidence.environment import environment_of, facts_of
 from gate.evidence.logged.metrics import (
@@ -79,8 +79,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     """
     process_files = find_processes(files, out)
     children, weaker = read_children(files, out, process_files)
-    processes = read_attestations(files, out, process_files, run, children)
-    ranks = read_ranks(files, out, process_files, children, processes)
+    # a run that trained nothing is understood by its own words
+    said = last_lines(output)
+    processes = read_attestations(files, out, process_files, run, children, said)
+    ranks = read_ranks(files, out, process_files, children, processes, said)
     problems = _problems(run, ranks)
     states = _states(files, out, ranks, taken, workdir_tree, train)
     script = _script_metrics(files, run, workdir_tree, output, train)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gate.codec.untrusted_text import masked, without_sequences
+from gate.codec.untrusted_text import last_lines
 from gate.errors import RunError
 from gate.execution.call_time import CallTime
 from gate.execution.child_environment import child_environment
@@ -27,7 +27,6 @@ from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snap
 from gate.records.settings import GateSettings
 
 LET_GO = "REPRO_GATE_LET_GO"
-SHOWN_LINES = 20
 PREPROCESS_LIMIT = "preprocess.timeout_seconds"
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
 # what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
@@ -45,7 +44,6 @@ MEMORY_SIGNS = (
 )
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
-SHOWN_WIDTH = 300
 HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
 FRAME = re.compile(
     r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
@@ -374,12 +372,3 @@ def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str
             "image, or set isolation.network: true; the verdict then says so."
         )
     return ""
-
-
-def last_lines(output: bytes) -> tuple[str, ...]:
-    """The end of a training's output for a person: printable, bounded."""
-    # UTF-8 has four bytes a character at most: no more than this can be shown
-    text = output[-SHOWN_LINES * SHOWN_WIDTH * 4 :].decode("utf-8", "replace")
-    lines = without_sequences(text).splitlines()
-    shown = [line for line in lines if line.strip()][-SHOWN_LINES:]
-    return tuple(masked(line, " ")[:SHOWN_WIDTH] for line in shown)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gate.codec.strict_json import parse_json
+from gate.codec.untrusted_text import last_lines
 from gate.errors import DocumentError, RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.harness_copy import install_harness
-from gate.execution.launch import last_lines, run_folders
+from gate.execution.launch import run_folders
 from gate.ports import Files
 from gate.process_ports import Processes
 from gate.records.doctor import TrainingSeen

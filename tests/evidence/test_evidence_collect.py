@@ -48,9 +48,15 @@ def train_of(
 
 
 def refusal(harness: HarnessFolder, label: str = "strict-1", **options: object) -> EvidenceError:
-    train = options.get("train")
+    train, output = options.get("train"), options.get("output", b"")
+    assert isinstance(output, bytes)
     with pytest.raises(EvidenceError) as caught:
-        collect(harness, label, train=train if isinstance(train, TrainSettings) else None)
+        collect(
+            harness,
+            label,
+            output=output,
+            train=train if isinstance(train, TrainSettings) else None,
+        )
     assert caught.value.hint
     return caught.value
 
@@ -184,7 +190,66 @@ def test_a_process_that_stepped_without_attesting_is_an_error(harness: HarnessFo
 def test_a_script_without_optimizer_steps_is_an_error(harness: HarnessFolder) -> None:
     harness.attest()
     harness.steps()
-    assert refusal(harness).message == ("the script never calls an optimizer: no step was recorded")
+    error = refusal(harness, output=b"hello\nno GPU here, leaving\n")
+    assert error.message == "the script exited with 0 before any optimizer step"
+    assert error.details == ("hello", "no GPU here, leaving")
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "hint"),
+    [
+        (
+            {"torch": False, "imported": ("numpy", "sklearn")},
+            "the script never imported torch",
+            "The gate judges PyTorch trainings only. It imported scikit-learn.",
+        ),
+        (
+            {"torch": False, "imported": ("numpy",)},
+            "the script never imported torch",
+            "It imported NumPy.",
+        ),
+        (
+            {"stopped": True, "backwards": 2000},
+            "the script never called an optimizer in 2,000 backward passes",
+            "update them with a torch optimizer",
+        ),
+        (
+            {"imported": ("keras",)},
+            "the script exited with 0 before any optimizer step",
+            "Keras has optimizers of its own",
+        ),
+        (
+            {"imported": ("scipy.optimize",)},
+            "the script exited with 0 before any optimizer step",
+            "SciPy's optimizers (BoTorch fits by them) take no torch step",
+        ),
+    ],
+)
+def test_a_run_without_a_step_says_what_it_did_in_its_place(
+    harness: HarnessFolder, told: dict[str, object], message: str, hint: str
+) -> None:
+    if told.get("torch", True):
+        harness.attest()
+    harness.untrained(**told)
+    error = refusal(harness, output=b"bye\n")
+    assert error.message == message
+    assert hint in error.hint
+    assert error.details == ("bye",)
+
+
+def test_stages_one_after_the_other_are_not_called_a_race(harness: HarnessFolder) -> None:
+    # the first makes its two steps from 10 to 10.25
+    harness.whole(first_step_clock_seconds=10.0)
+    harness.of(pid=12).whole(first_step_clock_seconds=20.0)
+    error = refusal(harness)
+    assert error.message == "2 processes trained one after the other (pids 11, 12)"
+    assert "The gate judges one training a call" in error.hint
+
+
+def test_stages_that_overlap_race(harness: HarnessFolder) -> None:
+    harness.whole(first_step_clock_seconds=10.0)
+    harness.of(pid=12).whole(first_step_clock_seconds=10.1)
+    assert refusal(harness).message == "2 processes trained without ranks (pids 11, 12)"
 
 
 def test_two_training_processes_of_one_rank_are_an_error(harness: HarnessFolder) -> None:

@@ -49,6 +49,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.CHILDREN,
         HarnessFile.SOURCES,
         HarnessFile.TRACE,
+        HarnessFile.UNTRAINED,
     }
     assert set(found[0].kinds) == set(HarnessFile) - absent
 

@@ -14,12 +14,12 @@ from evidence_cases import settings_of
 from gate.adapters.clock import SystemClock
 from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
+from gate.codec.untrusted_text import last_lines
 from gate.errors import RunError
 from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
 from gate.execution.launch import (
     Launcher,
-    last_lines,
     raised_at,
     run_folders,
 )

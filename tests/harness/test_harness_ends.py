@@ -58,7 +58,15 @@ def test_a_script_that_moves_its_weights_by_hand_is_ended_after_few_passes(
     outcome = harness.run(BY_HAND)
     assert (outcome.code, outcome.stderr) == (0, "")
     assert outcome.stdout.split()[-1] == "20"
-    assert outcome.names() == ["process"]
+    assert outcome.names() == ["process", "untrained"]
+    assert outcome.document("untrained")["stopped"] is True
+
+
+def test_a_script_without_torch_says_that_and_what_it_has_in_its_place(harness: Harness) -> None:
+    outcome = harness.run("import numpy")
+    assert outcome.names() == ["untrained"]
+    told = outcome.document("untrained")
+    assert (told["torch"], told["imported"]) == (False, ["numpy"])
 
 
 def test_a_script_without_an_optimizer_is_ended_after_many_backward_passes(

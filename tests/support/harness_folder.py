@@ -58,6 +58,11 @@ class HarnessFolder:
         document = {"pid": self.pid, "rank": self.rank, "applied": {"seed": "42"}, "problems": []}
         self.file("process", ".json").write_text(json.dumps({**document, **changes}))
 
+    def untrained(self, **changes: object) -> None:
+        document: dict[str, object] = {"pid": self.pid, "rank": self.rank, "torch": True}
+        document |= {"backwards": 0, "stopped": False, "imported": ()}
+        self.file("untrained", ".json").write_text(json.dumps({**document, **changes}))
+
     def steps(self, *lines: Mapping[str, object]) -> None:
         self._lines("steps", lines)
 

@@ -22,6 +22,16 @@ from gate.records.observed.given import OptimizerKind, SettingWord
 from gate.records.observed.point import MAX_STEP
 
 Text = Annotated[str, Field(max_length=4000)]
+Trainer = Literal[
+    "jax",
+    "keras",
+    "lightgbm",
+    "numpy",
+    "scipy.optimize",
+    "sklearn",
+    "tensorflow",
+    "xgboost",
+]
 TextMap = Annotated[dict[str, Text], Field(max_length=1000)]
 Problems = Annotated[tuple[Text, ...], Field(max_length=1000)]
 Count = Annotated[int, Field(ge=0, le=2**63)]
@@ -116,6 +126,19 @@ class Attestation(OwnedDocument):
     versions: TextMap = Field(default_factory=dict)
     variables: TextMap = Field(default_factory=dict)
     problems: Problems
+
+
+class Untrained(OwnedDocument):
+    """`untrained-rR-P.json`: a process that ended by itself without an optimizer step.
+
+    `torch` says whether it imported torch, `stopped` that the harness ended it after so many
+    `backwards`, `imported` which libraries were there that train without torch's optimizers.
+    """
+
+    torch: bool
+    backwards: Count
+    stopped: bool
+    imported: Annotated[tuple[Trainer, ...], Field(max_length=20)] = ()
 
 
 class StepLine(Document):

@@ -31,7 +31,7 @@ MAX_NOTED_LINES = 200
 MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -52,12 +52,14 @@ class HarnessFile(StrEnum):
     CHILDREN = "children"
     TRACE = "trace"
     SOURCES = "sources"
+    UNTRAINED = "untrained"
 
 
 ENDINGS = {
     HarnessFile.PROCESS: "json",
     HarnessFile.SUMMARY: "json",
     HarnessFile.OPERATOR_AUDIT: "json",
+    HarnessFile.UNTRAINED: "json",
     HarnessFile.STEPS: "jsonl",
     HarnessFile.METRICS: "jsonl",
     HarnessFile.STATE: "safetensors",

@@ -16,15 +16,17 @@ from gate.evidence.processes.harness_files import (
     read_harness_lines,
     read_own_document,
 )
-from gate.evidence.processes.one_a_rank import several_processes
+from gate.evidence.processes.one_a_rank import TrainingSpan, several_processes
 from gate.evidence.processes.optimizer_order import in_order
-from gate.evidence.processes.shut_out import GENERAL, shut_out_by
+from gate.evidence.processes.untrained import no_step, not_loaded, read_untrained
 from gate.ports import Files
-from gate.records.observed.children import UnattestedChild, started_without
+from gate.records.observed.children import UnattestedChild
 from gate.records.observed.evidence import HarnessProcess
 from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
+# all that a process without torch may leave
+WITHOUT_TORCH = frozenset((HarnessFile.CHILDREN, HarnessFile.UNTRAINED))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,9 +49,11 @@ def read_attestations(
     found: tuple[ProcessFiles, ...],
     run: RunRecord,
     children: tuple[UnattestedChild, ...],
+    said: tuple[str, ...] = (),
 ) -> tuple[HarnessProcess, ...]:
     """What each process attested; `children` are known to have been started without the harness.
 
+    `said` is the end of what the training printed, shown where that is all there is.
     Raises `EvidenceError` when there is none at all, when a process that left anything did not
     attest or did so after CUDA had started, and when a strict run reports a problem: then it was
     not the run that it should have been.
@@ -60,10 +64,7 @@ def read_attestations(
         if HarnessFile.PROCESS in process.kinds
     )
     if not attestations:
-        raise EvidenceError(
-            "no process of the training loaded the harness, so nothing was observed",
-            hint=shut_out_by(run.argv, children),
-        )
+        raise not_loaded(run, children, read_untrained(files, out, found), said)
     for process in found:
         _check_attested(process)
     # in every mode: what torch reads when CUDA starts (cuBLAS workspace, launch order) was not ours
@@ -86,9 +87,9 @@ def read_attestations(
 def _check_attested(process: ProcessFiles) -> None:
     """Refuse what a process left without saying under which settings it ran.
 
-    One that never imported torch, such as a launcher, may still tell of its children.
+    One that never imported torch, such as a launcher, may still tell of that and of its children.
     """
-    if HarnessFile.PROCESS in process.kinds or process.kinds == (HarnessFile.CHILDREN,):
+    if HarnessFile.PROCESS in process.kinds or WITHOUT_TORCH.issuperset(process.kinds):
         return
     did = "took optimizer steps" if HarnessFile.STEPS in process.kinds else "wrote evidence"
     raise EvidenceError(
@@ -128,8 +129,11 @@ def read_ranks(
     found: tuple[ProcessFiles, ...],
     children: tuple[UnattestedChild, ...],
     attested: tuple[HarnessProcess, ...],
+    said: tuple[str, ...] = (),
 ) -> tuple[TrainedRank, ...]:
     """The ranks that took optimizer steps, rank 0 first; `children` explain where none did.
+
+    `said` is the end of what the training printed.
 
     Raises `EvidenceError` when none did, when one did without attesting, when one of the `attested`
     did not, when two processes of a rank did, when rank 0 did not, or when a record is not whole.
@@ -140,7 +144,9 @@ def read_ranks(
         if HarnessFile.STEPS in process.kinds
     }
     stepping = [process for process, lines in steps.items() if lines]
-    _check_processes(stepping, children)
+    if not stepping:
+        raise no_step(children, read_untrained(files, out, found), said)
+    _check_processes(files, out, {process: steps[process] for process in stepping})
     ranks = tuple(
         _trained(process, steps[process], _summary(files, out, process)) for process in stepping
     )
@@ -151,31 +157,38 @@ def read_ranks(
     return ranks
 
 
-def _check_processes(stepping: list[ProcessFiles], children: tuple[UnattestedChild, ...]) -> None:
-    if not stepping and children:
-        raise EvidenceError(
-            "no step was recorded, and the training started Python without the harness",
-            hint=f"{started_without(children)}. {GENERAL}",
-        )
-    if not stepping:
-        raise EvidenceError(
-            "the script never calls an optimizer: no step was recorded",
-            hint="The smoke training must reach the step() of a torch optimizer: check whether "
-            "the script stops before that, or updates its weights by hand, which the harness "
-            "cannot see.",
-        )
-    for rank, count in Counter(process.rank for process in stepping).items():
+def _check_processes(
+    files: Files, out: Path, steps: dict[ProcessFiles, tuple[StepLine, ...]]
+) -> None:
+    for rank, count in Counter(process.rank for process in steps).items():
         # weights in shared memory that several processes
         # update at once: results depend on their speed
         if count > 1:
-            pids = [str(process.pid) for process in stepping if process.rank == rank]
-            raise several_processes(rank, pids)
+            spans = [
+                _span(files, out, process, lines)
+                for process, lines in steps.items()
+                if process.rank == rank
+            ]
+            raise several_processes(rank, spans)
     # rank 0 has losses and times: without it there is nothing to draw or to price
-    if stepping[0].rank != 0:
+    if next(iter(steps)).rank != 0:
         raise EvidenceError(
             "rank 0 took no optimizer step, other ranks did",
             hint="Ranks are read from the variable RANK and start at 0.",
         )
+
+
+def _span(
+    files: Files, out: Path, process: ProcessFiles, lines: tuple[StepLine, ...]
+) -> TrainingSpan:
+    """When a process made its steps, as far as it said that."""
+    if HarnessFile.SUMMARY not in process.kinds:
+        return TrainingSpan(pid=process.pid)
+    begun = _summary_document(files, out, process).first_step_clock_seconds
+    if begun is None:
+        return TrainingSpan(pid=process.pid)
+    took = sum((line.seconds or 0.0) + line.harness_seconds for line in lines[1:])
+    return TrainingSpan(pid=process.pid, first=begun, last=begun + took)
 
 
 def _trained(process: ProcessFiles, lines: tuple[StepLine, ...], summary: Summary) -> TrainedRank:
@@ -192,6 +205,10 @@ def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
                 f"{process.name(kind)} is missing: the training process did not exit cleanly",
                 hint="os._exit, a signal, or a full disk at the end prevents the final record.",
             )
+    return _summary_document(files, out, process)
+
+
+def _summary_document(files: Files, out: Path, process: ProcessFiles) -> Summary:
     return read_harness_document(files, out, process.name(HarnessFile.SUMMARY), Summary)
 
 

@@ -22,6 +22,11 @@ def reason_of(command: PythonCommand) -> str:
     return REASONS[command.option] if command.option else CLEARED if command.cleared else ""
 
 
+def shut_out_reason(argv: tuple[str, ...]) -> str:
+    """What in the command itself keeps the harness out; empty when nothing does."""
+    return next(filter(None, map(reason_of, python_commands(argv))), "")
+
+
 def shut_out_by(argv: tuple[str, ...], children: tuple[UnattestedChild, ...] = ()) -> str:
     """A hint that names what keeps the harness out, or all that may.
 

@@ -31,7 +31,7 @@ from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
 from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, monotonic, perf_counter, process_id, started_at
-from . import attestation, environment, facts
+from . import attestation, environment, facts, untrained
 from .attestation import training_rank
 from .hold import Waiting
 from .hook_integrity import replaced_functions
@@ -298,11 +298,24 @@ class HarnessSession:
         self.finish("script")
         # handlers of the script's may have used operators after the last step
         self.operators.write()
-        if not self.recorder.steps and replaced_functions():
-            # No step, so no summary: the attestation is the only place left to tell it.
+        if not self.recorder.steps:
+            self._tell_untrained()
+
+    def _tell_untrained(self) -> None:
+        """No step, so no summary: what there is to tell goes elsewhere."""
+        if replaced_functions():
             for sentence in replaced_functions():
                 self.problems.note(sentence)
             self.attest()
+        document = {
+            "pid": self.pid,
+            "rank": self.output.rank,
+            "torch": True,
+            "backwards": self._backwards,
+            "stopped": self._stopped,
+            "imported": untrained.trainers(),
+        }
+        self.output.document_or_complaint("untrained", document)
 
     def _write_summary(self, stopped_by: str) -> None:
         summary = {

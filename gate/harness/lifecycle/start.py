@@ -33,7 +33,7 @@ def start(environ: Mapping[str, str]) -> None:
     settings = HarnessSettings(environ)
     _watch_files(settings, environ)
     # Registered before any user code, so it runs after all of the user's own exit handlers.
-    atexit.register(_finish)
+    atexit.register(_finish, settings)
     children = Children(environ)
     children.hook_os()
     callbacks = {
@@ -189,8 +189,15 @@ def _complain(text: str) -> None:
         pass
 
 
-def _finish() -> None:
-    """At exit; a process that never imported torch has no session to end."""
+def _finish(settings: HarnessSettings) -> None:
+    """At exit; a process that never imported torch has no session to end, and says just that."""
     process = sys.modules.get(f"{__package__}.process")
     if process is not None:
         process.finish_at_exit()
+        return
+    try:
+        from .untrained import tell_without_torch
+
+        tell_without_torch(settings.out)
+    except Exception as error:
+        _complain(f"that torch was not imported is not recorded: {error}")

@@ -10,6 +10,7 @@ from gate.errors import EvidenceError
 from gate.evidence import capture
 from gate.evidence.capture import OUTPUT_FILE, CapturedFile, KeptFiles
 from gate.evidence.environment import leave_out_packages
+from gate.evidence.processes.one_a_rank import SeveralTrainedError
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
 from gate.pipelines.running.aside import Aside
@@ -102,10 +103,15 @@ class EndedRuns:
         """The run's evidence; nothing is kept of it yet."""
         folders = self.folders(planned.varied)
         # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
-        taken = capture.capture_files(
-            self._files, folders.out, folders.taken, capture.kinds_of(planned)
-        )
         tree = folders.tree / workdir
+        try:
+            taken = capture.capture_files(
+                self._files, folders.out, folders.taken, capture.kinds_of(planned)
+            )
+        except SeveralTrainedError:
+            # whether they raced or followed each other is in their files, which are not read here
+            self._parsed(record, output, folders, tree, (), None)
+            raise
         saved = self._saved_copy(planned, tree, folders.taken)
         # not here: this process will hold the key (T5 in docs/architecture.md)
         evidence = self._parsed(record, output, folders, tree, taken, saved)
