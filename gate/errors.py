@@ -90,6 +90,10 @@ class RunError(GateError):
         self.line = line
 
 
+class RunTimeoutError(RunError):
+    """A training run was stopped because it took longer than it was given."""
+
+
 class DataError(GateError):
     """Declared data is missing, wrong, out of reach, or changed while the gate ran."""
 

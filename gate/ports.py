@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 
 from gate.records.observed.data.listed import FetchedData, Listing
 from gate.records.observed.data.sets import DataPointers
-from gate.records.observed.traced import ChangedLines
+from gate.records.observed.traced import Change
 from gate.records.published.artifact import (
     Pulled,
     Pushed,
@@ -203,7 +203,7 @@ class Git(Protocol):
         """The sorted paths of the files that are not the same in two commits."""
         ...
 
-    def changed_lines(self, first: str, second: str) -> tuple[ChangedLines, ...]:
+    def changed_lines(self, first: str, second: str) -> Change:
         """The hunks between two commits, a bounded number of them."""
         ...
 

@@ -1,13 +1,36 @@
-"""Which lines of the diff ran up to the point at which two traces part, nearest first."""
+"""Which lines of the diff belong beside a difference: those that are named, that fit, that ran."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 from typing import Final
 
+from gate.records.comparison import OptimizerSettingChange
 from gate.records.observed.trace import RankTrace
-from gate.records.observed.traced import MAX_HUNKS, ChangedLines, TraceFinding
+from gate.records.observed.traced import (
+    MAX_HUNKS,
+    Change,
+    ChangedLines,
+    HowKnown,
+    ShownChange,
+    TraceFinding,
+)
+from gate.records.verdict import CodePlace, Diagnosis
 
 NEVER: Final = -1
+PAIR: Final = 2
+# of these a training reads nothing
+DOCUMENTS: Final = (".md", ".rst")
+BESIDE: Final = (".github/", ".repro-gate/", "docs/")
+NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
+NUMBER: Final = re.compile(
+    r"(?<![\w.])-?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])", re.ASCII
+)
+# a schedule multiplies: the last digits of a product are not those of its factors
+NEAR: Final = 1e-9
 
 
 def with_changed_lines(
@@ -51,3 +74,128 @@ def _ran(hunk: ChangedLines, trace: RankTrace, end: int) -> int:
 
 def _holds(hunk: ChangedLines, file: str, line: int) -> bool:
     return hunk.file == file and hunk.first <= line <= hunk.last
+
+
+def shortened(change: Change | None) -> Change | None:
+    """The first `MAX_HUNKS` hunks of it, which are what evidence keeps."""
+    if change is None or len(change.hunks) <= MAX_HUNKS:
+        return change
+    return Change(hunks=change.hunks[:MAX_HUNKS], complete=False)
+
+
+def where_raised(change: Change | None, place: CodePlace | None, folder: str) -> ShownChange | None:
+    """The part of the change that holds the line that raised."""
+    return _first(HowKnown.RAISED, _named(change, [place], folder))
+
+
+def shown_change(
+    change: Change | None,
+    diagnosis: Diagnosis | None,
+    read: Iterable[str],
+    folder: str,
+    *,
+    drift: bool,
+) -> ShownChange | None:
+    """What of the change belongs beside a difference, where something is known to.
+
+    Two runs of one commit that differ are explained by a line that is named, and by nothing that
+    only fits. `read` are the paths in the repository of files that the training opened.
+    """
+    if change is None or diagnosis is None:
+        return None
+    named = _first(HowKnown.NAMED, _named(change, _places(diagnosis), folder))
+    if named is not None or not drift:
+        return named
+    fitting = _fitting(change, diagnosis.optimizer_settings)
+    relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+    only = relevant if change.complete and _one(relevant) else []
+    opened = frozenset(read)
+    data = [hunk for hunk in relevant if hunk.file in opened]
+    trace = diagnosis.trace
+    ran = trace.changed[:1] if trace is not None else ()
+    return (
+        _first(HowKnown.FITS, fitting)
+        or _first(HowKnown.ONLY, only)
+        or (None if ran else _first(HowKnown.READ, data))
+        or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
+    )
+
+
+def _one(hunks: list[ChangedLines]) -> bool:
+    """Whether it is one change, or one file of data or settings."""
+    files = {hunk.file for hunk in hunks}
+    return len(hunks) == 1 or (len(files) == 1 and not hunks[0].file.endswith(".py"))
+
+
+def can_matter(file: str) -> bool:
+    """Whether a training may read a file of the repository, as far as its name tells."""
+    path = PurePosixPath(file)
+    return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
+
+
+def unchanged(change: Change | None, place: CodePlace | None, folder: str) -> bool:
+    """Whether a known line is certainly none of the change's."""
+    known = change is not None and change.complete and place is not None
+    return known and not _named(change, [place], folder)
+
+
+def _first(how: HowKnown, hunks: list[ChangedLines]) -> ShownChange | None:
+    return ShownChange(how=how, hunks=tuple(hunks[:PAIR])) if hunks else None
+
+
+def _places(diagnosis: Diagnosis) -> Iterator[CodePlace | None]:
+    """The line that is named first; without one, that of the call at which two traces part."""
+    if diagnosis.likely:
+        yield diagnosis.likely[0].code_place
+    elif diagnosis.trace is not None and diagnosis.trace.found:
+        yield CodePlace.known(diagnosis.trace.file, diagnosis.trace.line)
+
+
+def _named(
+    change: Change | None, places: Iterable[CodePlace | None], folder: str
+) -> list[ChangedLines]:
+    hunks = change.hunks if change is not None else ()
+    known = [(_path(place.file, folder), place.line) for place in places if place is not None]
+    found = [hunk for file, line in known for hunk in hunks if hunk.holds(file, line)]
+    return list(dict.fromkeys(found))
+
+
+def _path(file: str, folder: str) -> str:
+    return str(PurePosixPath(folder, file))
+
+
+def _in_repository(hunk: ChangedLines, folder: str) -> ChangedLines:
+    return hunk.model_copy(update={"file": _path(hunk.file, folder)})
+
+
+def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> list[ChangedLines]:
+    """The hunks in which the numbers of a setting stand, or two of the same ratio, if one fits."""
+    fitting: list[ChangedLines] = []
+    for setting in settings:
+        found = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
+        fitting += found if len(found) == 1 else []
+    return list(dict.fromkeys(fitting))
+
+
+def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
+    try:
+        before, after = float(setting.before), float(setting.after)
+    except ValueError:
+        return False
+    old, new = _numbers(hunk.before), _numbers(hunk.after)
+    if before in old - new and after in new - old:
+        return True
+    if not before or not math.isfinite(after / before):
+        return False
+    ratio = after / before
+    return any(
+        one and math.isclose(other / one, ratio, rel_tol=NEAR)
+        for one in old - new
+        for other in new - old
+    )
+
+
+def _numbers(lines: tuple[str, ...]) -> frozenset[float]:
+    return frozenset(
+        float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)
+    )

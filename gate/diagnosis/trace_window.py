@@ -1,32 +1,152 @@
-"""Which steps are worth a trace, was the traced run the one it repeats, and what it adds."""
+"""How far a run for a diagnosis goes, was it the one it repeats, and what a trace adds."""
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
 from typing import Final
 
-from gate.records.comparison import Comparison
-from gate.records.observed.evidence import RunEvidence
+from gate.records.comparison import Comparison, Event, EventKind
+from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.observed.traced import TraceFinding
+from gate.records.runs import EarlyEnd
 from gate.records.verdict import Diagnosis
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
 NEAR_THE_START: Final = 3
+# the script writes these when it likes, most often behind the step that they count
+WRITTEN: Final = (EventKind.METRIC, EventKind.METRIC_MISSING)
+METRICS: Final = (*WRITTEN, EventKind.LOSS)
+# what the captured state shows too, where fingerprints of a step were not taken
+IN_THE_STATE: Final = (
+    *(EventKind.BACKWARD, EventKind.GRADIENTS, EventKind.PARAMETERS, EventKind.OPTIMIZER),
+)
+OPTIMIZER: Final = re.compile(r"state(?:\.rank(\d{1,6}))?/optimizer/(\d{1,6})/", re.ASCII)
 
 
-def window_of(comparison: Comparison, max_steps: int) -> tuple[int, int]:
-    """The first and last step to trace: from the last seen equal to the first that differs.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """How far a run goes so that what differs first is in it.
 
-    Without a step, such as where only the end differs, up to the last one.
+    A trace begins with step `first`, and the difference is there by step `last`. `written`: only
+    after it does the script write what differs. `whole`: nothing but a whole run has it.
     """
-    last = min(comparison.first_step or max_steps, max_steps)
-    if last <= NEAR_THE_START:
-        return 1, max(1, last)
-    seen = [
-        event.equal_until
-        for event in comparison.events
-        if event.equal_until is not None and event.equal_until < last
-    ]
-    return max(1, min([*seen, last - 1]) + 1), last
+
+    first: int
+    last: int
+    written: bool = False
+    whole: bool = False
+
+    def end(self, plain: RunEvidence | None) -> EarlyEnd | None:
+        """Where such a run is stopped; `plain` is a whole run of the same training."""
+        if self.whole:
+            return None
+        optimizers = (1,) if plain is None else optimizers_of(plain)
+        return EarlyEnd(step=self.last, optimizers=optimizers, written=self.written)
+
+
+def reach_of(comparison: Comparison, runs: tuple[RunEvidence, ...]) -> Reach:
+    """How far runs go that shall show the first difference; `runs` are those that were made.
+
+    From the last step seen equal to the first that differs. Without a step, such as where only the
+    end differs, up to the last one.
+    """
+    total = max(1, comparison.steps_expected, comparison.steps_observed)
+    event = comparison.first
+    written = event is not None and event.kind in WRITTEN
+    if event is not None and written:
+        first, last = _steps_of_metric(event, runs, total)
+    else:
+        last = min(comparison.first_step or total, total)
+        seen = [
+            event.equal_until
+            for event in comparison.events
+            if event.equal_until is not None and event.equal_until < last
+        ]
+        first = min([*seen, last - 1]) + 1
+    return Reach(
+        first=1 if last <= NEAR_THE_START else max(1, first),
+        last=last,
+        written=written,
+        whole=last >= total,
+    )
+
+
+def _steps_of_metric(event: Event, runs: tuple[RunEvidence, ...], total: int) -> tuple[int, int]:
+    """The steps between the last number that was equal and the first that is not.
+
+    A metric that counts something else than steps, such as epochs, is taken to come at regular
+    intervals.
+    """
+    series = [found for run in runs if (found := _series(event.name, run)) is not None]
+    rows = sorted({step for one in series for step in one.points.steps})
+    if event.own_step is None or not rows:
+        return 1, total
+    place = bisect_left(rows, event.own_step)
+    if event.step is None:
+        first = total * place // len(rows) + 1
+        last = -(-total * (place + 1) // len(rows))
+    else:
+        last = event.step
+        first = rows[place - 1] + event.step - event.own_step + 1 if place else 1
+    last = max(1, min(last, total))
+    return min(first, last), last
+
+
+def _series(name: str, run: RunEvidence) -> MetricSeries | None:
+    return next((series for series in run.metrics if series.name == name), None)
+
+
+def optimizers_of(run: RunEvidence) -> tuple[int, ...]:
+    """How many optimizers each rank has."""
+    found: dict[int, set[str]] = {}
+    for tensor in run.checkpoint.tensors:
+        if match := OPTIMIZER.match(tensor.name):
+            found.setdefault(int(match[1] or 0), set()).add(match[2])
+    ranks = range(max(found, default=0) + 1)
+    return tuple(len(found.get(rank, ())) or 1 for rank in ranks)
+
+
+def shown_by(event: Event, run: RunEvidence) -> str | None:
+    """What a run has of the thing that differs, as text to compare; None where it is not known.
+
+    That is so where the run ended before, or did not look at that step.
+    """
+    if event.kind in METRICS:
+        return _of_metric(event, run)
+    if event.kind is EventKind.STATE:
+        tensors = run.checkpoint.tensors
+        kept = next((tensor.sha256 for tensor in tensors if tensor.name == event.name), "absent")
+        return None if run.run.partial else kept
+    if event.kind is EventKind.STEPS:
+        return None if run.run.partial else str(len(run.steps))
+    digests = (one.with_parameters for one in run.steps.told if one.step == event.step)
+    return next(digests, {}).get(event.name)
+
+
+def _of_metric(event: Event, run: RunEvidence) -> str | None:
+    series = _series(event.name, run)
+    if event.own_step is None:
+        return None if series is None else series.dtype
+    values = {} if series is None else dict(series.points.pairs())
+    if event.own_step in values:
+        return values[event.own_step].hex()
+    # of a whole run, or of one that went past the step, that it is missing is known
+    past = not run.run.partial or (event.step is not None and len(run.steps) > event.step)
+    return "absent" if event.kind is EventKind.METRIC_MISSING and past else None
+
+
+def same_thing(event: Event, one: RunEvidence, other: RunEvidence) -> bool | None:
+    """Whether two runs have the thing alike that differs elsewhere; None where one lacks it."""
+    left, right = shown_by(event, one), shown_by(event, other)
+    if left is not None and right is not None:
+        return left == right
+    # both ended at the same step, and what they ended in is known
+    at_one_step = len(one.steps) == len(other.steps)
+    if event.kind in IN_THE_STATE and at_one_step:
+        return one.checkpoint.root == other.checkpoint.root
+    return None
 
 
 def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Calls, values_differ
 from gate.records.observed.trace import Origin, Phase, RankTrace, TracedCall
-from gate.records.observed.traced import Claim, TraceFinding, TraceRow
+from gate.records.observed.traced import Claim, NoTrace, TraceFinding, TraceRow
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3
@@ -116,9 +116,9 @@ def finding_at(point: Point) -> TraceFinding:
     )
 
 
-def not_found(why: str) -> TraceFinding:
-    """Nothing is claimed; `why` is a sentence without its full stop."""
-    return TraceFinding(claim=Claim.NOT_FOUND, sentence=why)
+def not_found(why: str, reason: NoTrace) -> TraceFinding:
+    """Nothing is claimed; `why` is a sentence without its full stop, which begins in lower case."""
+    return TraceFinding(claim=Claim.NOT_FOUND, sentence=why, reason=reason)
 
 
 def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
@@ -128,8 +128,8 @@ def agreement(traces: tuple[RankTrace, ...], *, drift: bool) -> TraceFinding:
     cut = next((trace for trace in traces if trace.ended != "done"), None)
     if cut is not None:
         why = f"the trace ended at call {len(cut.calls):,}, before the window was over"
-        return not_found(f"not found: {runs} agree as far as they go; {why}")
-    return not_found(f"not found: {runs} agree in all of their {calls:,} operator calls")
+        return not_found(f"{runs} agree as far as they go; {why}", NoTrace.CUT)
+    return not_found(f"{runs} agree in all of their {calls:,} operator calls", NoTrace.AGREE)
 
 
 def place_words(call: TracedCall) -> str:

@@ -23,7 +23,7 @@ from gate.diagnosis.roots import (
 )
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
 from gate.records.observed.trace import NOBODY, Origin, RankTrace, TracedCall, Traces
-from gate.records.observed.traced import Claim, TraceFinding
+from gate.records.observed.traced import Claim, NoTrace, TraceFinding
 
 HIGHER: Final = "higher_order"
 FROM_ANY_RANK: Final = "c10d::recv_any_source_"
@@ -64,7 +64,8 @@ def compare_traces(expected: Traces, observed: Traces, *, drift: bool) -> TraceF
         if trace.rank in others
     ]
     if not pairs:
-        return not_found("no process that trains left a trace in both runs")
+        why = "no training process left a trace in both runs"
+        return not_found(why, NoTrace.NOTHING_LEFT)
     found = [point for pair in pairs if (point := _point(pair)) is not None]
     if not found:
         return agreement(tuple(pair.observed for pair in pairs), drift=drift)

@@ -74,7 +74,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     `out` is the harness's folder, `workdir_tree` the training's working directory, `output` what it
     printed, `taken` the copies that are read in the place of the harness's files of those names;
     `SAVED_COPY` is that of the folder in which train.checkpoint lies.
-    Both states are one manifest: one root speaks for both.
+    Both states are one manifest: one root speaks for both. Of a partial run, what the script had
+    not written yet is not missing, and its own checkpoint is not read.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     process_files = find_processes(files, out)
@@ -84,11 +85,14 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     processes = read_attestations(files, out, process_files, run, children, said)
     ranks = read_ranks(files, out, process_files, children, processes, said)
     problems = _problems(run, ranks)
-    states = _states(files, out, ranks, taken, workdir_tree, train)
+    # what a training saves belongs to its end, and the harness's capture holds the same weights
+    saved = train.model_copy(update={"checkpoint": None}) if run.partial else train
+    states = _states(files, out, ranks, taken, workdir_tree, saved)
     script = _script_metrics(files, run, workdir_tree, output, train)
+    series = (*_harness_metrics(files, out, ranks[0]), *script.series)
     return RunEvidence(
         run=run,
-        metrics=_metrics(harness=_harness_metrics(files, out, ranks[0]), script=script.series),
+        metrics=_metrics(series, required=not run.partial),
         steps=step_digests(ranks),
         given=step_given(ranks[0]),
         timings=step_timings(ranks[0]),
@@ -109,7 +113,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         sources=read_sources(files, out, process_files),
         live_threads=live_threads(ranks[0]),
         children=children,
-        unused_settings=tuple(_unused(script.series, states, train)),
+        unused_settings=() if run.partial else tuple(_unused(script.series, states, train)),
         passed_over=script.passed_over,
         weaker_children=weaker,
         parameter_names=_parameter_names(ranks, states),
@@ -210,34 +214,33 @@ def _script_metrics(
 ) -> ReadMetrics:
     """What the script wrote and printed, as far as the settings ask for it."""
     read: list[ReadMetrics] = []
-    if train.metrics.file is not None:
-        read.append(file_metrics(files, workdir_tree / train.metrics.file, train.metrics.file))
-    if train.metrics.tensorboard is not None:
-        folder = workdir_tree / train.metrics.tensorboard
+    metrics, required = train.metrics, not run.partial
+    path = workdir_tree / (metrics.file or "")
+    if metrics.file is not None and (required or files.exists(path)):
+        read.append(file_metrics(files, path, metrics.file))
+    folder = workdir_tree / (metrics.tensorboard or "")
+    if metrics.tensorboard is not None and (required or files.exists(folder)):
         scalars = tensorboard_series(
-            files, folder, train.metrics.tensorboard, train.metrics.tensorboard_tags
+            files, folder, metrics.tensorboard, metrics.tensorboard_tags, required=required
         )
         read.append(ReadMetrics(series=scalars))
-    if train.metrics.stdout_pattern is not None:
+    if metrics.stdout_pattern is not None:
         if run.output_bytes > train.output_limit_bytes:
             raise EvidenceError(
                 f"the script printed {run.output_bytes:,} bytes, of which "
                 f"{train.output_limit_bytes:,} were kept: metrics in the rest are lost",
                 hint="Raise train.output_limit_bytes, print less, or write a metrics file.",
             )
-        read.append(output_metrics(train.metrics.stdout_pattern, output))
+        read.append(output_metrics(metrics.stdout_pattern, output, required=required))
     return ReadMetrics(
         series=tuple(series for source in read for series in source.series),
         passed_over=tuple(passed for source in read for passed in source.passed_over),
     )
 
 
-def _metrics(
-    *, harness: tuple[MetricSeries, ...], script: tuple[MetricSeries, ...]
-) -> tuple[MetricSeries, ...]:
+def _metrics(series: tuple[MetricSeries, ...], *, required: bool) -> tuple[MetricSeries, ...]:
     """All series sorted by name; without any, nothing could be compared."""
-    series = (*harness, *script)
-    if not series:
+    if required and not series:
         raise EvidenceError(
             "the run has no metric: no loss was recorded and none was logged",
             hint="Call backward() on a scalar loss between the steps, or set train.metrics.file.",

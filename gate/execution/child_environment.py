@@ -100,7 +100,7 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
         "REPRO_GATE_DATA": str(folders.data),
         "REPRO_GATE_MODE": planned.mode.value,
         "REPRO_GATE_SEED": str(settings.train.seed),
-        "REPRO_GATE_MAX_STEPS": str(_last_step(planned, settings)),
+        "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
         "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
         "REPRO_GATE_WATCH": watch_list(),
         "REPRO_GATE_ON_OVERRIDE": settings.determinism.on_override.value,
@@ -111,15 +111,15 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
     if planned.traced is not None:
         variables["REPRO_GATE_TRACE_FROM"] = str(planned.traced.first)
         variables["REPRO_GATE_TRACE_LINES"] = "1" if planned.traced.lines else "0"
+    if planned.end is not None:
+        variables["REPRO_GATE_END_STEP"] = str(planned.end.step)
+        variables["REPRO_GATE_END_OPTIMIZERS"] = ";".join(map(str, planned.end.optimizers))
+        variables["REPRO_GATE_END_WRITTEN"] = "1" if planned.end.written else "0"
     if planned.varied is not None:
         variables["REPRO_GATE_SHAKE"] = planned.varied.variation.name
     if planned.trial is not None:
         variables |= harness_trial(planned.trial)
     return {**variables, "REPRO_GATE_NOISE": "1"} if planned.keep_values else variables
-
-
-def _last_step(planned: PlannedRun, settings: GateSettings) -> int:
-    return settings.train.max_steps if planned.window is None else planned.window.last
 
 
 def _python_path(harness: Path, own: str) -> str:

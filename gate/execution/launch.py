@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.codec.untrusted_text import last_lines
-from gate.errors import RunError
+from gate.errors import RunError, RunTimeoutError
 from gate.execution.call_time import CallTime
 from gate.execution.child_environment import child_environment
 from gate.execution.data import links_of, mounts_of, place_data
@@ -158,7 +158,23 @@ class Launcher:
         result: ProcessResult,
     ) -> RunRecord:
         """How the run ended; raises `RunError` when it failed or timed out."""
+        self.refuse_failure(planned, snapshot, request, result)
+        return self.record_of(planned, request, result)
+
+    def refuse_failure(
+        self,
+        planned: PlannedRun,
+        snapshot: Snapshot,
+        request: ProcessRequest,
+        result: ProcessResult,
+    ) -> None:
+        """Raise `RunError` for a run that failed or timed out."""
         _refuse_failure(planned, result, request, self._data_hint(request, result, snapshot))
+
+    def record_of(
+        self, planned: PlannedRun, request: ProcessRequest, result: ProcessResult
+    ) -> RunRecord:
+        """How a run ended, whatever its exit code."""
         return RunRecord(
             label=planned.label,
             mode=planned.mode,
@@ -170,6 +186,7 @@ class Launcher:
             output_bytes=result.output_bytes,
             isolation=self.isolation.of_a_run,
             environment=planned.environment,
+            partial=planned.end is not None,
         )
 
     def _data_hint(self, request: ProcessRequest, result: ProcessResult, snapshot: Snapshot) -> str:
@@ -277,13 +294,16 @@ def _refuse_failure(
 ) -> None:
     label = planned.label
     if result.timed_out:
-        own = "train.timeout_seconds" if planned.window is None else "diagnosis.budget_seconds"
+        bound = planned.window is not None and planned.window.max_seconds
+        own = "train.timeout_seconds"
+        if bound == request.timeout_seconds:
+            own = "diagnosis.budget_seconds"
         if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
             own = "far longer than a run in which nothing is varied"
         hint = "Lower train.max_steps or raise train.timeout_seconds."
         if planned.preprocesses:
             own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
-        raise RunError(
+        raise RunTimeoutError(
             f"run {label}: timed out after {request.timeout_seconds:g} s ({own})",
             hint=hint,
             details=last_lines(result.output),

@@ -43,13 +43,19 @@ class HarnessSettings:
     of knobs that counts. `on_override` is `observe`, `restore` or `fail`. `noise` asks for the
     gradients of the first step. `tree` is the copy of the commit that is trained. `trace_from` is
     the step from which on each operator call is traced, 0 for none; `trace_lines` asks for the
-    executed lines beside it. `trial` is the one thing that a run for a diagnosis has other, empty
-    in all others; `fill` is its byte for new memory, None for none. `shake` names what is other in
-    a run of `repro-gate shake`, if anything. `sign` is the file whose being there lets the run go.
+    executed lines beside it. The run is stopped on purpose once every optimizer has taken
+    `end_step` steps, 0 for never; `end_optimizers` are how many each rank has, and with
+    `end_written` it goes on to the next update. `trial` is the one thing that a run for a diagnosis
+    has other, empty in all others; `fill` is its byte for new memory, None for none. `shake` names
+    what is other in a run of `repro-gate shake`, if anything. `sign` is the file whose being there
+    lets the run go.
     """
 
     __slots__ = (
         "allowed",
+        "end_optimizers",
+        "end_step",
+        "end_written",
         "fill",
         "free_seconds",
         "knobs",
@@ -92,6 +98,10 @@ class HarnessSettings:
         self.modules = _words(environ, "WATCH", MODULE)
         self.trace_from = int(environ.get(f"{PREFIX}TRACE_FROM", "0"))
         self.trace_lines = environ.get(f"{PREFIX}TRACE_LINES", "") == "1"
+        self.end_step = int(environ.get(f"{PREFIX}END_STEP", "0"))
+        counts = environ.get(f"{PREFIX}END_OPTIMIZERS", "").split(";")
+        self.end_optimizers = tuple(map(int, filter(None, counts)))
+        self.end_written = environ.get(f"{PREFIX}END_WRITTEN", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
         self.shake = environ.get(f"{PREFIX}SHAKE", "")
         self.sign = environ.get(f"{PREFIX}LET_GO", "")

@@ -12,12 +12,14 @@ from gate.attestation.seal_files import seal_paths
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import document_chunks, write_document
 from gate.codec.entry_names import entry_name
+from gate.diagnosis.touched_lines import where_raised
 from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
 from gate.execution.call_time import CallTime
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, Ran, judge, train_all
 from gate.pipelines.imported_evidence import take_over
+from gate.pipelines.judging.escalation import lines_of_the_change
 from gate.pipelines.judging.stopping import differ
 from gate.pipelines.publishing.publish import SealedPackage, publish
 from gate.pipelines.sealing.package import PACKAGE, write_package
@@ -32,6 +34,7 @@ from gate.pipelines.sealing.seals import (
 from gate.pipelines.sealing.signing_key import refuse_unusable_key, with_secrets_closed
 from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
+from gate.records.observed.traced import Change
 from gate.records.published.links import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
@@ -42,7 +45,7 @@ from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources, page_sources
-from gate.verdict.assemble import error_verdict
+from gate.verdict.assemble import error_verdict, raised_at
 
 BADGE = "badge.json"
 
@@ -173,12 +176,13 @@ def run_and_deliver(
             allow_plain_key=allow_plain_key,
             root=_trusted_root(request, adapters, commit),
         )
+        change = lines_of_the_change(request, adapters)
         try:
             gated = pipeline(request, adapters)
         except GateError as fault:
             if fault.exit_code is not ExitCode.ERROR:
                 raise
-            return _deliver_fault(request, adapters, commit, fault)
+            return _deliver_fault(request, adapters, commit, fault, change)
         try:
             return _deliver(request, adapters, gated, secrets, trust)
         except AttestationError as fault:
@@ -280,10 +284,16 @@ def _committed_root(request: GateRequest, git: Git, commit: str, path: str) -> b
 
 
 def _deliver_fault(
-    request: GateRequest, adapters: Adapters, commit: str, fault: GateError
+    request: GateRequest,
+    adapters: Adapters,
+    commit: str,
+    fault: GateError,
+    change: Change | None = None,
 ) -> DeliveredVerdict:
     now = adapters.clock.now().isoformat()
-    verdict = error_verdict(request, commit, now, fault)
+    folder = request.repository_path(request.settings.train.workdir)
+    shown = where_raised(change, raised_at(fault), folder)
+    verdict = error_verdict(request, commit, now, fault, shown)
     links = ReportLinks(run_url=request.run_url, history=request.history.lines)
     try:
         reports = write_reports(verdict, request, links, adapters.files)

@@ -12,6 +12,7 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
+from gate.diagnosis.touched_lines import shortened
 from gate.errors import EvidenceError, RunError
 from gate.evidence.folder import WrittenDocument
 from gate.evidence.state_manifest import state_roots
@@ -45,7 +46,13 @@ from gate.pipelines.judging.entries import (
     with_settled,
 )
 from gate.pipelines.judging.escalation import escalate, lines_of_the_change
-from gate.pipelines.judging.explanation import RARE, diagnosis_of, equal_runs_of, rare_faults_of
+from gate.pipelines.judging.explanation import (
+    RARE,
+    beside_the_difference,
+    diagnosis_of,
+    equal_runs_of,
+    rare_faults_of,
+)
 from gate.pipelines.judging.seed_results import (
     entry_results,
     recorded_results,
@@ -117,10 +124,12 @@ def train_all(
     request: GateRequest, adapters: Adapters, baselines: Baselines, call: CallTime
 ) -> Ran:
     """All runs of a gate call, the base commit's too where only those can decide."""
-    changes = lines_of_the_change(request, adapters)
+    change = lines_of_the_change(request, adapters)
     recorded = recorded_data(request, baselines.trusted)
     at_a_time = request.strict_runs
-    with Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call) as session:
+    session = Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call)
+    with session:
+        session.change = shortened(change)
         tell_moved_data(recorded, session)
         planned = plan_gate(request.strict_runs, priced=request.priced)
         turns = session.in_turns(turns_of(planned, session.at_a_time))
@@ -138,7 +147,7 @@ def train_all(
         with call.own(OwnWork.JUDGING):
             found = decided(request, baselines, evidence)
         budget = Budget(request.settings.diagnosis, runs, skipped)
-        trace = escalate(session, found.decision, runs, changes, budget)
+        trace = escalate(session, found.decision, runs, change, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
             tried = try_settings(session, found.decision, evidence, budget)
@@ -207,12 +216,16 @@ def judge(request: GateRequest, baselines: Baselines, ran: Ran) -> Gated:
     unfit = unrepeated or seeds_problem or evidence.changed_files
     proposed = None if unfit else _proposal(request, baselines, evidence, found)
     changes_baseline = decision.outcome is Outcome.BASELINE_CHANGE
+    diagnosis = diagnosis_of(decision, evidence)
+    shown, named_unchanged = beside_the_difference(request, evidence, decision, diagnosis)
     assessment = Assessment(
         evidence=evidence,
         facts=found.facts,
         decision=decision,
         entry=entry,
-        diagnosis=diagnosis_of(decision, evidence),
+        diagnosis=diagnosis,
+        change=shown,
+        named_unchanged=named_unchanged,
         default_repeat=first_two(evidence.runs_of(RunMode.DEFAULT), request),
         isolation=ran.isolation,
         settings_digest=settings_digest(request.settings),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from gate.errors import RepositoryError, RunError
+from gate.errors import EvidenceError, RepositoryError, RunError
 from gate.evidence.folder import EvidenceFolder, WrittenDocument
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.processes.operator_audit import explained
@@ -31,7 +31,7 @@ from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.pipelines.running.aside import Aside
-from gate.pipelines.running.ended import EndedRuns
+from gate.pipelines.running.ended import EndedRuns, RunRead
 from gate.pipelines.running.places import Fitting, alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
 from gate.records.measured.cached_runs import CachedRuns
@@ -44,11 +44,11 @@ from gate.records.observed.evidence import (
     SeededRun,
 )
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import TraceFinding
+from gate.records.observed.traced import Change, TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.processes import ProcessRequest
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, PlannedRun, Snapshot
+from gate.records.runs import Commit, PlannedRun, RunRecord, Snapshot
 from gate.settings.load import settings_digest, training_digest
 
 
@@ -86,6 +86,7 @@ class Session:
         self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
         self._folder = EvidenceFolder(adapters.files, request.out / "evidence")
         self.documents: tuple[WrittenDocument, ...] = ()
+        self.change: Change | None = None
         self._ends = ExitStack()
 
     def __enter__(self) -> Self:
@@ -298,22 +299,26 @@ class Session:
             self.adapters.clean_up(launcher.isolation)
         folders = self._ended.move_here(one.lane.root, planned.varied)
         self._turns.release(one)
-        if one.beside and short_of_room(result):
-            return self._repeated(one)
         snapshot = self._snapshots[planned.commit]
-        try:
-            record = launcher.record(planned, snapshot, one.request, result)
-        except RunError as fault:
-            detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
-            raise explained(detailed, self._ended.refusals(folders)) from fault
         begun, lane = self._call.at(one.begun_seconds), one.lane.number
         wall = round(result.wall_seconds, 3)
+        # a run that failed, or was stopped, took its time as well
         self._call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
+        if one.beside and short_of_room(result):
+            return self._repeated(one)
+        failure: RunError | None = None
+        try:
+            launcher.refuse_failure(planned, snapshot, one.request, result)
+        except RunError as fault:
+            detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
+            failure = explained(detailed, self._ended.refusals(folders))
+            if planned.end is None or result.timed_out:
+                raise failure from fault
         beside = self._failed_beside.pop(planned.label, ())
         told = one.times | {"begun_seconds": begun, "lane": lane, "failed_beside": beside}
-        record = record.model_copy(update=told)
+        record = launcher.record_of(planned, one.request, result).model_copy(update=told)
         with self._call.own(OwnWork.READING, planned.label):
-            read = self._ended.read(planned, record, result.output, snapshot.workdir)
+            read = self._read(planned, record, result.output, failure)
         evidence = read.evidence
         self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
         self._gpu.look(evidence, self.isolation)
@@ -322,6 +327,25 @@ class Session:
             self._first = self._first or evidence
             self._ended.keep(read)
         return evidence
+
+    def _read(
+        self, planned: PlannedRun, record: RunRecord, output: bytes, failure: RunError | None
+    ) -> RunRead:
+        """What a run left; of one that failed because it was stopped on purpose too.
+
+        What comes behind a training, such as a second script, may miss what it would have saved.
+        """
+        workdir = self._snapshots[planned.commit].workdir
+        try:
+            read = self._ended.read(planned, record, output, workdir)
+        except EvidenceError as fault:
+            if failure is None:
+                raise
+            raise failure from fault
+        end = planned.end
+        if failure is not None and (end is None or len(read.evidence.steps) < end.step):
+            raise failure
+        return read
 
     def _repeated(self, one: Begun) -> RunEvidence:
         """Memory or time that another run took is no fault of this one."""
@@ -389,6 +413,7 @@ class Session:
             data=self.data,
             base_data=self._declared.sets(Commit.BASE),
             unrepeated=self._unrepeated,
+            change=self.change,
         )
         self.documents = self._folder.write(evidence)
         return evidence

@@ -53,15 +53,30 @@ SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TraceWindow:
-    """Steps whose operator calls are traced; the run ends after `last`, or after `max_seconds`.
+class EarlyEnd:
+    """Where a run is stopped on purpose, before its training ends.
 
-    `lines` asks for the lines of the script that ran.
+    It ends once every optimizer has taken `step` steps; `optimizers` are how many each rank has.
+    With `written` it goes on to the next update, so that what the script writes after the step is
+    there.
+    """
+
+    step: int
+    optimizers: tuple[int, ...] = (1,)
+    written: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceWindow:
+    """Operator calls are traced from step `first` on, up to the run's end.
+
+    The run ends with the training where `end` is None, and in any case after `max_seconds`. `lines`
+    asks for the lines of the script that ran.
     """
 
     first: int
-    last: int
     max_seconds: float
+    end: EarlyEnd | None = None
     lines: bool = False
 
 
@@ -88,8 +103,8 @@ class Trial:
     knob: str = ""
     word: str = ""
     fill: int = 0
-    last: int
     max_seconds: float
+    end: EarlyEnd | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,6 +142,11 @@ class PlannedRun:
     def window(self) -> TraceWindow | Trial | None:
         """Where a run for a diagnosis ends; None for all others."""
         return self.traced or self.trial
+
+    @property
+    def end(self) -> EarlyEnd | None:
+        """Where it is stopped before its training ends; None where it is not."""
+        return None if self.window is None else self.window.end
 
     @property
     def described(self) -> str:
@@ -327,7 +347,8 @@ class RunRecord(Document):
     is `clock_seconds` of the kernel's monotonic clock, and `started_seconds` of it the moment when
     its process started. `lane` tells apart runs that went at the same time. `failed_beside` are
     labels of the runs beside which this one had failed before it was made again, alone; `reused` is
-    when an earlier call kept it, whose run this is.
+    when an earlier call kept it, whose run this is. A `partial` run was stopped on purpose before
+    its training ended: what only a whole one leaves is not asked of it.
     """
 
     label: str
@@ -346,6 +367,7 @@ class RunRecord(Document):
     failed_beside: Annotated[tuple[str, ...], Field(max_length=MAX_LANES)] = ()
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
     reused: Timestamp | Literal[""] = ""
+    partial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

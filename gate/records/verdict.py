@@ -31,7 +31,7 @@ from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import MetricSource, RecorderCost
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.state_roots import StateName, States
-from gate.records.observed.traced import TraceFinding
+from gate.records.observed.traced import ShownChange, TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.policy_files import PolicyChange
 from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
@@ -314,6 +314,8 @@ class Verdict(Document):
     a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
     the baseline was recorded, and `data_brought` says that the change moved it; `unrepeated` is
     what the preprocessing command wrote differently when it ran again.
+    `change` is what of the pull request belongs beside the difference or the fault, where that is
+    known; `named_unchanged` says that the named line is certainly none of it.
     `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
@@ -353,6 +355,8 @@ class Verdict(Document):
     data_moved: DataMoves = ()
     data_brought: bool = False
     unrepeated: UnrepeatedData | None = None
+    change: ShownChange | None = None
+    named_unchanged: bool = False
     brought: BroughtEnvironment = NOTHING_BROUGHT
     baseline_facts: BaselineFacts | None = None
     diagnosis: Diagnosis | None = None

@@ -11,6 +11,7 @@ from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
+from gate.report.diagnosed.changed import change_words
 from gate.report.diagnosed.traced import traced_words
 from gate.report.diagnosed.tried import tried_sentence
 from gate.report.environment_words import moved_words
@@ -54,6 +55,7 @@ def brief_of(verdict: Verdict) -> Brief:
     return Brief(
         happened=" ".join(sentence for sentence in sentences if sentence),
         this_change=this_change(verdict),
+        change=change_words(verdict.change),
     )
 
 
@@ -95,11 +97,21 @@ def _cause(verdict: Verdict) -> str:
 
 
 def _traced(verdict: Verdict) -> str:
-    """What two traced runs say of it; a trace that found nothing stands in its section."""
-    trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
-    if trace is None or not trace.found or verdict.passes:
+    """What two traced runs add to the cause: nothing where a line or a setting is certain.
+
+    Why they add nothing is said where they failed; that they agree is no failure.
+    """
+    diagnosis = verdict.diagnosis
+    trace = diagnosis.trace if diagnosis is not None else None
+    if diagnosis is None or trace is None or verdict.passes:
         return ""
-    return f"Traced: {traced_words(trace)}."
+    drift = verdict.outcome is not Outcome.NONDETERMINISTIC
+    if trace.failed:
+        return f"No operator is named: {trace.sentence}."
+    certain = diagnosis.likely or diagnosis.optimizer_settings or verdict.change is not None
+    if not trace.found or (certain and (drift or diagnosis.likely)):
+        return ""
+    return f"{traced_words(trace, drift=drift)}."
 
 
 def cause_words(diagnosis: Diagnosis) -> str:
@@ -349,10 +361,20 @@ def _not_comparable_change(verdict: Verdict) -> str:
 def _not_repeating_change(verdict: Verdict) -> str:
     if verdict.unrepeated is not None:
         return "Not known. The base commit's preprocessing may not repeat either."
+    if verdict.change is not None:
+        facts, where = verdict.baseline_facts, verdict.change.places
+        rests = f", and the baseline rests on {facts.equal_runs} equal runs" if facts else ""
+        return f"Most likely: {where} is changed in this pull request{rests}."
+    if verdict.named_unchanged:
+        return "Not by that line: this pull request does not change it."
     return "Not known. Only this commit was run; the base commit may not repeat either."
 
 
-def _not_judged(_: Verdict) -> str:
+def _not_judged(verdict: Verdict) -> str:
+    if verdict.change is not None:
+        return (
+            f"Most likely: {verdict.change.places}, which raised, is changed in this pull request."
+        )
     return "Not known. Nothing was judged."
 
 

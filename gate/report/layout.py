@@ -86,11 +86,23 @@ class Alert:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ShownLines:
+    """A part of the diff that stands first, at most six lines: what it is, and its lines.
+
+    Each line begins with its sign, and a place with `@@`.
+    """
+
+    caption: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Brief:
     """What stands first: what happened, with the cause where one is known; is it this change."""
 
     happened: str
     this_change: str
+    change: ShownLines | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

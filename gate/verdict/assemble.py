@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gate.errors import GateError, RunError
@@ -16,6 +16,7 @@ from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.state_roots import States
+from gate.records.observed.traced import ShownChange
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
@@ -77,6 +78,8 @@ class Assessment:
     tolerances: tuple[ToleranceUse, ...] = ()
     rare_faults: tuple[str, ...] = ()
     equal_runs: EqualRuns | None = None
+    change: ShownChange | None = None
+    named_unchanged: bool = False
     performance: tuple[Performance, ...] = ()
     operator_audit: OperatorReport | None = None
     seeds_problem: str = ""
@@ -126,6 +129,8 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
         equal_runs=assessment.equal_runs,
+        change=assessment.change,
+        named_unchanged=assessment.named_unchanged,
         tolerances=tuple(map(_shortened, assessment.tolerances)),
         policy_changes=request.policy_changes,
     )
@@ -207,7 +212,11 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         )
     return next_steps(
         decision.outcome,
-        place_of(request, assessment.proposed, not_its_own=_not_its_own(assessment, request)),
+        replace(
+            place_of(request, assessment.proposed),
+            not_its_own=_not_its_own(assessment, request),
+            change=assessment.change,
+        ),
         passes=decision.passes,
         over_budget=decision.over_budget,
         proposed=bool(assessment.proposed),
@@ -350,11 +359,18 @@ def _summary(series: MetricSeries, steps: tuple[int, ...]) -> SeriesSummary:
     )
 
 
-def error_verdict(request: GateRequest, commit: str, created_at: str, fault: GateError) -> Verdict:
+def error_verdict(
+    request: GateRequest,
+    commit: str,
+    created_at: str,
+    fault: GateError,
+    change: ShownChange | None = None,
+) -> Verdict:
     """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
     return fault_verdict(commit, created_at, fault).model_copy(
         update={
             "next_steps": after_fault(fault, place_of(request)),
+            "change": change,
             "base_commit": request.base_commit,
             "settings_from": request.settings_from,
             "policy_changes": request.policy_changes,
@@ -377,12 +393,13 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
                 severity=Severity.ERROR,
                 message=fault.message,
                 remedy=fault.hint,
-                code_place=_raised_at(fault),
+                code_place=raised_at(fault),
             ),
         ),
         fault_details=fault.details,
     )
 
 
-def _raised_at(fault: GateError) -> CodePlace | None:
+def raised_at(fault: GateError) -> CodePlace | None:
+    """The line of the training's own code that raised, where it is known."""
     return CodePlace.known(fault.file, fault.line) if isinstance(fault, RunError) else None

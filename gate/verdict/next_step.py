@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gate.errors import GateError
 from gate.records.baseline import PROPOSED_BASELINE
+from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
 from gate.records.verdict import DRIFTS, Diagnosis, NextStep, Outcome
@@ -40,7 +41,7 @@ class Place:
     when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
     run that those lie in, empty where there is none; `artifact` is what the workflow calls the
     upload, empty for the usual name. `not_its_own`: the base commit gives the same result here, so
-    this pull request did not move it.
+    this pull request did not move it. `change` is what of it is shown first.
     """
 
     config: str
@@ -51,9 +52,10 @@ class Place:
     run: str = ""
     artifact: str = ""
     not_its_own: bool = False
+    change: ShownChange | None = None
 
 
-def place_of(request: GateRequest, proposed: str = "", *, not_its_own: bool = False) -> Place:
+def place_of(request: GateRequest, proposed: str = "") -> Place:
     """The place that a request's reports are read at; `proposed` is the proposed entry's file."""
     return Place(
         config=request.repository_path(request.config_name),
@@ -64,7 +66,6 @@ def place_of(request: GateRequest, proposed: str = "", *, not_its_own: bool = Fa
         # .../actions/runs/4711
         run=request.run_url.rpartition("/")[2] if request.on_runner else "",
         artifact=request.artifact,
-        not_its_own=not_its_own,
     )
 
 
@@ -160,8 +161,12 @@ def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextS
     return _step(f"{when}: accept it as the new baseline, and commit it.", command, accepts=True)
 
 
-def _look(diagnosis: Diagnosis | None) -> str:
-    """A setting that is known to differ is named; where another may, what to look at as well."""
+def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str:
+    """A changed line or a setting that is known is named; where another may, what to look at."""
+    if change is not None and change.how is HowKnown.RAN:
+        return f"{UNINTENDED}: look at {change.places} first, the nearest changed line."
+    if change is not None:
+        return f"{UNINTENDED}: undo the change of {change.places}."
     if diagnosis is None:
         return f"{UNINTENDED}: {_within_sentence(LOOK)}"
     changes = diagnosis.optimizer_settings
@@ -192,7 +197,8 @@ def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
 
 
 def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(diagnosis)), _accept(place, INTENDED, "intended change of the result"))
+    intended = _accept(place, INTENDED, "intended change of the result")
+    return (_step(_look(diagnosis, place.change)), intended)
 
 
 def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -229,7 +235,11 @@ def _data_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
 
 def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step(f"{UNINTENDED}: revert what changed the settings, steps, metrics or tensors."),
+        _step(
+            _look(None, place.change)
+            if place.change is not None
+            else f"{UNINTENDED}: revert what changed the settings, steps, metrics or tensors."
+        ),
         _accept(place, INTENDED, "new settings, steps, metrics or tensors"),
     )
 

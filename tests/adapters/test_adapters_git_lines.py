@@ -8,6 +8,7 @@ import pytest
 from git_workshop import Repository
 
 from gate.adapters.git.repository import GitRepository
+from gate.records.observed.traced import Change
 
 
 @pytest.fixture
@@ -19,11 +20,14 @@ def project(tmp_path: Path) -> Repository:
     return made
 
 
-def hunks(project: Repository) -> list[tuple[str, bool]]:
+def change_of(project: Repository) -> Change:
     before = project.git("rev-parse", "HEAD~1").strip()
     after = project.git("rev-parse", "HEAD").strip()
-    found = GitRepository(project.path).changed_lines(before, after)
-    return [(change.place, change.removed) for change in found]
+    return GitRepository(project.path).changed_lines(before, after)
+
+
+def hunks(project: Repository) -> list[tuple[str, bool]]:
+    return [(hunk.place, hunk.removed) for hunk in change_of(project).hunks]
 
 
 def changed(old: str, new: str, project: Repository) -> None:
@@ -40,6 +44,7 @@ def test_changed_added_and_removed_lines_are_told(project: Repository) -> None:
     project.write("train.py", text)
     project.commit()
     assert hunks(project) == [
+        ("gone.py", False),
         ("new.py:1-2", False),
         ("train.py:3", False),
         ("train.py:8", True),
@@ -65,3 +70,41 @@ def test_no_program_of_the_configuration_runs(project: Repository) -> None:
 def test_a_very_long_line_is_one_line(project: Repository) -> None:
     changed("line 5\n", "x" * 200_000 + "\nshort\n", project)
     assert hunks(project) == [("train.py:5-6", False)]
+
+
+def test_a_hunk_has_the_lines_of_both_commits(project: Repository) -> None:
+    changed("line 5\nline 6\n", "five `x` @me\n", project)
+    (hunk,) = change_of(project).hunks
+    assert (hunk.before, hunk.after) == (("line 5", "line 6"), ("five `x` @me",))
+    assert (hunk.gone, hunk.new) == (2, 1)
+
+
+def test_only_the_first_lines_of_a_long_hunk_are_kept(project: Repository) -> None:
+    changed("line 5\n", "".join(f"{'x' * 500} {number}\n" for number in range(50)), project)
+    (hunk,) = change_of(project).hunks
+    assert (len(hunk.after), hunk.new, len(hunk.after[0])) == (6, 50, 200)
+
+
+def test_the_text_of_all_hunks_is_bounded(project: Repository) -> None:
+    for number in range(120):
+        project.write(f"many/{number:03}.txt", f"{'y' * 190}\n" * 6)
+    project.commit()
+    kept = [hunk.after for hunk in change_of(project).hunks]
+    assert len(kept) == 120
+    assert sum(len(line) for lines in kept for line in lines) < 2 * 64 * 1024
+    assert kept[-1] == ()
+
+
+def test_a_file_without_lines_is_named(project: Repository) -> None:
+    project.write("weights.bin", b"\x00\x01".decode("latin-1"))
+    project.commit()
+    assert hunks(project) == [("weights.bin", False)]
+
+
+def test_a_change_with_a_name_that_cannot_be_shown_is_not_called_complete(
+    project: Repository,
+) -> None:
+    project.write("a\tb.py", "1\n")
+    changed("line 5\n", "five\n", project)
+    assert hunks(project) == [("train.py:5", False)]
+    assert not change_of(project).complete

@@ -140,7 +140,7 @@ def test_a_number_read_from_a_tensor_that_differs_is_no_new_cause() -> None:
 def test_a_trace_that_was_cut_says_how_far_it_goes() -> None:
     cut = chain("abc").model_copy(update={"ended": "calls"})
     assert compared(cut, cut).sentence == (
-        "not found: two traced runs agree as far as they go; the trace ended at call 3, before "
+        "two traced runs agree as far as they go; the trace ended at call 3, before "
         "the window was over"
     )
 
@@ -148,7 +148,7 @@ def test_a_trace_that_was_cut_says_how_far_it_goes() -> None:
 def test_runs_without_a_trace_claim_nothing() -> None:
     found = compare_traces((), (), drift=True)
     assert found.claim is Claim.NOT_FOUND
-    assert found.sentence == "no process that trains left a trace in both runs"
+    assert found.sentence == "no training process left a trace in both runs"
 
 
 def test_values_that_were_not_read_are_not_taken_for_a_difference() -> None:

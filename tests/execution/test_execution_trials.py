@@ -15,7 +15,7 @@ from gate.execution.plan import plan_trial
 from gate.execution.trials import with_trial
 from gate.records.determinism.knobs import KNOBS
 from gate.records.determinism.trials import FIRST_FILL, SECOND_FILL, THREAD_VARIABLES, Setting
-from gate.records.runs import Trial
+from gate.records.runs import EarlyEnd, Trial
 from gate.records.settings import GateSettings
 
 FOLDERS = run_folders(Path("/run"))
@@ -29,7 +29,7 @@ THREADED = settings_of(
 def variables(
     setting: Setting, settings: GateSettings = THREADED, **more: object
 ) -> dict[str, str]:
-    trial = Trial(setting=setting, last=2, max_seconds=5.0, **more)  # type: ignore[arg-type] # by name
+    trial = Trial(setting=setting, max_seconds=5.0, **more)  # type: ignore[arg-type] # by name
     moved = with_trial(settings, trial)
     return child_environment(plan_trial(1, trial), moved, FOLDERS, HOST)
 
@@ -42,8 +42,10 @@ def moved_by(setting: Setting, **more: object) -> dict[str, str]:
 
 
 def test_nothing_is_moved_but_the_end_in_a_run_to_compare_with() -> None:
-    told = variables(Setting.NOTHING)
-    assert (told["REPRO_GATE_MAX_STEPS"], told["OMP_NUM_THREADS"]) == ("2", "4")
+    told = variables(Setting.NOTHING, end=EarlyEnd(step=2, optimizers=(1, 3), written=True))
+    assert (told["REPRO_GATE_MAX_STEPS"], told["OMP_NUM_THREADS"]) == ("9", "4")
+    ends = [told[f"REPRO_GATE_END_{name}"] for name in ("STEP", "OPTIMIZERS", "WRITTEN")]
+    assert ends == ["2", "1;3", "1"]
     assert "REPRO_GATE_TRIAL" not in told
 
 
@@ -117,5 +119,5 @@ def test_a_knob_moves_alone(setting: Setting, more: dict[str, str], word: str) -
 
 @pytest.mark.parametrize("name", ["", *(knob.name for knob in KNOBS)])
 def test_a_trial_has_a_folder_of_its_own(name: str) -> None:
-    trial = Trial(setting=Setting.NO_LOADER_WORKERS, knob=name, last=1, max_seconds=1.0)
+    trial = Trial(setting=Setting.NO_LOADER_WORKERS, knob=name, max_seconds=1.0)
     assert re.fullmatch(RUN_NAME, f"{plan_trial(3, trial).label}/evidence.json")

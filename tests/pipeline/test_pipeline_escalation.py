@@ -8,7 +8,7 @@ from played_training import SCRIPT, Project
 from trace_cases import call, value
 
 from gate.pipelines.imported_evidence import take_over
-from gate.records.observed.traced import Claim, TraceFinding
+from gate.records.observed.traced import Claim, NoTrace, TraceFinding
 from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
 
@@ -81,8 +81,15 @@ def test_a_drift_is_traced_against_the_base_commit(bench: Bench, project: Projec
         "aten::gelu at train.py:1 is called instead of aten::relu: the code path changed"
     )
     assert [change.place for change in found.changed] == ["train.py:2"]
-    told = brief_of(verdict).happened
-    assert told.endswith("Nearest changed line: train.py:2.")
+    shown = brief_of(verdict).change
+    assert shown is not None
+    assert shown.caption == "The nearest changed line that ran before the difference:"
+    place, before, after = shown.lines
+    assert (place, before[:15], after[:16]) == (
+        "@@ train.py:2 @@",
+        "-import hashlib",
+        "+import  hashlib",
+    )
 
 
 def test_it_can_be_switched_off(bench: Bench, project: Project) -> None:
@@ -102,12 +109,12 @@ def test_a_result_that_passes_is_not_traced(bench: Bench, project: Project) -> N
 @pytest.mark.parametrize(
     ("played", "told"),
     [
-        ({"traced": {"exit": 1}}, "not found: a traced run failed: run traced-1: python3 train.py"),
-        ({"trace": ["{"]}, "not found: a traced run failed: trace-r0-"),
-        ({}, "no process that trains left a trace in both runs"),
+        ({"traced": {"exit": 1}}, "a traced run failed: run traced-1: python3 train.py"),
+        ({"trace": ["{"]}, "a traced run failed: trace-r0-"),
+        ({}, "no training process left a trace in both runs"),
         (
             {"trace": DRAWS, "traced": {"losses": ["9.5", "2.25", "2.125"]}},
-            "a traced run gave another result than the run without a trace",
+            "a traced run gave another result than the same run without a trace",
         ),
     ],
 )
@@ -119,11 +126,14 @@ def test_a_trace_that_fails_claims_nothing_and_changes_nothing(
     found = traced(verdict)
     assert (verdict.outcome, found.claim) == (Outcome.NONDETERMINISTIC, Claim.NOT_FOUND)
     assert told in found.sentence
-    assert "Traced:" not in brief_of(verdict).happened
+    assert f"No operator is named: {found.sentence}." in brief_of(verdict).happened
 
 
 def test_a_budget_that_is_used_up_is_told(bench: Bench, project: Project) -> None:
     project.settings("diagnosis: {budget_seconds: 0.5}\n")
     project.play(random=True, trace=DRAWS)
     found = traced(bench.gate().verdict)
-    assert found.sentence == "not found within the budget of time (diagnosis.budget_seconds)"
+    assert found.sentence == (
+        "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
+    )
+    assert found.reason is NoTrace.BUDGET

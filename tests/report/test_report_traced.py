@@ -50,11 +50,16 @@ def facts(trace: TraceFinding) -> dict[str, str]:
     return {row[0].text: row[1].text for row in table.rows}
 
 
-def test_the_answer_ends_with_the_operator_and_the_nearest_changed_line() -> None:
+def test_of_a_drift_the_answer_names_the_place_and_the_section_the_operator() -> None:
     assert brief_of(told(FOUND)).happened.endswith(
-        "Traced: aten::gelu at model.py:14 is called instead of aten::relu: the code path "
-        "changed. Nearest changed line: model.py:14."
+        "Cause: it differs. The first operator call that differs is at model.py:14."
     )
+    assert facts(FOUND)["What it shows"] == FOUND.sentence
+
+
+def test_of_runs_that_differ_the_answer_has_the_operator_where_no_line_is_certain() -> None:
+    verdict = diagnosed(Outcome.NONDETERMINISTIC, trace=FOUND)
+    assert brief_of(verdict).happened.endswith(f"Traced: {FOUND.sentence}.")
 
 
 def test_the_facts_of_a_trace_stand_in_one_table() -> None:

@@ -54,15 +54,11 @@ CASES = {
     ),
     "a fill in two runs": (
         of(FILL.model_copy(update={"follows": None, "runs": 2, "slower": None})),
-        (
-            "With new memory filled with a constant the runs agree (2 runs of 2); its price was "
-            "not measured. The result was not seen to change with the fill, so unwritten memory is "
-            "not shown. Chance may look like that: without it, 3 of 3 pairs differ."
-        ),
+        "Moving a fill of the C heap alone does not make the runs agree for certain.",
     ),
     "runs that agree without it": (
         of(THREAD, differing=1),
-        f"{HELPED}1.8 times as long. Chance may look like that: without it, 1 of 3 pairs differ.",
+        "Moving determinism.threads: 1 alone does not make the runs agree for certain.",
     ),
     "one worker": (
         of(THREAD.model_copy(update={"setting": Setting.ONE_WORKER, "written": "max_workers=1"})),

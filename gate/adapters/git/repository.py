@@ -18,7 +18,7 @@ from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.adapters.git.source_pack import write_source_pack
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
-from gate.records.observed.traced import ChangedLines
+from gate.records.observed.traced import Change
 from gate.records.published.folder_commit import FolderCommit
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -188,7 +188,7 @@ class GitRepository:
         )
         return tuple(sorted({os.fsdecode(row) for row in rows.split(b"\0") if row}))
 
-    def changed_lines(self, first: str, second: str) -> tuple[ChangedLines, ...]:
+    def changed_lines(self, first: str, second: str) -> Change:
         """The hunks between two commits, bounded; no program of the configuration runs.
 
         Raises `RepositoryError` for a commit that this clone does not have.

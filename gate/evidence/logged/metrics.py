@@ -186,12 +186,12 @@ def _as_float(opened: UntrustedFile, where: str, key: str, value: float) -> floa
     return converted
 
 
-def output_metrics(pattern: str, output: bytes) -> ReadMetrics:
+def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> ReadMetrics:
     """Each named group of `pattern` as `stdout.<group>`, over the lines that a script printed.
 
     Without a group `step` the matches are counted from 1. A line above 1000 bytes is passed over,
     and noted: the pattern is trusted, the text is not. Raises `EvidenceError` when there are more
-    than 100,000 lines, a group is no number, or no line matches.
+    than 100,000 lines, a group is no number or, where a metric is `required`, no line matches.
     """
     lines = output.splitlines()
     if len(lines) > MAX_OUTPUT_LINES:
@@ -212,7 +212,7 @@ def output_metrics(pattern: str, output: bytes) -> ReadMetrics:
         if match is not None:
             matches += 1
             _add_match(collector, match, number, matches)
-    if not matches:
+    if required and not matches:
         raise EvidenceError(
             "no line of the script's output matches train.metrics.stdout_pattern",
             hint="Try the pattern on a printed line; it is searched, so it need not match a "

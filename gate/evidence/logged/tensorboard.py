@@ -24,15 +24,22 @@ MAX_FILE_BYTES = 256 * 1024 * 1024
 
 
 def tensorboard_series(
-    files: Files, folder: Path, shown: str, tags: tuple[str, ...]
+    files: Files, folder: Path, shown: str, tags: tuple[str, ...], *, required: bool = True
 ) -> tuple[MetricSeries, ...]:
     """Each scalar whose tag matches one of the patterns, as `tensorboard.<folder>/<tag>`.
 
     Names begin below the deepest folder that holds all event files, since writers like to name
-    that one by the date. Raises `EvidenceError` for a folder without event files or without a
-    matching scalar, for damaged files, and for a step that comes twice.
+    that one by the date. Raises `EvidenceError` for damaged files, for a step that comes twice and,
+    where one is `required`, for a folder without event files or without a matching scalar.
     """
     event_files = _event_files(files, folder, shown)
+    if not event_files and not required:
+        return ()
+    if not event_files:
+        raise EvidenceError(
+            f"{shown}: the script wrote no TensorBoard event file there",
+            hint="Check train.metrics.tensorboard; the path is relative to train.workdir.",
+        )
     common = _common_folder([path.parent for path in event_files])
     collector = SeriesCollector(MetricSource.TENSORBOARD, shown)
     for path in event_files:
@@ -49,7 +56,7 @@ def tensorboard_series(
                         f"tensorboard.{tag}", scalar.step, scalar.value, dtype=dtype, where=where
                     )
     series = collector.series()
-    if not series:
+    if required and not series:
         raise EvidenceError(
             f"{shown}: no scalar there matches train.metrics.tensorboard_tags",
             hint="Compare the patterns with the tags that the script logs, and flush its writer.",
@@ -87,11 +94,6 @@ def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
                 f"{shown}: more than {MAX_FILES} event files or {MAX_FOLDERS} folders",
                 hint="Name the folder of one run in train.metrics.tensorboard.",
             )
-    if not paths:
-        raise EvidenceError(
-            f"{shown}: the script wrote no TensorBoard event file there",
-            hint="Check train.metrics.tensorboard; the path is relative to train.workdir.",
-        )
     return sorted(paths)
 
 

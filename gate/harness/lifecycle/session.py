@@ -158,6 +158,8 @@ class HarnessSession:
                 self._before_first_step()
             if self._all_steps_taken() and optimizer not in self.recorder.lagging():
                 self._stop()
+            if self._ends_early():
+                self._stop()
             self.recorder.before(optimizer)
 
     def after_backward(self, loss: torch.Tensor) -> None:
@@ -209,6 +211,10 @@ class HarnessSession:
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
+            # a step that a scaler skips is not announced
+            later = self.recorder.steps_of(optimizer) > self.settings.end_step
+            if self._ends_early() and (later or not self.settings.end_written):
+                self._stop()
             # asked as often as lines are written: a question of the file system at each step would
             # be felt where steps are short
             if self.recorder.just_wrote and self.output.race_told():
@@ -218,6 +224,15 @@ class HarnessSession:
 
     def _all_steps_taken(self) -> bool:
         return self.recorder.steps >= self.settings.max_steps
+
+    def _ends_early(self) -> bool:
+        """Whether a run that is stopped on purpose has come so far, with every optimizer."""
+        settings = self.settings
+        if not settings.end_step:
+            return False
+        counts, rank = settings.end_optimizers, self.output.rank
+        optimizers = counts[rank] if rank < len(counts) else 1
+        return self.recorder.have_taken(settings.end_step, optimizers)
 
     def _stop(self) -> None:
         self._stopped = True

@@ -193,6 +193,11 @@ class Recorder:
         counts = zip(self.optimizers, self._step_counts, strict=True)
         return next((count for known, count in counts if known is optimizer), 0)
 
+    def have_taken(self, steps: int, optimizers: int) -> bool:
+        """Whether so many optimizers are there, and each has taken so many steps."""
+        counts = self._step_counts
+        return len(counts) >= optimizers and min(counts, default=0) >= steps
+
     def end_step(self, optimizer: Optimizer) -> None:
         """The step is over: from here on time is the harness's and not the step's."""
         with cuda.free_to_wait():

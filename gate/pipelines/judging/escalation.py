@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.diagnosis.touched_lines import with_changed_lines
-from gate.diagnosis.trace_window import same_until, window_of
+from gate.diagnosis.trace_window import Reach, reach_of, same_thing, same_until, shown_by
 from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces
-from gate.errors import GateError, RepositoryError
+from gate.errors import GateError, RepositoryError, RunTimeoutError
 from gate.execution.plan import plan_trace
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.judging.budget import Budget, run_within
@@ -19,9 +19,9 @@ from gate.pipelines.runs import Session
 from gate.records.comparison import Comparison
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import MAX_SEEDS, ChangedLines, TraceFinding
+from gate.records.observed.traced import MAX_SEEDS, Change, NoTrace, TraceFinding
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, PlannedRun, RunMode, TraceWindow
+from gate.records.runs import Commit, RunMode, TraceWindow
 from gate.records.verdict import DRIFTS, Outcome
 from gate.verdict.facts import Decision
 from gate.verdict.overrides import changed_seeds
@@ -29,9 +29,8 @@ from gate.verdict.overrides import changed_seeds
 # the base commit is run again for these, whatever the baseline was recorded from; with the data
 # that moved it has nothing to show
 AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
-OTHER_RESULT = (
-    "a traced run gave another result than the run without a trace, so nothing is claimed from it"
-)
+OTHER_RESULT = "a traced run gave another result than the same run without a trace"
+NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,22 +42,22 @@ class _Traced:
     plain: RunEvidence | None
 
 
-def lines_of_the_change(request: GateRequest, adapters: Adapters) -> tuple[ChangedLines, ...]:
-    """The hunks between base and head, to be read before any training; none where git cannot."""
-    if request.base_commit is None or not request.settings.diagnosis.escalate:
-        return ()
+def lines_of_the_change(request: GateRequest, adapters: Adapters) -> Change | None:
+    """The hunks between base and head, to be read before any training; None where git cannot."""
+    if request.base_commit is None:
+        return None
     try:
         head = request.commit or adapters.git.resolve("HEAD")
         return adapters.git.changed_lines(request.base_commit, head)
     except RepositoryError:
-        return ()
+        return None
 
 
 def escalate(
     session: Session,
     decision: Decision,
     runs: tuple[RunEvidence, ...],
-    changes: tuple[ChangedLines, ...],
+    change: Change | None,
     budget: Budget,
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
@@ -76,9 +75,11 @@ def escalate(
     ):
         return None
     try:
-        return _Escalation(session, compared, runs, budget, drift=drift).found(changes)
+        return _Escalation(session, compared, runs, budget, drift=drift).found(change)
+    except RunTimeoutError:
+        return not_found(NO_TIME, NoTrace.BUDGET)
     except GateError as fault:
-        return not_found(f"not found: a traced run failed: {fault.message}"[:1000])
+        return not_found(f"a traced run failed: {fault.message}"[:1000], NoTrace.FAILED)
 
 
 class _Escalation:
@@ -93,49 +94,76 @@ class _Escalation:
         *,
         drift: bool,
     ) -> None:
-        settings = session.request.settings
         self._session = session
         self._drift = drift
         self._runs = runs
-        self._first, self._last = window_of(compared, settings.train.max_steps)
+        self._compared = compared
+        self._reach: Reach = reach_of(compared, runs)
         # up to here the runs were equal, so that a traced one has to be as well
-        self._equal = self._last if drift else (compared.first_step or self._last + 1) - 1
+        apart = compared.first_step or self._reach.last + 1
+        self._equal = self._reach.last if drift else apart - 1
         self._budget = budget
 
-    def found(self, changes: tuple[ChangedLines, ...]) -> TraceFinding:
+    def found(self, change: Change | None) -> TraceFinding:
         """The finding; raises what a run raises that fails or takes too long."""
         one = self._run("traced-1", Commit.BASE if self._drift else Commit.HEAD)
         other = self._run("traced-2", Commit.HEAD) if one is not None else None
         if one is None or other is None:
-            return not_found("not found within the budget of time (diagnosis.budget_seconds)")
-        for traced in (one, other):
-            if traced.plain and not same_until(traced.plain, traced.run, self._equal):
-                return not_found(OTHER_RESULT)
+            return not_found(NO_TIME, NoTrace.BUDGET)
+        if not (self._repeats(one) and self._repeats(other)):
+            return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
         finding = compare_traces(one.traces, other.traces, drift=self._drift)
+        first = self._compared.first
+        if first is not None and not finding.found and not self._come_so_far(one, other):
+            why = f"the traced runs ended before {first.name} was written"
+            return not_found(why[:1000], NoTrace.NOT_REACHED)
         if not self._drift:
             return finding
         trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
         folder = self._session.request.repository_path(self._session.request.settings.train.workdir)
         seeds = changed_seeds(other.run, one.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
-        return with_changed_lines(finding, changes, trace, folder)
+        hunks = change.hunks if change is not None else ()
+        return with_changed_lines(finding, hunks, trace, folder)
+
+    def _repeats(self, traced: _Traced) -> bool:
+        """Whether a traced run is the run that it repeats, as far as both are known."""
+        if traced.plain is None:
+            return True
+        first = self._compared.first
+        # a metric may be another although all parameters are equal, as in a drift it has to be
+        checked = first if self._drift and self._reach.written else None
+        if checked is not None and same_thing(checked, traced.plain, traced.run) is False:
+            return False
+        return same_until(traced.plain, traced.run, self._equal)
+
+    def _come_so_far(self, *traced: _Traced) -> bool:
+        """Whether some traced run has what differs; what is no metric was there by its step."""
+        first = self._compared.first
+        if first is None or not self._reach.written:
+            return True
+        return any(shown_by(first, one.run) is not None for one in traced)
 
     def _run(self, label: str, commit: Commit) -> _Traced | None:
         """A traced run; None where the budget is used up, by it or before it."""
         if self._budget.used_up:
             return None
-        window = TraceWindow(
-            first=self._first, last=self._last, max_seconds=self._budget.left, lines=self._drift
-        )
         own = self._session.own_environments and commit is Commit.BASE
         environment = Commit.BASE if own else Commit.HEAD
+        plain = self._plain(commit, environment)
+        window = TraceWindow(
+            first=self._reach.first,
+            max_seconds=self._budget.left,
+            end=self._reach.end(plain or self._runs[0]),
+            lines=self._drift,
+        )
         planned = plan_trace(label, window, commit, environment)
         clock = self._session.adapters.clock
         run = run_within(self._budget, clock, lambda: self._session.run(planned))
-        return _Traced(run=run, traces=self._session.traces(), plain=self._plain(planned))
+        return _Traced(run=run, traces=self._session.traces(), plain=plain)
 
-    def _plain(self, planned: PlannedRun) -> RunEvidence | None:
-        wanted = (RunMode.STRICT, planned.commit, planned.environment)
+    def _plain(self, commit: Commit, environment: Commit) -> RunEvidence | None:
+        wanted = (RunMode.STRICT, commit, environment)
         return next(
             (
                 run

@@ -7,10 +7,13 @@ from gate.diagnosis.classes import concluded_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
+from gate.diagnosis.touched_lines import shown_change, unchanged
 from gate.diagnosis.trace_window import with_trace
 from gate.diagnosis.trial_order import threads_at
 from gate.diagnosis.trial_results import with_tried
 from gate.records.observed.evidence import EvidenceSet
+from gate.records.observed.traced import ShownChange
+from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Diagnosis, EqualRuns, Outcome
 from gate.verdict.blind_spots import rare_faults
@@ -19,6 +22,8 @@ from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_set
 from gate.verdict.sources import changed_precision, suspected_sources
 
 RARE = 0.1
+# where the difference may be the change's own
+ITS_OWN = frozenset((Outcome.CODE_DRIFT, Outcome.NOT_COMPARABLE, Outcome.NONDETERMINISTIC))
 
 
 def rare_faults_of(facts: Facts) -> tuple[str, ...]:
@@ -39,6 +44,22 @@ def equal_runs_of(facts: Facts) -> EqualRuns | None:
         return None
     runs = facts.strict_runs + len(facts.like_strict)
     return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))
+
+
+def beside_the_difference(
+    request: GateRequest,
+    evidence: EvidenceSet,
+    decision: Decision,
+    diagnosis: Diagnosis | None,
+) -> tuple[ShownChange | None, bool]:
+    """What of the change belongs beside the difference; whether the named line is none of it."""
+    if diagnosis is None or decision.outcome not in ITS_OWN:
+        return None, False
+    folder = request.repository_path(request.settings.train.workdir)
+    drift = decision.outcome is not Outcome.NONDETERMINISTIC
+    shown = shown_change(evidence.change, diagnosis, (), folder, drift=drift)
+    named = diagnosis.likely[0].code_place if diagnosis.likely else None
+    return shown, unchanged(evidence.change, named, folder)
 
 
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:

@@ -109,7 +109,7 @@ def _changed_lines(opened: OpenedPackage) -> tuple[ChangedLines, ...]:
     commit, other = opened.kept.evidence.commit, opened.request.commit
     if other is None or other == commit:
         return ()
-    return opened.adapters.git.changed_lines(commit, other)[:MAX_CHANGED_LINES]
+    return opened.adapters.git.changed_lines(commit, other).hunks[:MAX_CHANGED_LINES]
 
 
 def _run(opened: OpenedPackage, seeds: int) -> _Seen:

@@ -30,7 +30,7 @@ from gate.records.observed.point import MAX_STEP
 from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
-from gate.records.observed.traced import TraceFinding
+from gate.records.observed.traced import Change, TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
 
@@ -307,6 +307,7 @@ class EvidenceSet(Document):
     further seeds, and of variants. `data` is what was declared,
     as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
     preprocessing command wrote differently when it ran again.
+    `change` is what the base commit and this one do not share, where both are known.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -331,6 +332,7 @@ class EvidenceSet(Document):
     data: DataSets = ()
     base_data: DataSets = ()
     unrepeated: UnrepeatedData | None = None
+    change: Change | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

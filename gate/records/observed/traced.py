@@ -13,10 +13,13 @@ from gate.records.observed.trace import Phase
 
 MAX_ROWS: Final = 16
 MAX_HUNKS: Final = 200
+MAX_CHANGES: Final = 2000
+MAX_SHOWN_LINES: Final = 6
 MAX_NOTES: Final = 16
 MAX_SEEDS: Final = 16
 Text = Annotated[str, Field(max_length=1000)]
 Name = Annotated[str, Field(max_length=200)]
+CodeLine = Annotated[str, Field(max_length=200)]
 Place = Annotated[str, Field(max_length=320)]
 
 
@@ -47,21 +50,93 @@ class Claim(StrEnum):
     NOT_FOUND = "not-found"
 
 
+class NoTrace(StrEnum):
+    """Why a trace names no call.
+
+    `AGREE`: both traces are equal. `CUT`: they are as far as they go, and ended at a limit.
+    `EXPLAINED`: settings of the run explain the difference, so none was made. `BUDGET`: no time
+    was left. `FAILED`: a traced run failed. `OTHER_RESULT`: one gave another result than without a
+    trace. `NOT_REACHED`: both ended before what differs was written. `NOTHING_LEFT`: no process
+    left a trace in both runs.
+    """
+
+    AGREE = "agree"
+    CUT = "cut"
+    EXPLAINED = "explained"
+    BUDGET = "budget"
+    FAILED = "failed"
+    OTHER_RESULT = "other-result"
+    NOT_REACHED = "not-reached"
+    NOTHING_LEFT = "nothing-left"
+
+
 class ChangedLines(Document):
     """A hunk of the diff, by its lines in the head: `first` to `last`, counted from 1.
 
-    `removed`: lines were only taken out, behind `first`.
+    `removed`: lines were only taken out, behind `first`. `before` and `after` are the first lines
+    of both sides as the commits have them, and `gone` is how many the base has of them. A file that
+    git shows no lines of is one change with `first` 0.
     """
 
     file: Annotated[str, Field(max_length=300)]
     first: Annotated[int, Field(ge=0, le=2**31)]
     last: Annotated[int, Field(ge=0, le=2**31)]
     removed: bool = False
+    gone: Annotated[int, Field(ge=0, le=2**31)] = 0
+    before: Annotated[tuple[CodeLine, ...], Field(max_length=MAX_SHOWN_LINES)] = ()
+    after: Annotated[tuple[CodeLine, ...], Field(max_length=MAX_SHOWN_LINES)] = ()
+
+    @property
+    def new(self) -> int:
+        """How many lines the head has of it."""
+        return 0 if self.removed or not self.first else self.last - self.first + 1
+
+    def holds(self, file: str, line: int) -> bool:
+        """Whether a line of the head is one of these."""
+        return bool(self.new) and self.file == file and self.first <= line <= self.last
 
     @property
     def place(self) -> str:
-        """As `train.py:12` or `train.py:12-14`."""
+        """As `train.py:12` or `train.py:12-14`; the file alone where no lines are known."""
+        if not self.first and not self.removed:
+            return self.file
         return f"{self.file}:{self.first}" + (f"-{self.last}" if self.last > self.first else "")
+
+
+class Change(Document):
+    """What the base and the head commit do not share; `complete` where all of it is here."""
+
+    hunks: Annotated[tuple[ChangedLines, ...], Field(max_length=MAX_CHANGES)] = ()
+    complete: bool = True
+
+
+class HowKnown(StrEnum):
+    """Why a part of the change is shown beside a difference.
+
+    `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
+    the numbers that a setting of the optimizer had and has stand in it. `read`: a file that the
+    training opened. `only`: nothing else of the change can be read by a training. `ran`: of what
+    ran before the difference, the nearest.
+    """
+
+    NAMED = "named"
+    RAISED = "raised"
+    FITS = "fits"
+    READ = "read"
+    ONLY = "only"
+    RAN = "ran"
+
+
+class ShownChange(Document):
+    """The part of the change that a report shows first, by its path in the repository."""
+
+    how: HowKnown
+    hunks: Annotated[tuple[ChangedLines, ...], Field(min_length=1, max_length=2)]
+
+    @property
+    def places(self) -> str:
+        """As `train.py:12 and model.py:40`."""
+        return " and ".join(hunk.place for hunk in self.hunks)
 
 
 class TraceRow(Document):
@@ -84,12 +159,13 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `changed_seeds` are those that the head gives another number than the
-    base commit does, whose number is the former value of each.
+    at which they part. `reason` is why no call is named. `changed_seeds` are those that the head
+    gives another number than the base commit does, whose number is the former value of each.
     """
 
     claim: Claim
     sentence: Text
+    reason: NoTrace | None = None
     remedy: Text = ""
     rank: int = 0
     call: int | None = None
@@ -117,6 +193,11 @@ class TraceFinding(Document):
     def found(self) -> bool:
         """Whether a call is named."""
         return self.claim is not Claim.NOT_FOUND
+
+    @property
+    def failed(self) -> bool:
+        """Whether the trace could not answer; `sentence` says why."""
+        return self.reason not in {None, NoTrace.AGREE, NoTrace.EXPLAINED}
 
     @property
     def place(self) -> str:

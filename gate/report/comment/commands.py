@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gate.errors import GateError
-from gate.records.verdict import FAULT, CodePlace, Finding, Severity, Verdict
+from gate.records.verdict import DRIFTS, FAULT, CodePlace, Finding, Severity, Verdict
 from gate.report.brief import brief_of
 from gate.report.escape import clean, command_data, command_property
 from gate.report.wording import headline, sentences
@@ -44,9 +44,15 @@ class Annotation:
 def annotation_commands(verdict: Verdict) -> tuple[str, ...]:
     """The verdict, then its findings, as workflow commands; at most ten of each level."""
     level = Severity.NOTICE if verdict.passes else Severity.ERROR
+    if verdict.nothing_to_compare:
+        level = Severity.WARNING
     title = f"repro-gate {headline(verdict)}"
     brief = brief_of(verdict)
     file, line = _in_repository(verdict, _cause_place(verdict))
+    if not file or verdict.outcome in DRIFTS:
+        # the reviewer looks at the diff: the call that it moves may be anywhere
+        changed, number = _changed_place(verdict)
+        file, line = (changed, number) if changed else (file, line)
     verdict_annotation = Annotation(
         level=level,
         title=title,
@@ -98,6 +104,12 @@ def _cause_place(verdict: Verdict) -> CodePlace | None:
         return CodePlace.known(trace.file, trace.line)
     faults = (finding.code_place for finding in verdict.findings if finding.code == FAULT)
     return next(faults, None)
+
+
+def _changed_place(verdict: Verdict) -> tuple[str, int]:
+    """The changed line, where no other is blamed: its path counts from the repository already."""
+    hunk = verdict.change.hunks[0] if verdict.change is not None else None
+    return (hunk.file, max(hunk.first, 1)) if hunk is not None else ("", 0)
 
 
 def _in_repository(verdict: Verdict, place: CodePlace | None) -> tuple[str, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.assembly import report_of
-from gate.report.escape import code_block, prose, safe_url, spans
-from gate.report.layout import Cell, Limits, Report
+from gate.report.escape import code_block, fenced, output_lines, prose, safe_url, spans
+from gate.report.layout import Cell, Limits, Report, ShownLines
 from gate.report.markdown import (
     Part,
     alert_markdown,
@@ -57,6 +57,7 @@ def head_markdown(report: Report, gate_id: str) -> str:
     parts = (
         f"### {report.icon} repro-gate{name} {prose(report.headline)}",
         f"**What happened?** {spans(report.brief.happened, LEAD_LIMIT)}",
+        change_markdown(report.brief.change),
         f"**Is it this change?** {spans(report.brief.this_change)}",
         next_markdown(report),
         alert_markdown(report.alerts, report.alerts_total),
@@ -64,6 +65,13 @@ def head_markdown(report: Report, gate_id: str) -> str:
         _footer(report),
     )
     return "\n\n".join(part for part in parts if part)
+
+
+def change_markdown(change: ShownLines | None) -> str:
+    """The changed lines themselves, as GitHub colours a diff."""
+    if change is None:
+        return ""
+    return f"{spans(change.caption)}\n\n{fenced(output_lines(change.lines), 'diff')}"
 
 
 def next_markdown(report: Report) -> str:

@@ -11,12 +11,15 @@ from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, t
 SHOWN_LINES: Final = 3
 
 
-def traced_words(trace: TraceFinding) -> str:
-    """The sentence, without its full stop, with the nearest line of the change behind it."""
-    if not trace.changed:
-        return trace.sentence
-    nearest = trace.changed[0].place
-    return f"{trace.sentence}. Nearest changed line: {nearest}"
+def traced_words(trace: TraceFinding, *, drift: bool) -> str:
+    """What the first block says of a trace that found a call, without its full stop.
+
+    Of a drift it says the place: what the operators do stands in the section.
+    """
+    if not drift or not trace.place:
+        return f"Traced: {trace.sentence}"
+    module = f", in module {trace.module}" if trace.module else ""
+    return f"The first operator call that differs is at {trace.place}{module}"
 
 
 def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:

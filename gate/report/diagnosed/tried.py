@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gate.records.determinism.trials import Setting
-from gate.records.observed.trials.tried import CERTAIN_RUNS, FILLS, TriedSetting, TriedSettings
+from gate.records.observed.trials.tried import FILLS, TriedSetting, TriedSettings
 from gate.records.verdict import Verdict
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 
@@ -46,10 +46,7 @@ def tried_words(tried: TriedSettings) -> str:
         said += (
             " The result was not seen to change with the fill, so unwritten memory is not shown."
         )
-    if not tried.is_certain(one):
-        pairs, differing = tried.without(one)
-        said += f" Chance may look like that: without it, {differing} of {pairs} pairs differ."
-    elif one.setting is Setting.ONE_THREAD:
+    if one.setting is Setting.ONE_THREAD:
         said += " The script reproduces only under one thread."
     elif one.setting is Setting.ONE_WORKER:
         said += " It is the order in which workers finish."
@@ -61,7 +58,7 @@ def tried_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     tried = verdict.diagnosis.tried if verdict.diagnosis is not None else None
     if tried is None:
         return ()
-    rows = (*map(_row, tried.tried), *map(_row_of_untried, tried.untried))
+    rows = (*(_row(tried, one) for one in tried.tried), *map(_row_of_untried, tried.untried))
     table = table_of(("Setting", "Runs", "They agree", "Time", "Note"), rows, limits.rows)
     title = "Settings tried, one at a time"
     return (Section(title=title, table=table, leading=tried.helping is not None),)
@@ -78,9 +75,11 @@ def _none(tried: TriedSettings) -> str:
     compared = [one for one in tried.tried if one.agree is not None]
     if not compared:
         return "No setting could be tried."
+    # chance may make a few runs agree: that is shown in the table, and no lead
+    sure = " for certain" if any(one.helps for one in compared) else ""
     if len(compared) == 1:
-        return f"Moving {compared[0].written} alone does not make the runs agree."
-    return f"None of the {len(compared)} settings tried makes the runs agree."
+        return f"Moving {compared[0].written} alone does not make the runs agree{sure}."
+    return f"None of the {len(compared)} settings tried makes the runs agree{sure}."
 
 
 def _untried(tried: TriedSettings) -> str:
@@ -99,7 +98,7 @@ def _price(one: TriedSetting) -> str:
     return f"; a run takes {one.slower:.2g} times as long"
 
 
-def _row(one: TriedSetting) -> Row:
+def _row(tried: TriedSettings, one: TriedSetting) -> Row:
     answer = {True: "yes", False: "no", None: "not known"}[one.agree]
     time = "" if one.slower is None else f"{one.slower:.2f} times"
     return (
@@ -107,15 +106,16 @@ def _row(one: TriedSetting) -> Row:
         Cell(str(one.runs) if one.runs else ""),
         Cell(answer),
         Cell(time),
-        Cell(_note(one)),
+        Cell(_note(tried, one)),
     )
 
 
-def _note(one: TriedSetting) -> str:
+def _note(tried: TriedSettings, one: TriedSetting) -> str:
     if one.problem:
         return one.problem
-    if one.helps and one.runs < CERTAIN_RUNS:
-        return "two runs alone say little of a fault that strikes seldom"
+    if one.helps and not tried.is_certain(one):
+        pairs, differing = tried.without(one)
+        return f"chance may look like that: without it, {differing} of {pairs} pairs differ"
     if one.helps and one.setting in FILLS:
         return "the result follows the fill" if one.follows else "the result does not show the fill"
     return ""

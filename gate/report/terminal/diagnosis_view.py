@@ -16,6 +16,7 @@ from gate.report.escape import clean
 from gate.report.layout import Limits
 from gate.report.terminal.sentence import Sentence
 from gate.report.terminal.tables import section_view
+from gate.report.terminal.terminal import change_lines
 from gate.report.wording import short
 
 LIMITS: Final = Limits(deltas=5, rows=24)
@@ -58,6 +59,7 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         head = f"{verdict.outcome.value}, commit {short(verdict.commit)}"
         parts.append(Text(clean(head), style="bold red"))
         parts.append(Sentence(clean(brief.happened)))
+        parts += change_lines(brief.change)
         parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
         sections = (
             diagnosis_section(verdict, LIMITS),

@@ -10,8 +10,8 @@ from rich.text import Text
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome, Verdict
 from gate.report.assembly import report_of
-from gate.report.escape import clean, clean_name
-from gate.report.layout import Alert, Limits, Report
+from gate.report.escape import clean, clean_name, output_lines
+from gate.report.layout import Alert, Limits, Report, ShownLines
 from gate.report.terminal.sentence import Sentence
 from gate.report.terminal.steps import shell_lines, step_lines
 from gate.report.terminal.tables import cell_text, section_view
@@ -25,6 +25,7 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     parts: list[RenderableType] = [
         Text(f"{report.icon} repro-gate {report.headline}", style=f"bold {_colour(verdict)}"),
         Sentence(clean(report.brief.happened)),
+        *change_lines(report.brief.change),
         Sentence(f"Is it this change? {clean(report.brief.this_change)}"),
         *map(_alert, report.alerts),
         _overview(report),
@@ -43,6 +44,16 @@ def next_text(verdict: Verdict, links: ReportLinks) -> str:
     verify = shell_lines(report.verify_command)
     text_lines = ["\nWhat now:", *lines] if lines else []
     return "\n".join([*text_lines, *(["\nVerify:", *verify] if verify else [])])
+
+
+def change_lines(change: ShownLines | None) -> list[RenderableType]:
+    """The changed lines, indented; a line is cut rather than broken."""
+    if change is None:
+        return []
+    lines = (
+        Text(f"  {line}", overflow="ellipsis", no_wrap=True) for line in output_lines(change.lines)
+    )
+    return [Sentence(clean(change.caption)), *lines]
 
 
 def _colour(verdict: Verdict) -> str:

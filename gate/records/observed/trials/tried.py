@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -11,14 +12,38 @@ from gate.records.document import Document
 
 MAX_TRIED: Final = 16
 MAX_RUNS: Final = 100
-# of a setting that helps: as many runs, and all of them equal
+# of a setting that helps: as many runs at least, and all of them equal
 CERTAIN_RUNS: Final = 4
-# and as many pairs without it, all of which differ
+# and as many pairs without it; where some of those are equal too, it takes more runs
 CERTAIN_CONTROLS: Final = 3
+# how often a setting that does nothing may look as if it helped
+MOST_CHANCE: Final = 0.04
 FILLS: Final = (Setting.TORCH_FILL, Setting.HEAP_FILL)
 Text = Annotated[str, Field(max_length=1000)]
 Name = Annotated[str, Field(max_length=200)]
 Count = Annotated[int, Field(ge=0, le=MAX_RUNS)]
+
+
+def chance_of(pairs: int, differing: int, runs: int) -> float:
+    """At most how likely this is of a setting that does nothing.
+
+    `differing` of `pairs` without it differ, and `runs` with it are all equal. Of results with
+    probabilities q, a pair is equal with x = Σq², and k runs are with Σq^k, at most x^(k/2). So it
+    is at most C(n, d) (1 - x)^d x^(n - d + k/2), taken here at its largest: 3.5 % for three of
+    three pairs and four runs.
+    """
+    equal = pairs - differing + runs / 2
+    if not differing or not equal:
+        return 1.0
+    same = equal / (equal + differing)
+    return float(comb(pairs, differing) * (1 - same) ** differing * same**equal)
+
+
+def runs_needed(pairs: int, differing: int) -> int:
+    """As many equal runs as the spread of the fault demands; more than `MAX_RUNS` for none."""
+    counts = range(CERTAIN_RUNS, MAX_RUNS + 1)
+    fit = (runs for runs in counts if chance_of(pairs, differing, runs) <= MOST_CHANCE)
+    return next(fit, MAX_RUNS + 1)
 
 
 class TriedSetting(Document):
@@ -66,22 +91,13 @@ class TriedSettings(Document):
 
     @property
     def helping(self) -> TriedSetting | None:
-        """The setting that helps: one that is certain and tells most, else the first."""
-        helping = [one for one in self.tried if one.helps]
-        certain = [one for one in helping if self.is_certain(one)]
-        telling = [one for one in certain if one.telling]
-        return next(iter((*telling, *certain, *helping)), None)
+        """The setting that helps for certain, the one that tells most; None where chance may."""
+        certain = [one for one in self.tried if self.is_certain(one)]
+        return next(iter((*(one for one in certain if one.telling), *certain)), None)
 
     def is_certain(self, one: TriedSetting) -> bool:
-        """Whether chance hardly makes it look so.
-
-        Three pairs without it differ, and four runs with it are equal. Results with probabilities q
-        do that under a setting that does nothing with (1 - Σq²)³ Σq⁴, which is at most
-        0.6³ · 0.4² < 4 %: with x = Σq² it is at most (1 - x)³ x².
-        """
-        pairs, differing = self.without(one)
-        always = pairs == differing and pairs >= CERTAIN_CONTROLS
-        return one.helps and one.runs >= CERTAIN_RUNS and always
+        """Whether chance hardly makes it look so."""
+        return one.helps and one.runs >= runs_needed(*self.without(one))
 
     def without(self, one: TriedSetting) -> tuple[int, int]:
         """Pairs of runs that do not have this setting, and how many of them differ."""

@@ -1,0 +1,103 @@
+"""Which part of a change is shown beside a difference, and why that one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gate.diagnosis.touched_lines import shown_change, unchanged, where_raised
+from gate.records.comparison import EventKind, OptimizerSettingChange
+from gate.records.observed.traced import (
+    Change,
+    ChangedLines,
+    Claim,
+    HowKnown,
+    ShownChange,
+    TraceFinding,
+)
+from gate.records.verdict import CodePlace, Diagnosis, Suspect, SuspectKind
+
+
+def hunk(file: str, line: int, before: str = "", after: str = "") -> ChangedLines:
+    return ChangedLines(file=file, first=line, last=line, gone=1, before=(before,), after=(after,))
+
+
+RATE = hunk("train.py", 11, "learning_rate = 1e-3", "learning_rate = 2e-3")
+MODEL = hunk("model.py", 40, "x = F.relu(x)", "x = F.gelu(x)")
+DATA = hunk("data.csv", 7, "1.0,2.0", "1.0,2.1")
+README = hunk("README.md", 1)
+PLAIN = Diagnosis(first_step=1, kind=EventKind.LOSS, subject="loss", cause="it differs", remedy="")
+AT_MODEL = Suspect(
+    place="model.py:40",
+    kind=SuspectKind.UNSEEDED,
+    call="random.Random",
+    step=1,
+    code_place=CodePlace(file="model.py", line=40),
+)
+
+
+def found(
+    *hunks: ChangedLines, drift: bool = True, complete: bool = True, **fields: object
+) -> ShownChange | None:
+    change = Change(hunks=hunks, complete=complete)
+    diagnosis = PLAIN.model_copy(update=fields)
+    return shown_change(change, diagnosis, (), ".", drift=drift)
+
+
+def setting(before: str, after: str) -> tuple[OptimizerSettingChange, ...]:
+    return (OptimizerSettingChange(optimizer=0, name="lr", before=before, after=after),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("0.001", "0.002"), ("0.00097", "0.00194"), ("0.0005", "0.001")]
+)
+def test_the_hunk_whose_numbers_fit_a_setting_is_shown(before: str, after: str) -> None:
+    shown = found(MODEL, RATE, README, optimizer_settings=setting(before, after))
+    assert shown == ShownChange(how=HowKnown.FITS, hunks=(RATE,))
+
+
+def test_two_hunks_that_fit_are_no_proof() -> None:
+    other = hunk("other.py", 3, "scale = 1", "scale = 2")
+    assert found(other, RATE, optimizer_settings=setting("0.001", "0.004")) is None
+    assert found(other, RATE, optimizer_settings=setting("0.0007", "0.0014")) is None
+
+
+def test_the_only_change_that_a_training_can_read_is_shown() -> None:
+    assert found(README, MODEL) == ShownChange(how=HowKnown.ONLY, hunks=(MODEL,))
+    assert found(README, DATA, hunk("data.csv", 9)) == ShownChange(
+        how=HowKnown.ONLY, hunks=(DATA, hunk("data.csv", 9))
+    )
+
+
+def test_of_a_change_that_is_not_wholly_known_nothing_is_the_only_part() -> None:
+    assert found(MODEL, complete=False) is None
+    assert found(MODEL, DATA) is None
+
+
+def test_a_file_that_the_training_read_is_shown() -> None:
+    shown = shown_change(Change(hunks=(DATA, MODEL)), PLAIN, ("data.csv",), ".", drift=True)
+    assert shown == ShownChange(how=HowKnown.READ, hunks=(DATA,))
+
+
+def test_the_line_at_which_two_traces_part_goes_before_the_nearest_that_ran() -> None:
+    trace = TraceFinding(
+        claim=Claim.CODE_PATH, sentence="", file="model.py", line=40, changed=(RATE,)
+    )
+    assert found(RATE, MODEL, trace=trace) == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
+    elsewhere = trace.model_copy(update={"line": 41})
+    assert found(RATE, MODEL, trace=elsewhere) == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
+
+
+def test_runs_that_differ_are_explained_by_a_named_line_alone() -> None:
+    assert found(MODEL, drift=False) is None
+    shown = found(RATE, MODEL, drift=False, suspects=(AT_MODEL,))
+    assert shown == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
+
+
+def test_a_line_counts_from_the_folder_of_the_training() -> None:
+    change = Change(hunks=(hunk("nlp/train.py", 49),))
+    raised = CodePlace(file="train.py", line=49)
+    assert where_raised(change, raised, "nlp") is not None
+    assert where_raised(change, raised, ".") is None
+    assert not unchanged(change, raised, "nlp")
+    assert unchanged(change, raised, ".")
+    assert not unchanged(change.model_copy(update={"complete": False}), raised, ".")

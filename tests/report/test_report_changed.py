@@ -1,0 +1,104 @@
+"""The changed lines beside a difference: a small diff that shows as itself, and its answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from report_cases import FACTS, diagnosed
+from report_hostile import HOSTILE
+from report_outcomes import REQUEST, both, entry, judged, ran
+
+from gate.errors import RunError
+from gate.records.observed.traced import Change, ChangedLines, HowKnown, ShownChange
+from gate.records.published.links import ReportLinks
+from gate.records.verdict import Outcome
+from gate.report.brief import brief_of
+from gate.report.comment.comment import comment_text
+from gate.report.diagnosed.changed import change_words
+from gate.verdict.assemble import error_verdict
+
+RATE = ChangedLines(
+    file="train.py", first=11, last=11, gone=1, before=("lr = 1e-3",), after=("lr = 2e-3",)
+)
+NOT_KNOWN = "Not known. Only this commit was run; the base commit may not repeat either."
+NAMED = ShownChange(how=HowKnown.NAMED, hunks=(RATE,))
+
+
+def test_the_changed_line_stands_in_the_first_block() -> None:
+    verdict = judged(
+        both(first="parameters", since=6, rate="0.002"),
+        against=entry(ran(rate="0.001")),
+        change=Change(hunks=(RATE,)),
+    )
+    comment = comment_text(verdict, ReportLinks())
+    block = "The change that fits it:\n\n```diff\n@@ train.py:11 @@\n-lr = 1e-3\n+lr = 2e-3\n```\n"
+    assert block in comment.partition("**Is it this change?**")[0]
+    assert verdict.next_steps[0].text == "If unintended: undo the change of train.py:11."
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 2))
+def test_six_changed_lines_are_shown_at_most_and_the_rest_is_counted(
+    gone: int, new: int, hunks: int
+) -> None:
+    hunk = ChangedLines(
+        file="a.py", first=1, last=max(1, new), removed=not new, gone=gone,
+        before=("old",) * min(gone, 6), after=("new",) * min(new, 6),
+    )  # fmt: skip
+    shown = change_words(ShownChange(how=HowKnown.ONLY, hunks=(hunk,) * hunks))
+    assert shown is not None
+    lines = [line for line in shown.lines if line[0] in "+-"]
+    assert len(lines) <= 6
+    counted = [int(line.split()[2]) for line in shown.lines if line.startswith("@@ and")]
+    assert len(lines) + sum(counted) == (gone + new) * hunks
+
+
+@given(HOSTILE)
+def test_no_changed_line_leaves_its_block(text: str) -> None:
+    hunk = RATE.model_copy(update={"before": (text,), "after": (text,), "file": text})
+    verdict = diagnosed(Outcome.CODE_DRIFT).model_copy(
+        update={"change": NAMED.model_copy(update={"hunks": (hunk,)})}
+    )
+    tokens = MarkdownIt().parse(comment_text(verdict, ReportLinks()))
+    (block,) = (token for token in tokens if token.type == "fence" and token.info == "diff")
+    assert len(block.content.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "unchanged", "answer"),
+    [
+        (
+            NAMED,
+            False,
+            (
+                "Most likely: train.py:11 is changed in this pull request, and the baseline rests "
+                "on 2 equal runs."
+            ),
+        ),
+        (None, True, "Not by that line: this pull request does not change it."),
+        (
+            None,
+            False,
+            NOT_KNOWN,
+        ),
+    ],
+)
+def test_a_named_line_answers_whether_it_is_this_change(
+    change: ShownChange | None, answer: str, *, unchanged: bool
+) -> None:
+    verdict = diagnosed(Outcome.NONDETERMINISTIC).model_copy(
+        update={"change": change, "named_unchanged": unchanged, "baseline_facts": FACTS}
+    )
+    assert brief_of(verdict).this_change == answer
+
+
+def test_a_line_that_raised_answers_it_too() -> None:
+    fault = RunError("it failed", file="train.py", line=11)
+    verdict = error_verdict(
+        REQUEST, "a" * 40, "2026-08-22T12:00:00+00:00", fault,
+        ShownChange(how=HowKnown.RAISED, hunks=(RATE,)),
+    )  # fmt: skip
+    assert brief_of(verdict).this_change == (
+        "Most likely: train.py:11, which raised, is changed in this pull request."
+    )
