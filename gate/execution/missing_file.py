@@ -5,13 +5,17 @@ The gate trains a clean checkout, so what git ignores, and what was never added,
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from gate.errors import RunError
-from gate.records.observed.data.declaring import names_entry
+from gate.errors import RunError, StorageError
+from gate.ports import Files
+from gate.records.observed.data.declaring import entry_at, names_entry
 from gate.records.runs import Snapshot
 
 # as Python, pyarrow, HDF5, torch and libraries with words of their own tell it
@@ -22,6 +26,13 @@ MISSING = re.compile(
     r"|unable to open file <([^>\n]{1,300})>.{0,40}No such file or directory"
     r"|FileNotFoundError: (?:[A-Za-z ]{1,40}:? )?'?(/[^'\n]{1,300}?)'?(?: not found\.?)?\Z"
 )
+PREPARER: Final = re.compile(
+    r"(?:prepare|preprocess|pre_process|download|fetch|get_data|make_data|build_data)"
+    r"[A-Za-z0-9_-]{0,60}\.(?:py|sh)"
+)
+SCRIPT_FOLDERS: Final = ("scripts", "tools", "data")
+MAX_FOLDERS: Final = 20
+MAX_NAMES: Final = 2000
 NOT_IN_A_COMMIT = (
     "The gate trains what the commit holds; ignored and untracked files are not there."
 )
@@ -35,8 +46,21 @@ class NotCommitted:
     untracked: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Project:
+    """Where the settings lie: the root of the clone, and their folder in it."""
+
+    top: Path
+    folder: str
+    files: Files
+
+    def seen_from(self, path: str) -> str:
+        """A path of the repository as the settings would name it."""
+        return posixpath.relpath(path, self.folder)
+
+
 def with_missing_file(
-    fault: RunError, tree: Path, snapshot: Snapshot, left_out: NotCommitted
+    fault: RunError, tree: Path, snapshot: Snapshot, left_out: NotCommitted, project: Project
 ) -> RunError:
     """The failure of a run, with what became of the file that it did not find, if that was it.
 
@@ -48,7 +72,7 @@ def with_missing_file(
         return fault
     return RunError(
         fault.message,
-        hint=_hint(path, left_out),
+        hint=_hint(path, left_out, snapshot, project),
         details=fault.details,
         file=fault.file,
         line=fault.line,
@@ -72,15 +96,71 @@ def inside_tree(path: str, tree: Path, workdir: str) -> str | None:
     return None if joined.startswith("..") else joined
 
 
-def _hint(path: str, left_out: NotCommitted) -> str:
+def _hint(path: str, left_out: NotCommitted, snapshot: Snapshot, project: Project) -> str:
     if _among(path, left_out.ignored):
         return (
-            f"{path} is ignored by git; the gate trains what the commit holds. Commit a small "
-            "sample (git add -f), or declare it by its absolute path: `data: [{path: …}]`."
+            f"{path} is ignored by git; the gate trains what the commit holds. "
+            f"{_ways(path, left_out.ignored, snapshot, project)}"
         )
     if _among(path, left_out.untracked):
         return f"{path} is in no commit yet; the gate trains what the commit holds. git add it."
-    return f"{path} is not in the commit. {NOT_IN_A_COMMIT}"
+    way = _made_by(path, (), snapshot, project)
+    return f"{path} is not in the commit. {way or NOT_IN_A_COMMIT}"
+
+
+def _ways(path: str, ignored: tuple[str, ...], snapshot: Snapshot, project: Project) -> str:
+    """What works, with every path filled in: make it, declare it, or commit a sample."""
+    sample = f"commit a small sample: `git add -f {shlex.quote(project.seen_from(path))}`"
+    made = _made_by(path, ignored, snapshot, project)
+    if made:
+        return f"{made} Or {sample}."
+    place = _ignored_with(path, ignored)
+    entry = entry_at(str(project.top / place), project.seen_from(place))
+    return f"Declare it where the script looks for it: `{entry}`. Or {sample}."
+
+
+def _made_by(path: str, ignored: tuple[str, ...], snapshot: Snapshot, project: Project) -> str:
+    """The settings that make it by a script of the commit; empty where none looks like it."""
+    script = _preparer(path, snapshot, project.files)
+    # preprocess.out lies below the settings
+    out = project.seen_from(_ignored_with(path, ignored))
+    if not script or out.startswith(".."):
+        return ""
+    program = "python" if script.endswith(".py") else "bash"
+    command = shlex.join((program, project.seen_from(script)))
+    lines = f"preprocess: {{command: {json.dumps(command)}, out: {json.dumps(out)}}}"
+    return f"Let the gate make it: `{lines}`."
+
+
+def _ignored_with(path: str, ignored: tuple[str, ...]) -> str:
+    """The ignored folder around a file, the folder of several ignored files, or the file."""
+    whole = next((name for name in ignored if name.endswith("/") and path.startswith(name)), "")
+    folder = posixpath.dirname(path)
+    beside = [name for name in ignored if folder and posixpath.dirname(name) == folder]
+    if whole:
+        return whole.rstrip("/")
+    return folder if len(beside) > 1 else path
+
+
+def _preparer(path: str, snapshot: Snapshot, files: Files) -> str:
+    """A script of the commit that says by its name that it makes data: the nearest one."""
+    folder = posixpath.dirname(path)
+    folders = [folder]
+    while folder:
+        folder = posixpath.dirname(folder)
+        folders.append(folder)
+    for place in (*folders[:MAX_FOLDERS], *SCRIPT_FOLDERS):
+        where = snapshot.tree / place
+        try:
+            # no link is followed: the commit may have it point anywhere
+            files.refuse_links(where, below=snapshot.tree)
+            names = files.list_names(where, max_names=MAX_NAMES) if files.is_folder(where) else ()
+        except StorageError:
+            continue
+        found = next((name for name in names if PREPARER.fullmatch(name)), "")
+        if found:
+            return posixpath.join(place, found)
+    return ""
 
 
 def _among(path: str, names: tuple[str, ...]) -> bool:

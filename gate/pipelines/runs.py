@@ -17,7 +17,7 @@ from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
 from gate.execution.lanes import Lane
 from gate.execution.launch import Launcher, run_folders, short_of_room
-from gate.execution.missing_file import NotCommitted, with_missing_file
+from gate.execution.missing_file import NotCommitted, Project, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.execution.turns import Turn, in_groups, seconds_alone
 from gate.pipelines.adapters import Adapters
@@ -115,6 +115,11 @@ class Session:
         # asked now: git does not look at the clone once a training has run
         self._left_out = NotCommitted(
             ignored=adapters.git.ignored(), untracked=adapters.git.untracked()
+        )
+        self._project = Project(
+            top=self.request.top,
+            folder=self.request.repository_path("."),
+            files=adapters.files,
         )
         environments = training_environments(
             self.request, adapters.isolate, self._work, adapters.host, adapters.base_path
@@ -310,7 +315,9 @@ class Session:
         try:
             launcher.refuse_failure(planned, snapshot, one.request, result)
         except RunError as fault:
-            detailed = with_missing_file(fault, folders.tree, snapshot, self._left_out)
+            detailed = with_missing_file(
+                fault, folders.tree, snapshot, self._left_out, self._project
+            )
             failure = explained(detailed, self._ended.refusals(folders))
             if planned.end is None or result.timed_out:
                 raise failure from fault

@@ -9,7 +9,7 @@ import pytest
 from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
 from gate.execution.missing_data import Lacking, data_hint
-from gate.execution.missing_file import NotCommitted, with_missing_file
+from gate.execution.missing_file import NotCommitted, Project, with_missing_file
 from gate.records.processes import ProcessRequest
 from gate.records.runs import Credentials, Snapshot, TrainingContainer
 
@@ -170,9 +170,10 @@ def test_a_pointer_that_c_code_has_read_is_found_by_its_name_in_the_traceback(
 def test_a_hint_that_names_an_entry_is_kept_and_the_line_too(tmp_path: Path) -> None:
     snapshot = Snapshot(commit="a" * 40, tree=tmp_path, workdir=".", digest="d")
     details = (missing("data/x"),)
+    project = Project(top=tmp_path, folder=".", files=LocalFiles())
     named = RunError("m", hint="declare `data: [{dvc: x.dvc}]`", details=details, file="t", line=2)
-    assert with_missing_file(named, RUN / "tree", snapshot, NotCommitted()) is named
+    assert with_missing_file(named, RUN / "tree", snapshot, NotCommitted(), project) is named
     plain = RunError("m", hint="general", details=details, file="train.py", line=2)
-    told = with_missing_file(plain, RUN / "tree", snapshot, NotCommitted())
+    told = with_missing_file(plain, RUN / "tree", snapshot, NotCommitted(), project)
     assert told.hint.startswith("data/x is not in the commit.")
     assert (told.file, told.line) == ("train.py", 2)

@@ -4,19 +4,23 @@ from pathlib import Path
 
 import pytest
 
+from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
-from gate.execution.missing_file import NotCommitted, with_missing_file
+from gate.execution.missing_file import NotCommitted, Project, with_missing_file
 from gate.records.runs import Snapshot
 
 TREE = Path("/out/work/run/tree")
 LEFT_OUT = NotCommitted(ignored=("data/", "sub/corpus.bin"), untracked=("notes.txt",))
 
 
-def _hint(path: str, workdir: str = ".") -> str:
+def _hint(
+    path: str, workdir: str = ".", tree: Path = TREE, left_out: NotCommitted = LEFT_OUT
+) -> str:
     line = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
     fault = RunError("run strict-1: exited with 1", hint="general", details=("Traceback", line))
-    snapshot = Snapshot(commit="a" * 40, tree=TREE, workdir=workdir, digest="d")
-    return with_missing_file(fault, TREE, snapshot, LEFT_OUT).hint
+    snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=workdir, digest="d")
+    project = Project(top=Path("/home/me/model"), folder=".", files=LocalFiles())
+    return with_missing_file(fault, TREE, snapshot, left_out, project).hint
 
 
 @pytest.mark.parametrize(
@@ -49,3 +53,39 @@ def test_a_file_that_nobody_knows_is_not_in_the_commit() -> None:
 @pytest.mark.parametrize("path", ["/srv/data.bin", "../../etc/passwd"])
 def test_what_lies_outside_the_repository_keeps_the_general_hint(path: str) -> None:
     assert _hint(path) == "general"
+
+
+def _with_script(tree: Path, script: str) -> Path:
+    (tree / script).parent.mkdir(parents=True, exist_ok=True)
+    (tree / script).write_text("")
+    return tree
+
+
+def test_ignored_data_that_no_script_makes_is_declared_where_the_script_looks() -> None:
+    assert _hint("sub/corpus.bin").endswith(
+        "Declare it where the script looks for it: "
+        "`data: [{path: /home/me/model/sub/corpus.bin, at: sub/corpus.bin}]`. "
+        "Or commit a small sample: `git add -f sub/corpus.bin`."
+    )
+
+
+def test_a_script_that_prepares_the_data_is_named_with_its_paths(tmp_path: Path) -> None:
+    tree = _with_script(tmp_path, "sub/prepare.py")
+    assert (
+        "Let the gate make it: "
+        '`preprocess: {command: "python sub/prepare.py", out: "sub/corpus.bin"}`.'
+    ) in _hint("sub/corpus.bin", tree=tree)
+
+
+def test_several_ignored_files_of_a_folder_are_made_as_that_folder(tmp_path: Path) -> None:
+    tree = _with_script(tmp_path, "scripts/download_data.sh")
+    both = NotCommitted(ignored=("sub/train.bin", "sub/val.bin"))
+    assert '`preprocess: {command: "bash scripts/download_data.sh", out: "sub"}`' in _hint(
+        "sub/train.bin", tree=tree, left_out=both
+    )
+
+
+def test_in_a_fresh_clone_the_script_is_named_too(tmp_path: Path) -> None:
+    tree = _with_script(tmp_path, "prepare.py")
+    hint = _hint("new/x.bin", tree=tree, left_out=NotCommitted())
+    assert hint.startswith("new/x.bin is not in the commit. Let the gate make it: `preprocess: ")

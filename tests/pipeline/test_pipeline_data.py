@@ -52,6 +52,25 @@ def test_declared_data_is_found_digested_and_described(bench: Bench) -> None:
     assert [part.first for part in found.evidence.data[0].parts] == ["losses.txt", "rows.csv"]
 
 
+def test_a_script_finds_data_at_the_path_that_it_already_uses(
+    bench: Bench, reading: Project, mini: Path
+) -> None:
+    reading.settings(f"data:\n  - {{path: {mini}, at: data/ready}}\n")
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.NO_BASELINE
+    assert [(each.name, each.place) for each in verdict.data] == [("mini", "data/ready")]
+
+
+def test_data_takes_the_place_of_no_committed_file(
+    bench: Bench, project: Project, mini: Path
+) -> None:
+    project.write("data/ready/losses.txt", "1 2 3")
+    project.settings(f"data:\n  - {{path: {mini}, at: data/ready}}\n")
+    with pytest.raises(DataError, match="data: mini: the commit itself has data/ready") as caught:
+        bench.gate()
+    assert "git rm -r --cached data/ready" in caught.value.hint
+
+
 @pytest.mark.usefixtures("reading")
 def test_data_that_moved_is_named_and_its_difference_is_no_code_drift(
     bench: Bench, mini: Path

@@ -133,3 +133,19 @@ def test_a_misspelt_key_of_any_level_is_told_the_one_that_was_meant(key: str) ->
     faults = _faults(yaml.safe_dump(document))
     (told,) = (fault for fault in faults if f"{name}x: is not a known key" in fault)
     assert name in told.partition("; did you mean ")[2].removesuffix("?").split(" or ")
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ("[{path: /a/b, at: ../x}]", "must be a relative path inside the project, without '..'"),
+        ("[{path: /a/b, at: .GIT/x}]", "at must be a plain path such as data/train, not '.GIT/x'"),
+        ("[{path: /a/b, at: a//b}]", "at must be a plain path such as data/train, not 'a//b'"),
+        ("[{dvc: x.dvc, at: y}]", "at belongs to path and url"),
+        ("[{path: /a, at: d}, {path: /b, at: D/e}]", "two entries are at one place: 'd' and 'D/e'"),
+    ],
+)
+def test_a_place_of_data_lies_in_the_project_and_is_one_entrys(entries: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(f"{MINIMAL_FILE}data: {entries}\n".encode(), "s")
+    assert told in caught.value.details[0]

@@ -6,14 +6,15 @@ is.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from gate.codec.data_digests import data_set, with_parts_of
 from gate.codec.file_names import name_bytes
-from gate.errors import DataError, GateError, RunError
+from gate.errors import DataError, GateError, RunError, StorageError
 from gate.pipelines.adapters import Adapters
 from gate.ports import Git
 from gate.records.observed.data.listed import FetchedData, FetchSources, ListedFile, Listing
@@ -28,7 +29,7 @@ from gate.records.processes import ReadOnlyMount
 from gate.records.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, Snapshot, WriteGuard
-from gate.records.sections.data import DataKind, Verify
+from gate.records.sections.data import DataKind, DataSource, Verify
 
 SHOWN_UNREADABLE = 3
 DVC_CONFIG = ".dvc/config"
@@ -108,9 +109,33 @@ class DataPreparation:
         pointers = self._pointers(snapshot.tree, folder, required=required)
         prepared = PreparedData()
         for source in settings.data:
-            for one in self.store.fetch(source, pointers.get(source.label, ())):
+            for fetched in self.store.fetch(source, pointers.get(source.label, ())):
+                one = self._placed(source, fetched, snapshot)
+                refuse_overlap(prepared.fetched, one, f"data: {one.name}")
                 prepared = self._with(prepared, one, source.verify, folder)
         return prepared
+
+    def _placed(self, source: DataSource, one: FetchedData, snapshot: Snapshot) -> FetchedData:
+        """With the place that `at` names, where the commit must have nothing."""
+        if source.at is None:
+            return one
+        place = self._request.repository_path(source.at)
+        target = snapshot.tree / place
+        try:
+            self._adapters.files.refuse_links(target, below=snapshot.tree)
+            taken = self._adapters.files.exists(target)
+        except StorageError as fault:
+            raise DataError(
+                f"data: {one.name}: at {place}: {fault.message}",
+                hint="Declared data is not put behind a link of the commit, or inside a file.",
+            ) from fault
+        if taken:
+            raise DataError(
+                f"data: {one.name}: the commit itself has {place}",
+                hint="Declared data replaces nothing that is committed. Choose another `at`, or "
+                f"remove that from the commit: git rm -r --cached {shlex.quote(place)}",
+            )
+        return replace(one, place=place)
 
     def _with(
         self, prepared: PreparedData, one: FetchedData, verify: Verify, folder: Path
@@ -200,6 +225,23 @@ def listing_of_copies(one: FetchedData) -> Listing:
     )
 
 
+def refuse_overlap(others: tuple[FetchedData, ...], made: FetchedData, shown: str) -> None:
+    """Two things at one path, or one inside the other: which of them would a run find?
+
+    `shown` is what brings `made`. Raises `DataError`.
+    """
+    for one in others:
+        for place in (one.place, *(copied.place for copied in one.copies)):
+            both = Path(place), Path(made.place)
+            if not place or not made.place:
+                continue
+            if any(a.is_relative_to(b) for a, b in (both, both[::-1])):
+                raise DataError(
+                    f"{shown} and data: {one.name} both have the place {place}",
+                    hint="Give each of them a place of its own.",
+                )
+
+
 def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
     """What the commit that decides says of remotes: next to the settings, or at the root."""
     kinds = {source.kind for source in request.settings.data}
@@ -258,23 +300,12 @@ class DeclaredData:
 
         Raises `DataError` where other data has that place in the tree.
         """
-        self._refuse_overlap(which, one)
+        refuse_overlap(self.fetched(which), one, "preprocess.out")
         statistics = self._preparation.statistics(output, one.place, folder)
         described = data_set(one, listing).model_copy(update={"statistics": statistics})
         described = self._preparation.as_recorded(described, listing)
         prepared = self._prepared.get(which, PreparedData())
         self._prepared[which] = prepared.with_one(one, described, listing)
-
-    def _refuse_overlap(self, which: Commit, made: FetchedData) -> None:
-        """Two things at one path, or one inside the other: which of them would a run find?"""
-        for one in self.fetched(which):
-            for place in (one.place, *(copied.place for copied in one.copies)):
-                both = Path(place), Path(made.place)
-                if place and any(a.is_relative_to(b) for a, b in (both, both[::-1])):
-                    raise DataError(
-                        f"preprocess.out and data: {one.name} both have the place {place}",
-                        hint="Let the preprocessing write to a folder of its own.",
-                    )
 
     def sets(self, which: Commit) -> DataSets:
         """The data sets of a commit, sorted by name; none where it has none, or is not run."""

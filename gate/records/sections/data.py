@@ -105,6 +105,12 @@ class DataSource(Document):
         description="With `path` or `url`: the name below `$REPRO_GATE_DATA`, and in every "
         "report. Without it, the last part of the path or the address.",
     )
+    at: RelativePath | None = Field(
+        default=None,
+        description="With `path` or `url`: where an unmodified script looks for it, relative to "
+        "repro-gate.yml. The training finds it there, and not below `$REPRO_GATE_DATA`. The commit "
+        "must have nothing at that path.",
+    )
     verify: Verify = Field(
         default=Verify.FULL,
         description="How it is checked before the first run: `full` reads every byte, `cached` "
@@ -123,6 +129,19 @@ class DataSource(Document):
             raise ValueError(message)
         if self.stage is not None and (self.dvc or "").rpartition("/")[2] != LOCK_NAME:
             message = f"stage belongs to a {LOCK_NAME}"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _place_in_the_project(self) -> Self:
+        if self.at is None:
+            return self
+        if self.in_tree:
+            message = "at belongs to path and url: what dvc and lfs name has its path in the tree"
+            raise ValueError(message)
+        place = folder_inside_project(self.at)
+        if place != self.at or ".git" in place.casefold().split("/") or not place.isprintable():
+            message = f"at must be a plain path such as data/train, not {self.at[:80]!r}"
             raise ValueError(message)
         return self
 
@@ -237,7 +256,19 @@ def distinct_names(sources: tuple[DataSource, ...]) -> tuple[DataSource, ...]:
             message = f"two entries have the name {source.label!r}: set `as` in one of them"
             raise ValueError(message)
         seen.add(label)
+    places = [source.at for source in sources if source.at is not None]
+    for number, place in enumerate(places):
+        inside = next((one for one in places[:number] if _overlap(one, place)), None)
+        if inside is not None:
+            message = f"two entries are at one place: {inside!r} and {place!r}"
+            raise ValueError(message)
     return sources
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two places are the same, or one is inside the other, on any disk."""
+    left, right = (f"{place.casefold()}/" for place in (one, other))
+    return left.startswith(right) or right.startswith(left)
 
 
 DataSources = Annotated[

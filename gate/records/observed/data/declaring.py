@@ -34,6 +34,11 @@ def entries_for(names: dict[str, str]) -> str:
     return f"data: [{', '.join(entries)}]"
 
 
+def entry_at(path: str, place: str) -> str:
+    """The same for a path of the machine, at the place where an unmodified script looks for it."""
+    return f"data: [{{path: {_written(path)}, at: {_written(place)}}}]"
+
+
 def entry_of_pointer(kind: str, path: str) -> str:
     """The same for a pointer in the tree; `kind` is `dvc` or `lfs`."""
     return f"data: [{{{kind}: {_written(path)}}}]"
