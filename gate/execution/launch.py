@@ -45,10 +45,26 @@ MEMORY_SIGNS = (
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
+# ranks and Ray's workers put their own name before what they print
+TELLER = r"(?:\[rank\d{1,6}\]: |\([^()\n]{1,80}\) )?"
 FRAME = re.compile(
-    r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
+    TELLER + r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
 )
-EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(?:: .*)?\Z")
+EXCEPTION = re.compile(
+    TELLER + r"(?P<told>(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Stopped))"
+    r"\b(?:\([\w.]{1,80}\))?(?:: .*)?)\Z"
+)
+# what a launcher raises because the script that it started has failed, and warnings
+OF_NO_SCRIPT = re.compile(
+    r"(?:.*\.)?(?:CalledProcessError|ChildFailedError|ProcessRaisedException|RayTaskError"
+    r"|ProcessExitedException|TrainingFailedError|WorkerCrashedError|ActorDiedError|\w*Warning)\Z"
+)
+STOPPED = "TrainingStopped"
+# a launcher's own traceback stands behind the script's
+LOOKED_LINES = 200
+NEAR_LINES = 40
+BEGINS = re.compile(TELLER + r"Traceback \(most recent call last\)")
+NO_MODULE = re.compile(rb"No module named '([A-Za-z_]\w{0,99})")
 SIGNAL_HINTS = {
     -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
     "--shm-size, or use num_workers=0 for the smoke training.",
@@ -169,7 +185,8 @@ class Launcher:
         result: ProcessResult,
     ) -> None:
         """Raise `RunError` for a run that failed or timed out."""
-        _refuse_failure(planned, result, request, self._data_hint(request, result, snapshot))
+        hint = self._data_hint(request, result, snapshot) or self._module_hint(result, snapshot)
+        _refuse_failure(planned, result, request, hint)
 
     def record_of(
         self, planned: PlannedRun, request: ProcessRequest, result: ProcessResult
@@ -200,6 +217,17 @@ class Launcher:
             lines=last_lines(result.output),
         )
         return data_hint(lacking, self.files)
+
+    def _module_hint(self, result: ProcessResult, snapshot: Snapshot) -> str:
+        """Where a module is missing that the repository itself has."""
+        missing = NO_MODULE.findall(result.output)
+        name = missing[-1].decode("ascii") if missing else ""
+        if not name or not self.files.exists(snapshot.tree / name):
+            return ""
+        return (
+            f"{name} is a folder of this repository: set train.workdir to the folder that "
+            "contains it, or start the script as a module (python -m)."
+        )
 
     def _request(
         self,
@@ -290,7 +318,7 @@ def prepare_folders(
 
 
 def _refuse_failure(
-    planned: PlannedRun, result: ProcessResult, request: ProcessRequest, data_hint: str
+    planned: PlannedRun, result: ProcessResult, request: ProcessRequest, known_hint: str
 ) -> None:
     label = planned.label
     if result.timed_out:
@@ -309,23 +337,47 @@ def _refuse_failure(
             details=last_lines(result.output),
         )
     if result.exit_code != 0:
-        lines = last_lines(result.output)
+        lines, exception = _last_words(result.output)
+        if exception.partition(":")[0].endswith(STOPPED):
+            raise RunError(
+                f"run {label}: the gate stopped the training after train.max_steps steps, and "
+                f"its launcher took that for a failure: it {_how_it_ended(result)}",
+                hint="Let the script end by itself: pass it the number of steps in "
+                "train.max_steps, so that nothing has to stop it.",
+                details=lines,
+            )
         file, line = raised_at(lines, request.workdir)
         where = f" ({file}, line {line})" if file else ""
+        told = f": {exception}" if exception else ""
         raise RunError(
-            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
-            f"{_exception(lines)}{where}",
-            hint=data_hint or _failure_hint(result, request),
+            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}{told}{where}",
+            hint=known_hint or _failure_hint(result, request),
             details=lines,
             file=file,
             line=line,
         )
 
 
-def _exception(lines: tuple[str, ...]) -> str:
-    """The last exception in a training's output, shown after how it ended."""
-    found = [line for line in lines if EXCEPTION.match(line)]
-    return f": {found[-1]}" if found else ""
+def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
+    """The end of a training's output, and the exception that it failed with, if any.
+
+    Where a launcher reports that its script failed, the script's own exception counts, and the
+    lines end with it: the launcher's traceback says nothing of the fault.
+    """
+    looked, shown = last_lines(output, LOOKED_LINES), last_lines(output)
+    found = [
+        (place, match) for place, line in enumerate(looked) if (match := EXCEPTION.match(line))
+    ]
+    begins = max((place for place, line in enumerate(looked) if BEGINS.match(line)), default=0)
+    # long before the launcher's traceback it was caught, or has nothing to do with the end
+    near = [pair for pair in found if pair[0] >= begins - NEAR_LINES]
+    own = [pair for pair in near if not OF_NO_SCRIPT.match(pair[1]["name"])]
+    if not own or own[-1] == found[-1]:
+        # a launcher alone, or none at all; whatever else was told long before is no reason
+        late = [match for place, match in found if place >= len(looked) - len(shown)]
+        return shown, late[-1]["told"] if late else ""
+    place, match = own[-1]
+    return looked[max(0, place + 1 - len(shown)) : place + 1], match["told"]
 
 
 def raised_at(lines: tuple[str, ...], workdir: Path) -> tuple[str, int]:

@@ -258,3 +258,43 @@ def test_last_lines_are_printable_and_bounded() -> None:
     assert len(lines) == 20
     assert last_lines(b"\x1b[31mred\x1b[0m\x07\n")[0] == "red "
     assert len(last_lines(b"x" * 1000)[0]) == 300
+
+
+SCRIPT_FAILED = (
+    b"Traceback (most recent call last):\n"
+    b'  File "/work/tree/train.py", line 3, in <module>\n'
+    b"    import nothing_like_it\n"
+    b"ModuleNotFoundError: No module named 'nothing_like_it'\n"
+)
+LAUNCHER_FAILED = (
+    b"Traceback (most recent call last):\n"
+    + b'  File "/usr/lib/launcher.py", line 7, in main\n    run()\n' * 15
+    + b"subprocess.CalledProcessError: Command '['python', 'train.py']' returned exit status 1.\n"
+)
+
+
+@pytest.mark.parametrize("teller", [b"", b"[rank0]: ", b"(train_func pid=7) "])
+def test_a_launchers_traceback_does_not_hide_the_scripts_own(tmp_path: Path, teller: bytes) -> None:
+    told = b"".join(teller + line for line in SCRIPT_FAILED.splitlines(keepends=True))
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, Played(1, told + LAUNCHER_FAILED), command="accelerate launch train.py")
+    assert "exited with 1: ModuleNotFoundError: No module named 'nothing_like_it'" in str(
+        caught.value
+    )
+    assert caught.value.details[-1].endswith("No module named 'nothing_like_it'")
+
+
+def test_the_gates_own_stop_is_no_failure_of_the_script(tmp_path: Path) -> None:
+    stopped = b"(worker pid=7) repro_gate_harness.lifecycle.session.TrainingStopped: 0\n"
+    failed = b"ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.\n"
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, Played(1, stopped + failed))
+    assert "its launcher took that for a failure: it exited with 1" in caught.value.message
+    assert "Let the script end by itself" in caught.value.hint
+
+
+def test_a_missing_module_that_the_repository_has_is_no_package(tmp_path: Path) -> None:
+    (tmp_path / "snapshot" / "ours").mkdir(parents=True)
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, Played(1, b"ModuleNotFoundError: No module named 'ours.data'"))
+    assert caught.value.hint.startswith("ours is a folder of this repository: set train.workdir")
