@@ -24,7 +24,7 @@ MODEL = "model/"
 BACKWARD = "backward"
 # nearest to the loss first
 SEEN_INPUTS = {"input": "the model's input", "batch": "the batch"}
-BUFFERS_SHOWN = 3
+TENSORS_SHOWN = 3
 # what an update changes, in the step that it ends
 UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC))
 # what the settings of a run change, and no code of the model
@@ -279,11 +279,13 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
     if of_the_run is not None:
         return of_the_run
     if first.kind is EventKind.STATE:
-        buffers = _buffers(comparison)
-        if buffers:
+        tensors = _model_tensors(comparison)
+        if tensors:
             return Cause(
-                f"every observed step equals the baseline's; only buffers differ: {buffers}",
-                "Look at changes to what updates them, such as the momentum of a normalisation.",
+                "every observed step equals the baseline's; only these tensors of the model "
+                f"differ at the end: {tensors}",
+                "Look at what writes to them after the last step, and at what updates buffers, "
+                "such as the momentum of a normalisation.",
             )
     if first.kind is EventKind.GRADIENTS and BACKWARD in comparison.compared_fingerprints:
         return Cause(
@@ -322,14 +324,16 @@ def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
     return None
 
 
-def _buffers(comparison: Comparison) -> str:
-    """The model's leaves, when nothing else differs at the end and all parameters are equal."""
+def _model_tensors(comparison: Comparison) -> str:
+    """The model's leaves, when nothing else differs at the end.
+
+    Parameters can be among them: a script may write to them after the last step.
+    """
     changed = [delta.name for delta in comparison.tensors if delta.kind is TensorChange.CHANGED]
-    # steps digest parameters: what of the model differs with all of them equal can only be a buffer
     if not changed or not all(MODEL in name for name in changed):
         return ""
-    rest = len(changed) - BUFFERS_SHOWN
-    return ", ".join(changed[:BUFFERS_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(changed) - TENSORS_SHOWN
+    return ", ".join(changed[:TENSORS_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:

@@ -160,7 +160,8 @@ class ComparisonSettings(Document):
     tensors_within_tolerance: bool = Field(
         default=True,
         description="With tolerances, let tensors and the parameters' digests of each step differ "
-        "as long as every metric is within its own. Without any tolerance they must be equal.",
+        "as long as every metric is within its own: nothing bounds how far. Without any tolerance "
+        "they must be equal.",
     )
     allow_not_finite: tuple[NotFiniteAllowed, ...] = Field(
         default=(),

@@ -156,10 +156,21 @@ def _within(verdict: Verdict) -> str:
             f"The base commit, run here{_in_its_own(verdict)}, gives {how}."
         )
     else:
-        words = f"The result is within tolerance of the baseline{worst_words(verdict.baseline)}."
+        words = _within_of_baseline(verdict.baseline)
     if not verdict.passes and not verdict.held_back:
         words += " But policy.require_bitwise asks for equal bits."
     return words
+
+
+def _within_of_baseline(comparison: Comparison | None) -> str:
+    """A tolerance is of metrics: it says nothing of a tensor."""
+    if comparison is None or comparison.metrics:
+        return f"The result is within tolerance of the baseline{worst_words(comparison)}."
+    count = len(comparison.tensors)
+    return (
+        f"Every metric equals the baseline. {count:,} of {comparison.compared_tensors:,} tensors "
+        "differ after the last step, and no tolerance bounds them."
+    )
 
 
 def _code_drift(verdict: Verdict) -> str:
@@ -299,7 +310,9 @@ def _within_change(verdict: Verdict) -> str:
         return f"{_untried(verdict)} With those, the result stays within tolerance."
     if verdict.base_run is not None:
         return "No. The base commit gives the same result here."
-    return "It moves the result by less than the tolerance."
+    if verdict.baseline is not None and not verdict.baseline.metrics:
+        return "Yes. It moves weights or buffers, and no metric."
+    return "It moves each metric by less than its tolerance."
 
 
 def _drift_change(verdict: Verdict) -> str:

@@ -144,7 +144,8 @@ def _answered(
     if answer is Answer.EQUAL:
         return f"{good} identical: {_compared(comparison)}"
     if answer is Answer.INSIDE:
-        return f"{good} within tolerance: {_differing(comparison)}"
+        within = "metrics within tolerance" if comparison.metrics else "every metric equal"
+        return f"{good} {within}: {_differing(comparison)}"
     words = {
         Answer.REFUSED: "within tolerance, but the policy asks for equal bits",
         Answer.NOT_COMPARABLE: "not comparable",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import ToleranceUse
+from gate.records.comparison import TensorChange, ToleranceUse
 from gate.records.observed.evidence import MetricSource, RunEvidence, WhyPassedOver
 from gate.records.settings import GateSettings, NotFiniteAllowed
-from gate.records.verdict import Finding, Severity
+from gate.records.verdict import Finding, Outcome, Severity
+from gate.verdict.facts import Facts
 from gate.verdict.findings import warning
 
 SHOWN = 5
@@ -168,6 +169,25 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
             if labels
             else "Log each result as a number of its own, under a short name.",
         ),
+    )
+
+
+def unbounded_tensors(facts: Facts, outcome: Outcome) -> tuple[Finding, ...]:
+    """Does the result pass by its metrics alone, with weights or buffers that no metric follows?"""
+    against = facts.baseline
+    if outcome is not Outcome.WITHIN_TOLERANCE or against is None or facts.base_run is not None:
+        return ()
+    names = [delta.name for delta in against.tensors if delta.kind is TensorChange.CHANGED]
+    if not names or against.metrics:
+        return ()
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return warning(
+        "tensors-unbounded",
+        message=f"every metric equals the baseline, but {len(names)} tensor(s) differ after the "
+        f"last step: {', '.join(names[:SHOWN])}{more}. The baseline keeps their digests, so how "
+        "far they moved is not known",
+        remedy="If unintended: find what writes to them. To let it fail, set "
+        "`compare.tensors_within_tolerance: false`, or log an evaluation after the last step.",
     )
 
 

@@ -21,6 +21,7 @@ from report_outcomes import (
     ran,
 )
 
+from gate.records.comparison import TensorChange, TensorDelta
 from gate.records.policy_files import PolicyChange
 from gate.records.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
 from gate.report.brief import brief_of
@@ -29,6 +30,9 @@ from gate.report.wording import TITLES, headline, pair
 NO_DIFFERENCE = (
     "No difference was found in 4 equal runs, which miss 66 % of the faults that strike 1 run in "
     "10."
+)
+HEAD = TensorDelta(
+    name="state/model/0/head.weight", kind=TensorChange.CHANGED, expected="a", observed="b"
 )
 SAID = {
     "reproduced": (
@@ -42,7 +46,7 @@ SAID = {
             "The result is within tolerance of the baseline: loss is off by 0.0199 % at step 24, "
             "at most."
         ),
-        "It moves the result by less than the tolerance.",
+        "It moves each metric by less than its tolerance.",
     ),
     "quarantine": (
         "passed: same result as the base commit (baseline in quarantine until 2026-09-05)",
@@ -312,3 +316,12 @@ def test_a_metric_that_was_not_compared_is_no_result_that_did_not_move() -> None
     assert brief_of(verdict).this_change == (
         "It moves nothing that was compared. The findings name what was not compared."
     )
+
+
+def test_tensors_that_differ_beside_equal_metrics_are_not_called_within_tolerance() -> None:
+    assert WITHIN_TOLERANCE.baseline is not None
+    moved = WITHIN_TOLERANCE.baseline.model_copy(update={"metrics": (), "tensors": (HEAD,)})
+    brief = brief_of(WITHIN_TOLERANCE.model_copy(update={"baseline": moved}))
+    assert "within tolerance" not in f"{brief.happened} {brief.this_change}"
+    assert brief.happened.endswith("after the last step, and no tolerance bounds them.")
+    assert brief.this_change == "Yes. It moves weights or buffers, and no metric."

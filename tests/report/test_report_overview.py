@@ -70,7 +70,7 @@ def test_a_question_that_was_not_asked_says_so() -> None:
 
 def test_tolerance_is_no_equality() -> None:
     assert answers(WITHIN_TOLERANCE)["Against the baseline"].startswith(
-        "✅ within tolerance: loss from step 5 (39 of 48 values"
+        "✅ metrics within tolerance: loss from step 5 (39 of 48 values"
     )
 
 

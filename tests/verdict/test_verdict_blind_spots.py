@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from decision_cases import NEAR, TOLERANT, facts_of
 from evidence_cases import evidence_of, series_of, settings_of
 
 from gate.comparison.tolerance_factor import derive
@@ -15,13 +16,14 @@ from gate.records.observed.evidence import (
 )
 from gate.records.sections.tolerances import Tolerance
 from gate.records.settings import NotFiniteAllowed
-from gate.records.verdict import Finding, Severity
+from gate.records.verdict import Finding, Outcome, Severity
 from gate.verdict.blind_spots import (
     admitted_by_settings,
     left_out,
     passed_over,
     rare_faults,
     tolerances,
+    unbounded_tensors,
     unused_settings,
 )
 
@@ -138,6 +140,17 @@ def test_a_logged_value_that_is_no_metric_is_a_warning_and_a_label_a_notice() ->
         "the script logs values that were not compared: phase is text, acc is a number in quotes, "
         "1 printed line(s) above 1,000 bytes were not searched"
     )
+
+
+def test_weights_that_differ_beside_equal_metrics_are_a_warning() -> None:
+    halved = facts_of(TOLERANT, baseline=evidence_of(weights=b"WEIGHTS"))
+    (found,) = unbounded_tensors(halved, Outcome.WITHIN_TOLERANCE)
+    assert (found.code, found.severity) == ("tensors-unbounded", Severity.WARNING)
+    assert found.message.startswith(
+        "every metric equals the baseline, but 1 tensor(s) differ after the last step: weight. "
+    )
+    assert not unbounded_tensors(halved, Outcome.CODE_DRIFT)
+    assert not unbounded_tensors(facts_of(TOLERANT, baseline=NEAR), Outcome.WITHIN_TOLERANCE)
 
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:
