@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gate.records.determinism.operators_on_cuda import CUDA, InStrictMode, row_on_cuda
+from gate.records.determinism.operators_on_cuda import (
+    CUDA,
+    DOCUMENTED,
+    InStrictMode,
+    Release,
+    release_of,
+    row_on_cuda,
+)
 from gate.records.determinism.remedies import admitting_entry, remedy_for
 from gate.records.determinism.uncovered_operators import (
     AUTOTUNER_REMEDY,
@@ -38,8 +45,9 @@ def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport 
     None when there is nothing to say: no operator audit was asked for and the run met nothing.
     """
     operator_audit_runs = evidence.runs_of(RunMode.AUDIT)
-    audit = (operator_audit_runs or evidence.runs_of(RunMode.STRICT))[0].operator_audit
-    rows = operator_rows(audit)
+    run = (operator_audit_runs or evidence.runs_of(RunMode.STRICT))[0]
+    audit = run.operator_audit
+    rows = operator_rows(audit, release_of(run.environment.parts.get("torch", "")))
     if not rows and not operator_audit_runs and not failure:
         return None
     return OperatorReport(
@@ -47,11 +55,16 @@ def operator_report(evidence: EvidenceSet, failure: str = "") -> OperatorReport 
     )
 
 
-def operator_rows(operator_audit: OperatorAudit) -> tuple[OperatorRow, ...]:
-    """Torch's own alerts first, then what its flag is not known to cover, then what CUDA adds."""
+def operator_rows(
+    operator_audit: OperatorAudit, release: Release = DOCUMENTED
+) -> tuple[OperatorRow, ...]:
+    """Torch's own alerts first, then what its flag is not known to cover, then what CUDA adds.
+
+    `release` is that of the torch that trained.
+    """
     alerts = [_alert_row(use) for use in operator_audit.uses if use.source == "alert"]
     calls = [row for use in operator_audit.uses if use.source == "call" and (row := _call_row(use))]
-    modules = [row for name in operator_audit.modules if (row := _module_row(name))]
+    modules = [row for name in operator_audit.modules if (row := _module_row(name, release))]
     autotuners = [
         OperatorRow(
             operator=tuner.kernel,
@@ -71,7 +84,10 @@ def operator_rows(operator_audit: OperatorAudit) -> tuple[OperatorRow, ...]:
         for name in operator_audit.extensions
     ]
     on_cuda = [
-        row for use in operator_audit.uses if use.source == "call" for row in _rows_on_cuda(use)
+        row
+        for use in operator_audit.uses
+        if use.source == "call"
+        for row in _rows_on_cuda(use, release)
     ]
     on_cuda.sort(key=lambda row: row.reach is FlagReach.REPLACED_ON_CUDA)
     return (*alerts, *calls, *modules, *autotuners, *extensions, *on_cuda)
@@ -92,7 +108,7 @@ def _call_row(use: OperatorUse) -> OperatorRow | None:
     return _counted(use, FlagReach.NOT_KNOWN, why=OWN_WHY, remedy=OWN_REMEDY)
 
 
-def _rows_on_cuda(use: OperatorUse) -> tuple[OperatorRow, ...]:
+def _rows_on_cuda(use: OperatorUse, release: Release) -> tuple[OperatorRow, ...]:
     """What a call on another device would be on CUDA, where torch itself tells nothing."""
     if use.device == CUDA:
         return ()
@@ -100,7 +116,7 @@ def _rows_on_cuda(use: OperatorUse) -> tuple[OperatorRow, ...]:
     if beyond is not None:
         reach = FlagReach.NOT_KNOWN_ON_CUDA
         return (_counted(use, reach, why=beyond.why, remedy=beyond.remedy, source=beyond.source),)
-    row = row_on_cuda(use.operator, use.direction)
+    row = row_on_cuda(use.operator, use.direction, release)
     if row is None:
         return ()
     refused = row.strict is InStrictMode.REFUSED
@@ -113,9 +129,9 @@ def _rows_on_cuda(use: OperatorUse) -> tuple[OperatorRow, ...]:
     return (counted.model_copy(update={"operator": row.shown}),)
 
 
-def _module_row(name: str) -> OperatorRow | None:
+def _module_row(name: str, release: Release) -> OperatorRow | None:
     """None for a module that the table does not know: the harness was not asked for it."""
-    row = module_row(name)
+    row = module_row(name, release)
     if row is None:
         return None
     return OperatorRow(

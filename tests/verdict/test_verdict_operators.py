@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import pytest
 from evidence_cases import evidence_of, evidence_set_of, settings_of
 
-from gate.records.determinism.operators_on_cuda import row_on_cuda, watched
+from gate.records.determinism.operators_on_cuda import (
+    DOCUMENTED,
+    ON_CUDA_AND_CPU,
+    InStrictMode,
+    Release,
+    release_of,
+    row_on_cuda,
+    watched,
+)
 from gate.records.determinism.uncovered_operators import UNCOVERED, watch_list
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.operator_audit import (
@@ -95,6 +104,43 @@ def test_a_direction_names_what_a_user_wrote() -> None:
 
 def test_a_call_on_cuda_is_left_to_torchs_own_alert() -> None:
     assert rows_of(use_of("aten::cumsum(floating)", (1, 1, 1), source="call", device="cuda")) == []
+
+
+def _documented(release: Release) -> set[tuple[str, InStrictMode]]:
+    rows = (row for row in ON_CUDA_AND_CPU if row.holds(release))
+    return {(name, row.strict) for row in rows for name in row.documented}
+
+
+def test_the_table_changes_from_torch_2_13_to_2_14_as_the_documentation_does() -> None:
+    # the lists of `torch.use_deterministic_algorithms`, compared between torch 2.13.0 and 2.14.0
+    gone = {("torch.cumsum", InStrictMode.REFUSED)}
+    new = {
+        ("torch.cumsum", InStrictMode.REPLACED),
+        ("torch.nn.Embedding", InStrictMode.REPLACED),
+    }
+    before, after = _documented(DOCUMENTED), _documented((2, 14))
+    assert (before - after, after - before) == (gone, new)
+
+
+@pytest.mark.parametrize(
+    ("torch", "flag"),
+    [
+        ("2.13.1+cu130", "on CUDA: refused by strict mode"),
+        ("2.14.0+cu130", "on CUDA: deterministic in strict mode"),
+        ("", "on CUDA: refused by strict mode"),
+    ],
+)
+def test_what_is_said_of_cumsum_is_true_of_the_torch_that_trained(torch: str, flag: str) -> None:
+    use = use_of("aten::cumsum(floating)", (1, 1, 1), source="call", device="cpu")
+    (row,) = operator_rows(OperatorAudit(uses=(use,)), release_of(torch))
+    assert (row.flag, bool(row.remedy)) == (flag, "refused" in flag)
+
+
+def test_compiled_code_is_not_known_to_be_covered_up_to_torch_2_13() -> None:
+    audit = OperatorAudit(modules=("torch._inductor.compile_fx",))
+    (row,) = operator_rows(audit, (2, 13))
+    assert row.why == "a compiled cumsum gave different results from run to run, in strict mode too"
+    assert operator_rows(audit, (2, 14)) == ()
 
 
 def test_what_only_a_cpu_does_in_no_fixed_order_is_not_told_of_cuda() -> None:

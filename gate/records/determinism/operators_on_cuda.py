@@ -1,18 +1,34 @@
 """Operators that are nondeterministic by default, by device: a CPU can tell what CUDA would do.
 
-Source of the rows: the two lists of `torch.use_deterministic_algorithms` (torch 2.13); a test holds
-them against the installed torch. What a name in parentheses means: docs/harness-protocol.md.
+Source of the rows: the two lists of `torch.use_deterministic_algorithms`, torch 2.13, and what of
+them is another since 2.14; a test holds them against the installed torch. What a name in
+parentheses means: docs/harness-protocol.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 CUDA, CPU, ANY = "cuda", "cpu", "any"
 FORWARD, BACKWARD = "forward", "backward"
 NN, TENSOR = "torch.nn.", "torch.Tensor."
 MODES = ("linear", "bilinear", "bicubic", "trilinear")
+
+
+Release = tuple[int, int]
+OLDEST: Final[Release] = (0, 0)
+NEWEST: Final[Release] = (99, 0)
+# that of the lists; a torch whose version is not known is taken for it
+DOCUMENTED: Final[Release] = (2, 13)
+
+
+def release_of(version: str) -> Release:
+    """The release of torch that a version such as `2.14.0+cu130` belongs to."""
+    found = re.match(r"(\d{1,4})\.(\d{1,4})(?!\d)", version)
+    return (int(found[1]), int(found[2])) if found else DOCUMENTED
 
 
 class InStrictMode(StrEnum):
@@ -27,7 +43,8 @@ class NondeterministicOperator:
     """`shown` names it for a user; `seen` are operators as the harness tells them on any device.
 
     `documented` are torch's own names of it. `device` is where it is nondeterministic, `direction`
-    may be `any`. `source` is empty where torch's list is the source.
+    may be `any`. `source` is empty where torch's list is the source. The row holds for torch from
+    `since` on and up to `until`, each with the release it names.
     """
 
     shown: str
@@ -37,6 +54,12 @@ class NondeterministicOperator:
     direction: str
     strict: InStrictMode
     source: str = ""
+    since: Release = OLDEST
+    until: Release = NEWEST
+
+    def holds(self, release: Release) -> bool:
+        """Whether it is true of a release of torch."""
+        return self.since <= release <= self.until
 
     @property
     def told_by_torch(self) -> bool:
@@ -127,7 +150,13 @@ ON_CUDA_AND_CPU = (
         "grid_sampler_2d_backward grid_sampler_3d_backward",
         f"{NN}functional.grid_sample",
     ),
-    _refused("cumsum", "cumsum(floating)", "torch.cumsum", ANY),
+    replace(_refused("cumsum", "cumsum(floating)", "torch.cumsum", ANY), until=(2, 13)),
+    replace(_replaced("cumsum", "cumsum(floating)", "torch.cumsum", ANY), since=(2, 14)),
+    # before 2.14 torch's lists do not name it
+    replace(
+        _replaced("embedding backward", "embedding_dense_backward", f"{NN}Embedding"),
+        since=(2, 14),
+    ),
     _refused("scatter_reduce (prod)", "scatter_reduce(prod)", f"{TENSOR}scatter_reduce", ANY),
     _refused("resize_ of a quantized tensor", "", f"{TENSOR}resize_", ANY, ANY),
     _replaced(
@@ -198,9 +227,13 @@ def watched() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in rows for name in row.seen))
 
 
-def row_on_cuda(seen: str, direction: str) -> NondeterministicOperator | None:
-    """The row of an operator that would be nondeterministic on CUDA in that direction."""
+def row_on_cuda(
+    seen: str, direction: str, release: Release = DOCUMENTED
+) -> NondeterministicOperator | None:
+    """The row of an operator that would be nondeterministic on CUDA, in that release of torch."""
     for row in ON_CUDA_AND_CPU:
+        if not row.holds(release):
+            continue
         if row.device != CPU and seen in row.seen and row.direction in (ANY, direction):
             return row
     return None
