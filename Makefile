@@ -58,7 +58,7 @@ test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/r
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[frameworks]'
-	$(PYTEST) -q tests/frameworks -m "not gpu"
+	$(PYTEST) -q tests/frameworks tests/comparison/test_comparison_levels.py -m "not gpu"
 
 # In an environment of its own, as most users have it: DVC's dependencies are not the gate's.
 DATA_BIN := $(VENV)-data/bin

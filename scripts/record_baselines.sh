@@ -11,6 +11,9 @@ trap 'rm -rf "$scratch"' EXIT
 
 git clone --quiet --no-hardlinks "$root" "$scratch/clone"
 cd "$scratch/clone"
+# who accepts them, whoever calls this
+git config user.name "the repro-gate authors"
+unset GITHUB_ACTIONS
 sed -i 's/^LEARNING_RATE = .*/LEARNING_RATE = 0.10/' examples/drifts/train.py
 git -c user.name=baseline -c user.email=baseline@invalid commit --quiet --all \
     --message "The learning rate that the baseline remembers" || true

@@ -43,6 +43,8 @@ _COMMIT: Final = re.compile(r"@(?P<commit>[0-9a-f]{40})(?:#|$)")
 _FRAGMENT: Final = re.compile(r"#(?:.*&)?(?P<hash>sha256=[0-9a-fA-F]+)")
 _HASH_OPTION: Final = re.compile(r"\s--hash[= ]\s*(\S+)")
 _DIGEST: Final = re.compile(r"^[0-9a-fA-F]+$")
+_PYLOCK: Final = re.compile(r"^pylock\.(?:[^.]+\.)?toml$")
+_PIXI_KEY: Final = re.compile(r"^(?:- |  )(?P<key>[a-z_0-9]+): (?P<value>\S.*)$")
 # options of a requirements file that name no package
 _NO_PACKAGE: Final = re.compile(
     r"^(?:-i|--index-url|--extra-index-url|--no-index|-f|--find-links|--no-binary|--only-binary"
@@ -76,6 +78,11 @@ def is_explicit(data: bytes) -> bool:
     return any(line.strip() == EXPLICIT.encode() for line in data.splitlines())
 
 
+def is_pylock(name: str) -> bool:
+    """Whether a file has the name that PEP 751 gives to a lock: pylock.toml or pylock.NAME.toml."""
+    return _PYLOCK.match(name) is not None
+
+
 def has_hashes(data: bytes) -> bool:
     """Whether a requirements file locks: one without hashes may be any wish list."""
     return b"--hash=" in data or b"--hash " in data
@@ -87,15 +94,28 @@ def _opened(path: str, data: bytes) -> tuple[LockKind, Found]:
     name = PurePosixPath(path).name
     if name.endswith("Pipfile.lock"):
         return LockKind.PIPFILE, _pipfile(_table(parse_json(data, path), "the file"))
+    if name.endswith("kernels.lock"):
+        return LockKind.KERNELS, _kernels(parse_json(data, path))
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise EvidenceError(f"not UTF-8 at byte {error.start}") from error
-    if name.endswith("uv.lock"):
-        return LockKind.UV, _uv(tomllib.loads(text))
-    if name.endswith("poetry.lock"):
-        return LockKind.POETRY, _poetry(tomllib.loads(text))
-    if is_explicit(data):
+    return _text_opened(name, text)
+
+
+def _text_opened(name: str, text: str) -> tuple[LockKind, Found]:
+    tables = {
+        "uv.lock": (LockKind.UV, _uv),
+        "poetry.lock": (LockKind.POETRY, _poetry),
+        "pylock.toml": (LockKind.PYLOCK, _pylock),
+    }
+    usual = "pylock.toml" if is_pylock(name) else name
+    for ending, (kind, read) in tables.items():
+        if usual.endswith(ending):
+            return kind, read(tomllib.loads(text))
+    if name.endswith("pixi.lock"):
+        return LockKind.PIXI, _pixi(text)
+    if is_explicit(text.encode("utf-8")):
         return LockKind.CONDA, _conda(text)
     return LockKind.REQUIREMENTS, _requirements(text)
 
@@ -239,6 +259,71 @@ def _conda(text: str) -> Found:
         kind = "sha256" if len(digest.removeprefix("sha256:")) > _DIGITS["md5"][0] else "md5"
         hashes = [f"{kind}:{digest.removeprefix('sha256:')}"] if digest else []
         yield parts[0], parts[1], hashes
+
+
+def _pylock(document: Mapping[str, Any]) -> Found:
+    """https://packaging.python.org/en/latest/specifications/pylock-toml/."""
+    if not str(document.get("lock-version", "")).startswith("1."):
+        raise EvidenceError("has no lock-version 1, as a pylock.toml has")
+    for package in _tables(document.get("packages"), "packages"):
+        if "directory" in package:
+            continue
+        named = [package.get(kind) for kind in ("sdist", "archive") if kind in package]
+        files = [*named, *_items(package.get("wheels"), "wheels")]
+        hashes = [
+            f"{algorithm}:{digits}"
+            for file in files
+            for algorithm, digits in _table(_table(file, "a file").get("hashes"), "hashes").items()
+            # others are allowed there, and no package that is installed can be held against them
+            if algorithm in _DIGITS
+        ]
+        if "vcs" in package:
+            hashes.append(f"git:{_word(_table(package['vcs'], 'vcs'), 'commit-id')}")
+        yield _word(package, "name"), str(package.get("version", "")), hashes
+
+
+def _pixi(text: str) -> Found:
+    """The list `packages` as pixi writes it, a key a line: https://pixi.sh/latest/workspace/lockfile/.
+
+    Line by line, since such a file has a megabyte: a YAML reader for untrusted text is too slow.
+    """
+    entries: list[dict[str, str]] = []
+    inside = False
+    for line in text.splitlines():
+        if line[:1] not in {" ", "-", ""}:
+            inside = line.rstrip() == "packages:"
+        elif inside and (entries or line.startswith("- ")) and (found := _PIXI_KEY.match(line)):
+            if line.startswith("- "):
+                entries.append({})
+            entries[-1].setdefault(found["key"], found["value"].strip("'\""))
+    if not entries:
+        raise EvidenceError("has no list of packages, as a pixi.lock has")
+    for entry in entries:
+        yield from _pixi_package(entry)
+
+
+def _pixi_package(entry: Mapping[str, str]) -> Found:
+    address = entry.get("conda") or entry.get("pypi") or entry.get("url") or ""
+    file = urlsplit(address).path.rpartition("/")[2]
+    ending = next((ending for ending in CONDA_ENDS if file.endswith(ending)), "")
+    parts = file.removesuffix(ending).rsplit("-", 2) if ending else []
+    name = entry.get("name") or (parts[0] if parts else "")
+    version = entry.get("version") or (parts[1] if len(parts) > 1 else "")
+    if not version and not urlsplit(address).netloc:
+        # a folder of the project
+        return
+    kinds = [kind for kind in ("sha256", "md5") if kind in entry]
+    yield name, version, [f"{kind}:{entry[kind]}" for kind in kinds[:1]]
+
+
+def _kernels(document: object) -> Found:
+    """A commit of a hub's repository for each: https://huggingface.co/docs/kernels/cli-lock."""
+    for kernel in _tables(document, "the file"):
+        commit = _word(kernel, "sha")
+        variants = _table(kernel.get("variants", {}), "variants").values()
+        files = [_word(_table(variant, "a variant"), "hash") for variant in variants]
+        hashes = [f"git:{commit}", *(file.replace("-", ":", 1) for file in files)]
+        yield f"kernel-{_word(kernel, 'repo_id').replace('/', '-')}", commit, hashes
 
 
 def _table(found: object, what: str) -> Mapping[str, Any]:

@@ -28,10 +28,21 @@ def override_findings(strict: tuple[RunEvidence, ...], *, repeats: bool) -> tupl
     """
     overrides = strict[0].overrides if strict else ()
     return (
-        *_turned_back([override for override in overrides if override.weakens]),
+        *_turned_back(
+            [
+                override
+                for override in overrides
+                if override.weakens and not _without_effect(override, strict)
+            ]
+        ),
         *_holes([override for override in overrides if override.determinism_suspended]),
         *_seeds_that_differ(strict[:2], repeats=repeats),
     )
+
+
+def _without_effect(override: Override, strict: tuple[RunEvidence, ...]) -> bool:
+    """Whether it is a setting of GPUs, and every run was on a CPU: it changed nothing there."""
+    return _of_gpus(override) and all(run.environment.parts.get("device") == CPU for run in strict)
 
 
 def _turned_back(overrides: list[Override]) -> tuple[Finding, ...]:
@@ -149,13 +160,11 @@ def suspected_settings(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
     A suspended determinism is legal and is one too. What the harness put back at once changed
     nothing, and neither does a knob of GPUs where every run was on a CPU.
     """
-    # a knob of GPUs that is overridden on a CPU is told and explains nothing
-    on_cpu = all(run.environment.parts.get("device") == CPU for run in strict)
     overrides = (override for run in strict for override in run.overrides if not override.seeds)
     return tuple(
         override
         for override in overrides
-        if _opens(override) and not (on_cpu and _of_gpus(override))
+        if _opens(override) and not _without_effect(override, strict)
     )
 
 

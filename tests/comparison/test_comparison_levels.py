@@ -45,6 +45,18 @@ def test_quantiles_are_those_of_the_published_table(
     assert quantile(share, freedom) == pytest.approx(value, abs=5.1e-4)
 
 
+@pytest.mark.parametrize("freedom", [1, 1.5, 2, 4, 9, 29.3, 100, 1000])
+def test_shares_and_quantiles_are_those_of_scipy(freedom: float) -> None:
+    scipy_t = pytest.importorskip("scipy.stats", reason="in the extra frameworks").t
+    for t in (-40.0, -3.0, -0.5, 0.0, 1e-6, 0.1, 1.0, 2.5, 12.0, 300.0):
+        wanted = float(scipy_t.sf(t, freedom))
+        # an absolute bound as well: 1 - p of a far tail has the digits of 1
+        assert upper_share(t, freedom) == pytest.approx(wanted, rel=1e-9, abs=1e-15)
+    for share in (0.5, 0.6, 0.9, 0.95, 0.975, 0.999, 0.99999):
+        wanted = float(scipy_t.ppf(share, freedom))
+        assert quantile(share, freedom) == pytest.approx(wanted, rel=1e-8, abs=1e-8)
+
+
 @given(st.floats(0.5, 0.9999), st.floats(1, 200))
 def test_the_quantile_is_the_inverse_of_the_share(share: float, freedom: float) -> None:
     assert 1 - upper_share(quantile(share, freedom), freedom) == pytest.approx(share, abs=1e-9)

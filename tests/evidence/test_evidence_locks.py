@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.pylock import Pylock
 
 from gate.evidence.locks import has_hashes, is_explicit, read_lock
 from gate.records.observed.environment import Environment
@@ -23,6 +25,10 @@ from gate.records.observed.locks import (
 )
 
 A, B = "a" * 64, "b" * 64
+LOCK_NAMES = (
+    *("uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt"),
+    *("pylock.toml", "pixi.lock", "kernels.lock"),
+)
 REQUIREMENTS = f"""\
 # made by a tool
 --index-url https://example.org/simple
@@ -132,6 +138,93 @@ def test_a_list_that_conda_wrote() -> None:
     assert not is_explicit(REQUIREMENTS.encode())
 
 
+PYLOCK = f"""\
+lock-version = "1.0"
+created-by = "a tool"
+
+[[packages]]
+name = "numpy"
+version = "2.0.1"
+sdist = {{ url = "https://example.org/numpy-2.0.1.tar.gz", hashes = {{ sha256 = "{A}" }} }}
+wheels = [{{ url = "https://x.org/numpy-2.0.1-py3-none-any.whl", hashes = {{ sha256 = "{B}" }} }}]
+
+[[packages]]
+name = "library"
+vcs = {{ type = "git", url = "https://example.org/library", commit-id = "{"c" * 40}" }}
+
+[[packages]]
+name = "mine"
+directory = {{ path = ".", editable = true }}
+"""
+PIXI = f"""\
+version: 6
+environments:
+  default:
+    channels:
+    - url: https://conda.example.org/forge/
+    packages:
+      linux-64:
+      - conda: https://conda.example.org/forge/linux-64/numpy-2.0.1-py311h1_0.conda
+packages:
+- conda: https://conda.example.org/forge/linux-64/numpy-2.0.1-py311h1_0.conda
+  sha256: {A}
+  md5: {"d" * 32}
+  depends:
+  - python >=3.11,<3.12.0a0
+  license: BSD-3-Clause
+- pypi: https://files.example.org/torch-2.13.0-py3-none-any.whl
+  name: torch
+  version: 2.13.0
+  sha256: {B}
+- pypi: ./
+  name: mine
+  requires_python: '>=3.11'
+"""
+KERNELS = [
+    {
+        "repo_id": "team/activation",
+        "sha": "c" * 40,
+        "variants": {"torch213-cu130": {"hash": f"sha256-{A}", "hash_type": "git_lfs_concat"}},
+    }
+]
+
+
+@pytest.mark.parametrize("name", ["pylock.toml", "lab/pylock.train.toml"])
+def test_pylock_as_the_standard_has_it(name: str) -> None:
+    assert packages_of(name, PYLOCK) == {
+        "library": ((), (f"git:{'c' * 40}",)),
+        "numpy": (("2.0.1",), (f"sha256:{A}", f"sha256:{B}")),
+    }
+    assert read_lock(name, PYLOCK.encode()).kind is LockKind.PYLOCK
+
+
+def test_the_lock_of_the_standard_is_read_as_its_own_library_reads_it() -> None:
+    known = Pylock.from_dict(tomllib.loads(PYLOCK))
+    named = {package.name for package in known.packages if package.directory is None}
+    assert set(packages_of("pylock.toml", PYLOCK)) == named
+
+
+def test_pixi_and_kernels() -> None:
+    assert packages_of("pixi.lock", PIXI) == {
+        "numpy": (("2.0.1",), (f"sha256:{A}",)),
+        "torch": (("2.13.0",), (f"sha256:{B}",)),
+    }
+    assert packages_of("kernels.lock", json.dumps(KERNELS)) == {
+        "kernel-team-activation": (("c" * 40,), (f"git:{'c' * 40}", f"sha256:{A}")),
+    }
+
+
+def test_a_kernel_that_moved_is_told_and_no_package_of_that_name_is_meant() -> None:
+    before = read_lock("kernels.lock", json.dumps(KERNELS).encode())
+    after = read_lock("kernels.lock", json.dumps([{**KERNELS[0], "sha": "e" * 40}]).encode())
+    (move,) = differing_packages(before, after)
+    assert (move.name, move.before, move.after) == (
+        "kernel-team-activation",
+        "c" * 40,
+        "e" * 40,
+    )
+
+
 def test_the_locks_of_this_repository_are_read() -> None:
     files = sorted((Path(__file__).resolve().parents[2] / "requirements").glob("*.txt"))
     locks = [
@@ -164,6 +257,9 @@ def test_a_package_that_markers_choose_a_version_of_has_both() -> None:
         ("uv.lock", "x = " + "[" * 100_000, "nested too deep"),
         ("poetry.lock", "[[package]]\nname = 'a'", "a package has no version"),
         ("Pipfile.lock", "{}", "has no _meta, as every Pipfile.lock has"),
+        ("pylock.toml", "x = 1", "has no lock-version 1, as a pylock.toml has"),
+        ("pixi.lock", "version: 6\n", "has no list of packages, as a pixi.lock has"),
+        ("kernels.lock", "{}", "the file is no list"),
         ("conda.txt", "@EXPLICIT\nhello", "line 2 is no address of a package: 'hello'"),
         ("uv.lock", b"\xff", "not UTF-8 at byte 0"),
     ],
@@ -178,7 +274,7 @@ def test_a_lock_beyond_the_limit_is_not_parsed() -> None:
     assert lock.problem == "8,388,609 bytes, the limit is 8,388,608"
 
 
-@given(st.sampled_from(("uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt")), st.binary())
+@given(st.sampled_from(LOCK_NAMES), st.binary())
 def test_any_bytes_are_a_lock_or_a_problem(name: str, data: bytes) -> None:
     lock = read_lock(name, data)
     assert bool(lock.problem) <= (lock.packages == ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gzip
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def test_settings_start_the_script_that_lies_beside_them(folder: Path) -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_each_example_has_a_comment_of_its_own(folder: Path) -> None:
     assert _settings(folder).report.gate_id == folder.name
+
+
+def test_the_authors_are_who_accepted_the_committed_baselines() -> None:
+    entries = [
+        json.loads(path.read_text("utf-8"))
+        for path in EXAMPLES.glob("*/.repro-gate/baseline/*.json")
+    ]
+    assert len(entries) >= 4
+    assert {entry["accepted_by"] for entry in entries} == {"the repro-gate authors"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -12,6 +13,7 @@ from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 from rich.console import Console
 
+from gate.records.published.artifact import PublishedPackage
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.terminal.terminal import next_text, verdict_view
@@ -21,7 +23,8 @@ def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False)
     file = io.StringIO()
     system: Literal["standard"] | None = "standard" if colour else None
     console = Console(file=file, width=80, force_terminal=colour, color_system=system)
-    console.print(verdict_view(verdict, links))
+    # as the command prints it
+    console.print(verdict_view(verdict, links), crop=False)
     return file.getvalue()
 
 
@@ -29,6 +32,12 @@ def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False)
 def test_it_keeps_to_80_columns(name: str) -> None:
     console = Console(width=80)
     assert all(console.measure(line).maximum <= 80 for line in shown(CASES[name]).splitlines())
+
+
+def test_a_published_address_is_one_line_that_can_be_copied() -> None:
+    reference = f"registry.example.org:5000/team/gates@sha256:{'0123456789abcdef' * 4}"
+    links = replace(LINKS, published=PublishedPackage(reference=reference, tag="commit-x"))
+    assert f"published: {reference}" in shown(REPRODUCED, links).splitlines()
 
 
 def test_the_verdict_comes_first_then_its_cause() -> None:

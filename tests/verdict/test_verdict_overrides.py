@@ -27,12 +27,25 @@ def override(line: int = 12, **changes: object) -> Override:
     return plain.model_copy(update=changes)
 
 
-def run(*overrides: Override) -> RunEvidence:
-    return evidence_of().model_copy(update={"overrides": overrides})
+def run(*overrides: Override, device: str = "cuda") -> RunEvidence:
+    parts = {**PARTS, "device": device}
+    return evidence_of(parts=parts).model_copy(update={"overrides": overrides})
 
 
-def found(*overrides: Override) -> tuple[Finding, ...]:
-    return override_findings((run(*overrides), run(*overrides)), repeats=True)
+def found(*overrides: Override, device: str = "cuda") -> tuple[Finding, ...]:
+    runs = (run(*overrides, device=device), run(*overrides, device=device))
+    return override_findings(runs, repeats=True)
+
+
+@pytest.mark.parametrize("knob", [knob for knob in knobs.KNOBS if knob.strict != knobs.KEEP])
+def test_a_setting_of_gpus_that_a_training_on_a_cpu_changes_is_no_finding(
+    knob: knobs.Knob,
+) -> None:
+    changed = override(name=knob.name, before=knob.strict, after="on")
+    told = [finding.code for finding in found(changed, device="cpu")]
+    # what a training on a GPU is told of it stands where it may matter here, too
+    expected = [] if knob.gpu_alone else [finding.code for finding in found(changed)]
+    assert told == expected
 
 
 def test_an_untouched_run_has_no_finding() -> None:

@@ -11,14 +11,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.errors import SettingsError, StorageError
-from gate.evidence.locks import has_hashes, is_explicit
+from gate.evidence.locks import has_hashes, is_explicit, is_pylock
 from gate.ports import Files
 from gate.records.observed.locks import MAX_LOCK_BYTES, MAX_LOCKS, LockFile
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit
 
-ALWAYS: Final = ("uv.lock", "poetry.lock", "Pipfile.lock")
+ALWAYS: Final = ("uv.lock", "poetry.lock", "Pipfile.lock", "pixi.lock", "kernels.lock")
 REQUIREMENTS: Final = ("requirements*.txt",)
 EXPLICIT_LISTS: Final = ("conda*.txt", "conda*.lock", "*explicit*.txt", "environment*.txt")
 MAX_NAMES: Final = 10_000
@@ -76,7 +76,7 @@ def _beside(request: GateRequest, tree: Path, files: Files) -> Iterator[str]:
     """Names of what may be a lock, next to the settings and at the root, each from the root."""
     for place in dict.fromkeys((request.repository_path("."), ".")):
         for name in files.list_names(tree / place, max_names=MAX_NAMES):
-            if name in ALWAYS or _fits(name, (*REQUIREMENTS, *EXPLICIT_LISTS)):
+            if name in ALWAYS or is_pylock(name) or _fits(name, (*REQUIREMENTS, *EXPLICIT_LISTS)):
                 yield PurePosixPath(place, name).as_posix()
 
 
@@ -100,7 +100,7 @@ def _copied(tree: Path, name: str, copy: Path, files: Files) -> str:
 def _locks_something(name: str, copy: Path, files: Files) -> bool:
     """Whether a file that was only found is meant as a lock; text is searched, nothing parsed."""
     last = PurePosixPath(name).name
-    if last in ALWAYS:
+    if last in ALWAYS or is_pylock(last):
         return True
     data = files.read_bytes(copy, max_bytes=MAX_LOCK_BYTES)
     return is_explicit(data) or (_fits(last, REQUIREMENTS) and has_hashes(data))
@@ -112,6 +112,7 @@ def _refuse_unread(named: tuple[str, ...], locks: list[LockFile]) -> None:
         raise SettingsError(
             f"environment.locks: {wrong[0].path}: {wrong[0].problem}",
             hint="Name lock files that the commit holds: uv.lock, poetry.lock, Pipfile.lock, "
-            "requirements with one version for each package, or conda's explicit list.",
+            "pylock.toml, pixi.lock, kernels.lock, requirements with one version for each package, "
+            "or conda's explicit list.",
             details=tuple(f"{lock.path}: {lock.problem}" for lock in wrong[1:]),
         )

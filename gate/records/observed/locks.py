@@ -34,12 +34,16 @@ class LockKind(StrEnum):
     POETRY = "poetry.lock"
     PIPFILE = "Pipfile.lock"
     CONDA = "conda explicit list"
+    PYLOCK = "pylock.toml"
+    PIXI = "pixi.lock"
+    KERNELS = "kernels.lock"
 
 
 class LockedPackage(Document):
     """A package of a lock: its versions (several where markers choose one) and hashes of its files.
 
-    A hash is `algorithm:hex`, that of a commit `git:hex`.
+    A hash is `algorithm:hex`, that of a commit `git:hex`. A kernel of a hub is called `kernel-` and
+    its repository, and its version is the commit.
     """
 
     name: PackageText

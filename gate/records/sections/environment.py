@@ -29,7 +29,8 @@ class EnvironmentSettings(Document):
         max_length=MAX_NAMED_LOCKS,
         description="Lock files of the training's packages, relative to repro-gate.yml, beside "
         "those that are found next to it and at the root of the repository: uv.lock, poetry.lock, "
-        "Pipfile.lock, requirements*.txt with hashes, and conda's explicit lists.",
+        "Pipfile.lock, pylock.toml, pixi.lock, kernels.lock, requirements*.txt with hashes, and "
+        "conda's explicit lists.",
     )
 
     @field_validator("locks")

@@ -79,6 +79,10 @@ def _overview(report: Report) -> RenderableType:
 
 
 def _facts(report: Report) -> list[RenderableType]:
-    facts = (f"{name.text}: {clean_name(value.text)}" for name, value in report.facts)
-    lines = (*facts, *((report.time,) if report.time else ()))
-    return [Text(""), *(Text(line, style="dim", overflow="fold") for line in lines)]
+    # never broken: an address or a digest is copied as one line
+    facts = [
+        Text(f"{name.text}: {clean_name(value.text)}", style="dim", no_wrap=True, overflow="ignore")
+        for name, value in report.facts
+    ]
+    time = [Text(report.time, style="dim", overflow="fold")] if report.time else []
+    return [Text(""), *facts, *time]
