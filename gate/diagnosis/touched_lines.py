@@ -121,6 +121,12 @@ def shown_change(
     )
 
 
+def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:
+    """Whether the diff alone shows the lines of a drift, without a trace of what ran."""
+    shown = shown_change(change, diagnosis, (), folder, drift=True)
+    return shown is not None and shown.how in {HowKnown.FITS, HowKnown.ONLY}
+
+
 def _one(hunks: list[ChangedLines]) -> bool:
     """Whether it is one change, or one file of data or settings."""
     files = {hunk.file for hunk in hunks}

@@ -159,6 +159,17 @@ def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
     )
 
 
+def explained_by_settings(diagnosis: Diagnosis | None) -> bool:
+    """Whether settings of the run explain all of a first difference.
+
+    Those of an optimizer do where nothing before its update differs; another number of steps does.
+    """
+    if diagnosis is None:
+        return False
+    optimizer = diagnosis.kind is EventKind.PARAMETERS and bool(diagnosis.optimizer_settings)
+    return optimizer or diagnosis.kind is EventKind.STEPS
+
+
 def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagnosis | None:
     """The diagnosis with what the traced runs say; a line known otherwise keeps its remedy."""
     if diagnosis is None or trace is None:

@@ -33,11 +33,15 @@ MOST_VIEWS: Final = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """The traces of one rank in two runs, and their calls of the main thread."""
+    """The traces of one rank in two runs, and their calls of the main thread.
+
+    `logged`: what differs is only written down, so no later call need depend on it.
+    """
 
     expected: RankTrace
     observed: RankTrace
     drift: bool
+    logged: bool = False
 
     @property
     def calls(self) -> tuple[Calls, Calls]:
@@ -55,11 +59,16 @@ class Shown:
     unchecked: str = ""
 
 
-def compare_traces(expected: Traces, observed: Traces, *, drift: bool) -> TraceFinding:
-    """The first call that parts two runs, over all ranks; `drift`: base against head."""
+def compare_traces(
+    expected: Traces, observed: Traces, *, drift: bool, logged: bool = False
+) -> TraceFinding:
+    """The first call that parts two runs, over all ranks; `drift`: base against head.
+
+    `logged`: what differs is a number that the script writes down.
+    """
     others = {trace.rank: trace for trace in observed}
     pairs = [
-        Pair(expected=trace, observed=others[trace.rank], drift=drift)
+        Pair(expected=trace, observed=others[trace.rank], drift=drift, logged=logged)
         for trace in expected
         if trace.rank in others
     ]
@@ -90,15 +99,40 @@ def _point(pair: Pair) -> Point | None:
         root = read if made else None
     if root is not None:
         return _classified(pair, alignment, root)
-    if alignment.parted is None:
+    parted = alignment.parted
+    if parted is None and pair.logged and alignment.blocks:
+        return _behind_the_number(pair, alignment)
+    if parted is None:
         return None
-    one, other = alignment.parted
+    return _other_path(pair, alignment, parted, (expected[parted[0]], observed[parted[1]]))
+
+
+def _behind_the_number(pair: Pair, alignment: Alignment) -> Point:
+    """Calls of one side alone that nothing else depends on: they make what is written down.
+
+    First where one side calls something else than the other, then where it calls something more.
+    """
+    block = min(alignment.blocks, key=lambda one: not (one.expected and one.observed))
+    expected, observed = pair.calls
+    left = expected[block.expected.start] if block.expected else None
+    right = observed[block.observed.start] if block.observed else None
+    at = block.expected.start, block.observed.start
+    return _other_path(pair, alignment, at, (left, right))
+
+
+def _other_path(
+    pair: Pair,
+    alignment: Alignment,
+    at: tuple[int, int],
+    sides: tuple[TracedCall | None, TracedCall | None],
+) -> Point:
+    expected, observed = pair.calls
     return Point(
         claim=Claim.CODE_PATH,
-        expected=expected[one],
-        observed=observed[other],
-        at=(one, other),
-        first_use=observed[other],
+        expected=sides[0],
+        observed=sides[1],
+        at=at,
+        first_use=observed[at[1]],
         expected_calls=expected,
         observed_calls=observed,
         alignment=alignment,

@@ -147,7 +147,7 @@ def train_all(
         with call.own(OwnWork.JUDGING):
             found = decided(request, baselines, evidence)
         budget = Budget(request.settings.diagnosis, runs, skipped)
-        trace = escalate(session, found.decision, runs, change, budget)
+        trace = escalate(session, found.decision, evidence, change, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
             tried = try_settings(session, found.decision, evidence, budget)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gate.diagnosis.touched_lines import shown_change, unchanged, where_raised
+from gate.diagnosis.touched_lines import (
+    named_by_change,
+    shown_change,
+    unchanged,
+    where_raised,
+)
+from gate.diagnosis.trace_window import explained_by_settings
 from gate.records.comparison import EventKind, OptimizerSettingChange
 from gate.records.observed.traced import (
     Change,
@@ -101,3 +107,33 @@ def test_a_line_counts_from_the_folder_of_the_training() -> None:
     assert not unchanged(change, raised, "nlp")
     assert unchanged(change, raised, ".")
     assert not unchanged(change.model_copy(update={"complete": False}), raised, ".")
+
+
+RATES = setting("0.001", "0.002")
+RAN = TraceFinding(claim=Claim.CODE_PATH, sentence="a call", changed=(MODEL,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "explained"),
+    [
+        (EventKind.PARAMETERS, RATES, True),
+        (EventKind.PARAMETERS, (), False),
+        (EventKind.GRADIENTS, RATES, False),
+        (EventKind.LOSS, RATES, False),
+        (EventKind.STEPS, (), True),
+    ],
+)
+def test_settings_explain_what_first_differs_in_the_update(
+    kind: EventKind, settings: tuple[OptimizerSettingChange, ...], *, explained: bool
+) -> None:
+    diagnosis = PLAIN.model_copy(update={"kind": kind, "optimizer_settings": settings})
+    assert explained_by_settings(diagnosis) is explained
+    assert not explained_by_settings(None)
+
+
+def test_no_trace_is_needed_where_the_diff_alone_shows_the_line() -> None:
+    settings = PLAIN.model_copy(update={"optimizer_settings": RATES})
+    assert named_by_change(Change(hunks=(MODEL, RATE)), settings, ".")
+    assert named_by_change(Change(hunks=(MODEL, README)), PLAIN, ".")
+    assert not named_by_change(Change(hunks=(MODEL, DATA)), settings, ".")
+    assert not named_by_change(None, settings, ".")

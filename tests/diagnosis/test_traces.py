@@ -12,7 +12,7 @@ from trace_cases import call, chain, trace, value
 from gate.diagnosis.alignment import align
 from gate.diagnosis.traces import compare_traces
 from gate.records.observed.trace import Phase, RankTrace
-from gate.records.observed.traced import Claim, TraceFinding
+from gate.records.observed.traced import Claim, NoTrace, TraceFinding
 
 LETTERS = st.text("abcdefgh", min_size=1, max_size=30)
 
@@ -143,6 +143,37 @@ def test_a_trace_that_was_cut_says_how_far_it_goes() -> None:
         "two traced runs agree as far as they go; the trace ended at call 3, before "
         "the window was over"
     )
+
+
+def evaluated(*operators: str, after: str = "abcdefghijkl") -> RankTrace:
+    """A step, then an evaluation on which nothing depends, then the next step."""
+    made = [("aten::mul", letter) for letter in "step"]
+    made += [(operator, f"{operator} made it") for operator in operators]
+    made += [("aten::mul", letter) for letter in after]
+    calls = (call(at, name, (), (value(one),)) for at, (name, one) in enumerate(made))
+    return trace(*calls)
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (
+            ("aten::gelu", "aten::mean"),
+            "aten::gelu at train.py:5 is called instead of aten::relu: the code path changed",
+        ),
+        (
+            ("aten::relu", "aten::dropout", "aten::mean"),
+            "aten::dropout at train.py:6 is called in the head commit only",
+        ),
+    ],
+)
+def test_other_calls_of_an_evaluation_are_named_where_its_number_differs(
+    other: tuple[str, ...], sentence: str
+) -> None:
+    one, two = evaluated("aten::relu", "aten::mean"), evaluated(*other)
+    assert compare_traces((one,), (two,), drift=True, logged=True).sentence == sentence
+    # where weights differ, what only an evaluation calls is no cause
+    assert compare_traces((one,), (two,), drift=True).reason is NoTrace.AGREE
 
 
 def test_runs_without_a_trace_claim_nothing() -> None:

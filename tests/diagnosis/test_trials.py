@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import pytest
 from evidence_cases import evidence_of, settings_of
 from hypothesis import given
@@ -20,8 +22,12 @@ from gate.records.observed.traced import Claim, TraceFinding
 from gate.records.observed.trials.tried import (
     CERTAIN_CONTROLS,
     CERTAIN_RUNS,
+    MAX_RUNS,
+    MOST_CHANCE,
     TriedSetting,
     TriedSettings,
+    chance_of,
+    runs_needed,
 )
 from gate.records.sections.determinism import OnOverride
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
@@ -232,3 +238,33 @@ def test_a_setting_that_does_nothing_looks_certain_in_four_of_a_hundred_at_most(
     shares = [weight / sum(weights) for weight in weights]
     differ = 1 - sum(share**2 for share in shares)
     assert differ**CERTAIN_CONTROLS * sum(share**CERTAIN_RUNS for share in shares) < 0.04
+
+
+@pytest.mark.parametrize(
+    ("pairs", "differing", "needed"),
+    [(3, 3, 4), (2, 2, 6), (1, 1, 18), (4, 3, 6), (5, 3, 8), (3, 0, MAX_RUNS + 1)],
+)
+def test_the_rarer_a_fault_strikes_the_more_equal_runs_are_needed(
+    pairs: int, differing: int, needed: int
+) -> None:
+    assert runs_needed(pairs, differing) == needed
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 6), st.integers(2, 12))
+def test_no_spread_of_results_makes_it_likelier_than_is_said(
+    weights: list[int], pairs: int, runs: int
+) -> None:
+    shares = [weight / sum(weights) for weight in weights]
+    same = sum(share**2 for share in shares)
+    equal_runs = sum(share**runs for share in shares)
+    for differing in range(1, pairs + 1):
+        so = comb(pairs, differing) * (1 - same) ** differing * same ** (pairs - differing)
+        assert so * equal_runs <= chance_of(pairs, differing, runs) + 1e-12
+
+
+def test_a_setting_that_chance_may_explain_helps_nobody() -> None:
+    one = TriedSetting(setting=Setting.ONE_THREAD, written="it", runs=4, agree=True)
+    for differing, helping in ((3, one), (2, None), (0, None)):
+        found = TriedSettings(tried=(one,), pairs=3, differing=differing)
+        assert found.helping == helping
+        assert (chance_of(3, differing, 4) <= MOST_CHANCE) is (helping is not None)

@@ -127,6 +127,9 @@ def test_a_trace_that_fails_claims_nothing_and_changes_nothing(
     assert (verdict.outcome, found.claim) == (Outcome.NONDETERMINISTIC, Claim.NOT_FOUND)
     assert told in found.sentence
     assert f"No operator is named: {found.sentence}." in brief_of(verdict).happened
+    # a run that failed took its time as well
+    assert verdict.timeline is not None
+    assert "traced-1" in [run.label for run in verdict.timeline.runs]
 
 
 def test_a_budget_that_is_used_up_is_told(bench: Bench, project: Project) -> None:

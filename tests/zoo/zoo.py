@@ -29,6 +29,7 @@ from gate_bench import Bench
 from git_workshop import Repository
 from planted import CHECKPOINT, SCRIPT, Form, Planted, helper_of, in_form, planted_faults
 
+from gate.records.observed.traced import HowKnown
 from gate.records.verdict import Diagnosis, Verdict
 
 LEAST_SHARE: Final = 0.9
@@ -102,7 +103,7 @@ def told(planted: Planted) -> Told:
         verdict = diagnosed(planted, Path(folder))
     found = verdict.diagnosis
     trace = found.trace if found is not None else None
-    line = _line(found)
+    line = _line(verdict)
     score, reason = _scored(planted, verdict, line)
     return Told(
         planted=planted,
@@ -117,8 +118,11 @@ def told(planted: Planted) -> Told:
     )
 
 
-def _line(found: Diagnosis | None) -> str:
+def _line(verdict: Verdict) -> str:
     """The line that a reader is sent to first."""
+    found, change = verdict.diagnosis, verdict.change
+    if found is not None and change is not None and change.how is HowKnown.FITS:
+        return change.hunks[0].place
     if found is None:
         return ""
     if found.likely:

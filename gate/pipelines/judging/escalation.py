@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.diagnosis.touched_lines import with_changed_lines
-from gate.diagnosis.trace_window import Reach, reach_of, same_thing, same_until, shown_by
+from gate.diagnosis.touched_lines import named_by_change, with_changed_lines
+from gate.diagnosis.trace_window import (
+    Reach,
+    explained_by_settings,
+    reach_of,
+    same_thing,
+    same_until,
+    shown_by,
+)
 from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces
 from gate.errors import GateError, RepositoryError, RunTimeoutError
 from gate.execution.plan import plan_trace
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.judging.budget import Budget, run_within
+from gate.pipelines.judging.explanation import diagnosis_of
 from gate.pipelines.runs import Session
 from gate.records.comparison import Comparison
-from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import MAX_SEEDS, Change, NoTrace, TraceFinding
 from gate.records.request import GateRequest
@@ -30,6 +38,7 @@ from gate.verdict.overrides import changed_seeds
 # that moved it has nothing to show
 AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
 OTHER_RESULT = "a traced run gave another result than the same run without a trace"
+EXPLAINED = "settings of the run explain the difference, so nothing was traced"
 NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
 
 
@@ -56,30 +65,40 @@ def lines_of_the_change(request: GateRequest, adapters: Adapters) -> Change | No
 def escalate(
     session: Session,
     decision: Decision,
-    runs: tuple[RunEvidence, ...],
+    evidence: EvidenceSet,
     change: Change | None,
     budget: Budget,
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
 
     Two runs of one commit that differ are repeated; a drift is traced against the base commit.
+    Where settings explain a drift, and their line is known, a trace has nothing to add.
     """
     compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
-    if not session.request.settings.diagnosis.escalate or compared is None or decision.passes:
-        return None
     request = session.request
-    if drift and not (request.base_commit and request.settings.policy.run_base_on_drift):
+    if compared is None or decision.passes or not _to_be_traced(request, decision):
         return None
-    if not drift and (
-        decision.outcome is not Outcome.NONDETERMINISTIC or compared.numerically_equal
-    ):
-        return None
+    diagnosis = diagnosis_of(decision, evidence)
+    folder = request.repository_path(request.settings.train.workdir)
+    if drift and explained_by_settings(diagnosis) and named_by_change(change, diagnosis, folder):
+        return not_found(EXPLAINED, NoTrace.EXPLAINED)
     try:
-        return _Escalation(session, compared, runs, budget, drift=drift).found(change)
+        return _Escalation(session, compared, evidence.runs, budget, drift=drift).found(change)
     except RunTimeoutError:
         return not_found(NO_TIME, NoTrace.BUDGET)
     except GateError as fault:
         return not_found(f"a traced run failed: {fault.message}"[:1000], NoTrace.FAILED)
+
+
+def _to_be_traced(request: GateRequest, decision: Decision) -> bool:
+    """Whether the settings ask for it, and both sides can be run."""
+    if not request.settings.diagnosis.escalate:
+        return False
+    if decision.outcome in AGAINST_THE_BASE:
+        return bool(request.base_commit) and request.settings.policy.run_base_on_drift
+    compared = decision.decided
+    apart = compared is not None and not compared.numerically_equal
+    return apart and decision.outcome is Outcome.NONDETERMINISTIC
 
 
 class _Escalation:
@@ -112,7 +131,9 @@ class _Escalation:
             return not_found(NO_TIME, NoTrace.BUDGET)
         if not (self._repeats(one) and self._repeats(other)):
             return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
-        finding = compare_traces(one.traces, other.traces, drift=self._drift)
+        finding = compare_traces(
+            one.traces, other.traces, drift=self._drift, logged=self._reach.written
+        )
         first = self._compared.first
         if first is not None and not finding.found and not self._come_so_far(one, other):
             why = f"the traced runs ended before {first.name} was written"
