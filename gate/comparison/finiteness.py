@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from gate.checkpoint.exclusions import compiled
 from gate.comparison.first import Numbering, kind_of_metric
@@ -12,6 +13,8 @@ from gate.records.comparison import EventKind
 from gate.records.observed.evidence import NotFiniteTensor, RunEvidence
 from gate.records.settings import NotFiniteAllowed
 from gate.records.verdict import NotFinite
+
+MAX_OTHERS: Final = 9
 
 
 def first_not_finite(
@@ -39,7 +42,16 @@ def _metric(run: RunEvidence) -> NotFinite | None:
     if not points:
         return None
     _, name, step, value = min(points, key=lambda row: row[:2])
-    return NotFinite(run=run.run.label, name=name, step=step, value=repr(value))
+    values = next(series.points for series in run.metrics if series.name == name)
+    later = [number for own_step, number in values.pairs() if own_step >= step]
+    return NotFinite(
+        run=run.run.label,
+        name=name,
+        step=step,
+        value=repr(value),
+        lasting=len(later) > 1 and not any(map(math.isfinite, later)),
+        infinite=math.isinf(value),
+    )
 
 
 def _place(numbering: Numbering, name: str, own_step: int) -> tuple[float, bool]:
@@ -49,10 +61,24 @@ def _place(numbering: Numbering, name: str, own_step: int) -> tuple[float, bool]
 
 def _tensor(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> NotFinite | None:
     patterns = [re.compile(compiled(rule.pattern), re.DOTALL) for rule in allowed]
-    for leaf in run.not_finite:
-        if not any(pattern.fullmatch(leaf.name) for pattern in patterns):
-            return NotFinite(run=run.run.label, name=leaf.name, step=None, value=_counted(leaf))
-    return None
+    found = [
+        leaf
+        for leaf in run.not_finite
+        if not any(pattern.fullmatch(leaf.name) for pattern in patterns)
+    ]
+    if not found:
+        return None
+    # what holds NaN goes first: an infinity beside it may be a constant
+    first = min(found, key=lambda leaf: not leaf.nan)
+    others = tuple(leaf.name for leaf in found if leaf is not first)
+    return NotFinite(
+        run=run.run.label,
+        name=first.name,
+        step=None,
+        value=_counted(first),
+        infinite=not first.nan,
+        others=others[:MAX_OTHERS],
+    )
 
 
 def _counted(leaf: NotFiniteTensor) -> str:

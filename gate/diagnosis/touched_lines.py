@@ -108,14 +108,13 @@ def shown_change(
         return named
     fitting = _fitting(change, diagnosis.optimizer_settings)
     relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
-    only = relevant if change.complete and _one(relevant) else []
     opened = frozenset(read)
     data = [hunk for hunk in relevant if hunk.file in opened]
     trace = diagnosis.trace
     ran = trace.changed[:1] if trace is not None else ()
     return (
         _first(HowKnown.FITS, fitting)
-        or _first(HowKnown.ONLY, only)
+        or all_that_matters(change)
         or (None if ran else _first(HowKnown.READ, data))
         or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
     )
@@ -125,6 +124,14 @@ def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: 
     """Whether the diff alone shows the lines of a drift, without a trace of what ran."""
     shown = shown_change(change, diagnosis, (), folder, drift=True)
     return shown is not None and shown.how in {HowKnown.FITS, HowKnown.ONLY}
+
+
+def all_that_matters(change: Change | None) -> ShownChange | None:
+    """The only part of a change that a training can read, where there is no more than that."""
+    if change is None or not change.complete:
+        return None
+    relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+    return _first(HowKnown.ONLY, relevant) if relevant and _one(relevant) else None
 
 
 def _one(hunks: list[ChangedLines]) -> bool:

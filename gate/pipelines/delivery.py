@@ -20,7 +20,7 @@ from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, Ran, judge, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.judging.escalation import lines_of_the_change
-from gate.pipelines.judging.stopping import differ
+from gate.pipelines.judging.stopping import differ, never_pass
 from gate.pipelines.publishing.publish import SealedPackage, publish
 from gate.pipelines.sealing.package import PACKAGE, write_package
 from gate.pipelines.sealing.seals import (
@@ -133,7 +133,8 @@ def judging(folder: Path) -> Pipeline:
         baselines = read_baselines(request, adapters)
         imported = take_over(request, adapters, folder)
         evidence = imported.evidence
-        asked = request.settings.operator_audit and not differ(evidence.runs, request)
+        stopped = differ(evidence.runs, request) or never_pass(evidence.runs, request)
+        asked = request.settings.operator_audit and not stopped
         missed = asked and not evidence.runs_of(RunMode.AUDIT)
         ran = Ran(
             evidence=evidence,

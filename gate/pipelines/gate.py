@@ -61,7 +61,7 @@ from gate.pipelines.judging.seed_results import (
 )
 from gate.pipelines.judging.seed_runs import run_seeds
 from gate.pipelines.judging.settings_tried import try_settings
-from gate.pipelines.judging.stopping import differ, made_until_they_differ, not_run
+from gate.pipelines.judging.stopping import differ, made_until_they_differ, never_pass, not_run
 from gate.pipelines.runs import Session
 from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
 from gate.records.comparison import Comparison
@@ -74,7 +74,7 @@ from gate.records.request import GateRequest
 from gate.records.runs import Commit, Isolation, RunMode
 from gate.records.verdict import Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
-from gate.verdict.assemble import Assessment, assemble
+from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operators import operator_report
 
@@ -139,7 +139,7 @@ def train_all(
         runs += () if apart else _base_runs(session, runs[0], baselines.trusted)
         needed = _needs_seeds(request, runs, baselines, session.data)
         seeded = run_seeds(session, runs[0]) if needed else ()
-        audit = request.settings.operator_audit and not apart
+        audit = request.settings.operator_audit and not (apart or never_pass(runs, request))
         # after the runs that are judged: what it does to the machine must not reach them
         counted, failure = _operator_audit_run(session) if audit else ((), "")
         with call.own(OwnWork.KEEPING):
@@ -217,7 +217,9 @@ def judge(request: GateRequest, baselines: Baselines, ran: Ran) -> Gated:
     proposed = None if unfit else _proposal(request, baselines, evidence, found)
     changes_baseline = decision.outcome is Outcome.BASELINE_CHANGE
     diagnosis = diagnosis_of(decision, evidence)
-    shown, named_unchanged = beside_the_difference(request, evidence, decision, diagnosis)
+    shown, named_unchanged = beside_the_difference(
+        request, evidence, decision, diagnosis, not_finite=brings_not_finite(found.facts)
+    )
     assessment = Assessment(
         evidence=evidence,
         facts=found.facts,

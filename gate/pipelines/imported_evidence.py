@@ -33,6 +33,7 @@ from gate.execution.plan import (
     training_of,
 )
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.judging.stopping import never_pass
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.imported_files import (
     ALTERED_HINT,
@@ -239,11 +240,14 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
 def _stopped_early(
     labels: tuple[str, ...], wanted: tuple[str, ...], evidence: EvidenceSet, request: GateRequest
 ) -> bool:
-    """Whether runs are missing because two strict ones differ: then none could make it a pass."""
+    """Whether runs are missing because two strict ones differ, or hold a number that never passes.
+
+    Then none of those that are missing could make it a pass.
+    """
     strict = evidence.runs_of(RunMode.STRICT)
     if labels != tuple(label for label in wanted if label in labels):
         return False
-    return any(
+    return never_pass(evidence.runs, request) or any(
         not compare_results(
             strict[0], run, request.settings.compare, (strict[0].run.label, run.run.label)
         ).numerically_equal

@@ -139,12 +139,33 @@ class NotFinite(Document):
     """A number that is NaN or infinite: a metric at a step, or elements of a saved tensor.
 
     `run` is the label of the run; `step` is None for a tensor, whose `value` says how many.
+    `lasting`: so is every later number of the metric. `infinite`: none of them is NaN. `others` are
+    the names of more such tensors.
     """
 
     run: str
     name: str
     step: int | None
     value: str
+    lasting: bool = False
+    infinite: bool = False
+    others: tuple[str, ...] = ()
+
+
+class NotFiniteResult(Document):
+    """Such a number of the commit under test, and what the other side has there.
+
+    `expected` is the baseline's number, or that of the base commit that ran here, empty where it
+    has none. `brought`: the machine and the packages are those of a result that is finite.
+    `in_base`: the base commit, run here, is not finite either. `starts_differ`: two runs start from
+    different weights.
+    """
+
+    number: NotFinite
+    expected: str = ""
+    brought: bool = False
+    in_base: bool = False
+    starts_differ: bool = False
 
 
 class SelfTestProbe(Document):
@@ -316,6 +337,7 @@ class Verdict(Document):
     what the preprocessing command wrote differently when it ran again.
     `change` is what of the pull request belongs beside the difference or the fault, where that is
     known; `named_unchanged` says that the named line is certainly none of it.
+    `not_finite` is the number that never passes, where there is one.
     `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
@@ -365,6 +387,7 @@ class Verdict(Document):
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
     equal_runs: EqualRuns | None = None
+    not_finite: NotFiniteResult | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None
     checkpoint_root: str = ""

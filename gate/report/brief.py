@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Answer, Diagnosis, Outcome, Verdict
+from gate.records.verdict import Answer, Diagnosis, NotFiniteResult, Outcome, Verdict
 from gate.report.diagnosed.changed import change_words
 from gate.report.diagnosed.traced import traced_words
 from gate.report.diagnosed.tried import tried_sentence
@@ -29,6 +29,7 @@ from gate.report.wording import (
     PAIR,
     TWO,
     missed_words,
+    not_finite_words,
     percent,
     setting_words,
     strict_runs,
@@ -259,6 +260,17 @@ def _no_baseline(verdict: Verdict) -> str:
     )
 
 
+def _stopped(verdict: Verdict) -> str:
+    """Why nothing passes: a number that is not finite, or what kept the gate from looking."""
+    found = verdict.not_finite
+    if found is None:
+        return _as_decided(verdict)
+    number = found.number
+    first = f"{_sentence(not_finite_words(found))} That was run {number.run}."
+    starts = " Two runs start from different weights." if found.starts_differ else ""
+    return f"{first}{starts} NaN and infinity never pass."
+
+
 def _as_decided(verdict: Verdict) -> str:
     return _sentence(verdict.cause)
 
@@ -383,7 +395,21 @@ def _not_repeating_change(verdict: Verdict) -> str:
     return "Not known. Only this commit was run; the base commit may not repeat either."
 
 
+def _not_finite_change(verdict: Verdict, found: NotFiniteResult) -> str:
+    if found.in_base:
+        return "No. The base commit, run here, is not finite either."
+    if found.brought and verdict.base_run is not None:
+        return "Yes. The base commit, run on this machine, is finite."
+    if found.brought:
+        return "Yes. The machine and the packages are the baseline's, which is finite."
+    if verdict.baseline is None:
+        return "Not known. There is no baseline and no run of the base commit to compare with."
+    return "Not known. More than this pull request changed since the baseline was recorded."
+
+
 def _not_judged(verdict: Verdict) -> str:
+    if verdict.not_finite is not None:
+        return _not_finite_change(verdict, verdict.not_finite)
     if verdict.change is not None:
         return (
             f"Most likely: {verdict.change.places}, which raised, is changed in this pull request."
@@ -403,5 +429,5 @@ _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.NO_BASELINE: (_no_baseline, _nothing_wrong),
     Outcome.NOT_COMPARABLE: (_as_decided, _not_comparable_change),
     Outcome.NONDETERMINISTIC: (_nondeterministic, _not_repeating_change),
-    Outcome.ERROR: (_as_decided, _not_judged),
+    Outcome.ERROR: (_stopped, _not_judged),
 }

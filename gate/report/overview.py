@@ -25,6 +25,7 @@ from gate.report.wording import (
     share,
     strict_runs,
     threshold_words,
+    why_not_run,
     worst_first,
 )
 
@@ -81,7 +82,9 @@ def _reused(verdict: Verdict) -> str:
 
 def _not_run(verdict: Verdict) -> list[Row]:
     left_out = not_run_words(verdict.not_run)
-    return [(Cell(NOT_RUN), Cell(f"{left_out}: two strict runs differ"))] if left_out else []
+    return (
+        [(Cell(NOT_RUN), Cell(f"{left_out}: {why_not_run(verdict.not_run)}"))] if left_out else []
+    )
 
 
 def _price(verdict: Verdict) -> str:

@@ -15,19 +15,21 @@ from gate.records.verdict import (
     DRIFTS,
     Answer,
     EqualRuns,
+    NotFiniteResult,
     Outcome,
     Suspect,
     SuspectKind,
     ThresholdResult,
     Verdict,
 )
-from gate.report.escape import NOTHING
+from gate.report.escape import NOTHING, clean_name
 
 SHORT_DIGEST = 12
 # of a number that somebody typed
 MANY_DIGITS = 10
 # as git shows one
 SHORT_COMMIT = 7
+SHORT_NAME = 60
 # Only a whole digest is shortened: an image's name or a version must stay readable.
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
@@ -101,7 +103,7 @@ PARTS: Mapping[Part, str] = MappingProxyType(
 def icon(verdict: Verdict) -> str:
     """One character for the outcome; another result may pass, but wants to be looked at."""
     if verdict.outcome is Outcome.ERROR:
-        return STOPPED
+        return STOPPED if verdict.not_finite is None else BAD
     if verdict.nothing_to_compare:
         return NEUTRAL
     if not verdict.passes:
@@ -119,7 +121,8 @@ def headline(verdict: Verdict) -> str:
 def _headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
-        return failing
+        found = verdict.not_finite
+        return failing if found is None else f"failed: {not_finite_words(found)}"
     if verdict.nothing_to_compare:
         return "repeatable; no baseline for this machine yet" if verdict.nearest_entry else failing
     if verdict.missed_threshold:
@@ -163,6 +166,27 @@ def setting_words(change: OptimizerSettingChange) -> str:
         return f"optimizer {number}, another schedule: {words} {when}"
     late = f" from step {change.step} on" if change.step is not None and change.step > 1 else ""
     return f"optimizer {number}, {words}{late}"
+
+
+def not_finite_words(found: NotFiniteResult) -> str:
+    """`the loss is NaN from step 1 on (baseline: 2.321)`, or what a tensor holds."""
+    number = found.number
+    # a training chose it, and a headline is shown in many places
+    name = clean_name(number.name, SHORT_NAME)
+    if number.step is None:
+        return f"{name} holds {number.value}"
+    value = "infinite" if number.infinite else "NaN"
+    when = f"from step {number.step} on" if number.lasting else f"at step {number.step}"
+    was = f" (baseline: {four_digits(found.expected)})" if found.expected else ""
+    return f"{'the loss' if name == 'loss' else name} is {value} {when}{was}"
+
+
+def four_digits(decimal: str) -> str:
+    """A decimal number as short as a headline wants it; what is none stays as it is."""
+    try:
+        return f"{float(decimal):.4g}"
+    except ValueError:
+        return clean_name(decimal, SHORT_NAME)
 
 
 def suspect_words(suspect: Suspect) -> str:
@@ -270,8 +294,14 @@ def strict_runs(verdict: Verdict) -> str:
 
 def not_run_words(not_run: tuple[NotRun, ...]) -> str:
     """What was left out because two strict runs differ, such as `1 default run, 4 seed runs`."""
-    left_out = [one for one in not_run if one.why is WhyNotRun.RUNS_DIFFER]
+    left_out = [one for one in not_run if one.why is not WhyNotRun.NOT_PRICED]
     return ", ".join(count(one.runs, PARTS[one.part]) for one in left_out)
+
+
+def why_not_run(not_run: tuple[NotRun, ...]) -> str:
+    """Why runs were left out that could not make it a pass."""
+    finite = all(one.why is not WhyNotRun.NOT_FINITE for one in not_run)
+    return "two strict runs differ" if finite else "a number is not finite"
 
 
 def threshold_words(result: ThresholdResult) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from gate.errors import GateError, RunError
 from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison, ToleranceUse
+from gate.records.comparison import Comparison, EventKind, ToleranceUse
 from gate.records.measured.acceptance import InQuarantine, Movement
 from gate.records.measured.not_run import NotRun
 from gate.records.measured.performance import Performance
@@ -28,6 +28,7 @@ from gate.records.verdict import (
     EqualRuns,
     Finding,
     NextStep,
+    NotFiniteResult,
     Outcome,
     SeriesSummary,
     Severity,
@@ -35,6 +36,7 @@ from gate.records.verdict import (
 )
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
+from gate.verdict.causes import not_finite_result
 from gate.verdict.cluster.determinism_budget import determinism_budget
 from gate.verdict.data import moved_data
 from gate.verdict.environment import environment
@@ -45,6 +47,7 @@ from gate.verdict.next_step import (
     after_missed_threshold,
     next_steps,
     place_of,
+    where_not_finite,
     where_nothing_moved,
     where_preprocessing_differs,
     where_provisional,
@@ -129,12 +132,34 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
         equal_runs=assessment.equal_runs,
+        not_finite=_not_finite(facts),
         change=assessment.change,
         named_unchanged=assessment.named_unchanged,
         tolerances=tuple(map(_shortened, assessment.tolerances)),
         policy_changes=request.policy_changes,
     )
     return verdict.model_copy(update=_seen(assessment, run))
+
+
+def _not_finite(facts: Facts) -> NotFiniteResult | None:
+    """The number that never passes, and whether the commit brings it."""
+    if facts.not_finite is None:
+        return None
+    first = facts.repeat.first
+    found = not_finite_result(
+        facts.not_finite,
+        (facts.baseline, facts.base_run),
+        comparable=facts.same_training and not facts.data_moved and not facts.nothing_moved,
+        in_base=facts.base_not_finite,
+    )
+    starts_differ = first is not None and first.kind is EventKind.INITIAL
+    return found.model_copy(update={"starts_differ": starts_differ})
+
+
+def brings_not_finite(facts: Facts) -> bool:
+    """Whether the commit brings a number that is not finite."""
+    found = _not_finite(facts)
+    return found is not None and found.brought
 
 
 def _quarantine(facts: Facts) -> InQuarantine | None:
@@ -193,6 +218,11 @@ def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
 def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
     """Commands are made here, where the outcome is known: reports only show them."""
     decision = assessment.decision
+    not_finite = _not_finite(assessment.facts)
+    if not_finite is not None and decision.outcome is Outcome.ERROR:
+        return where_not_finite(
+            not_finite, assessment.change, own_settings=request.settings_from != "base"
+        )
     if decision.missed_threshold:
         return after_missed_threshold()
     if assessment.facts.unrepeated is not None:

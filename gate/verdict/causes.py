@@ -14,7 +14,7 @@ from gate.records.comparison import (
 from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.observed.data.sets import DataMoves, UnrepeatedData
 from gate.records.sections.quarantine import Quarantine
-from gate.records.verdict import NotFinite, ThresholdResult
+from gate.records.verdict import NotFinite, NotFiniteResult, ThresholdResult
 
 SHOWN_SETTINGS = 3
 PAIR = 2
@@ -25,10 +25,37 @@ def not_finite(number: NotFinite) -> str:
     """A number that can never pass."""
     if number.step is not None:
         return (
-            f"metric {number.name} is {number.value} at step {number.step}: a non-finite number "
-            "never passes"
+            f"metric {number.name} is {number.value} at step {number.step}: a number that is not "
+            "finite never passes"
         )
-    return f"{number.name} holds {number.value} in {number.run}: a non-finite state never passes"
+    return f"{number.name} holds {number.value} in {number.run}: such a state never passes"
+
+
+def not_finite_result(
+    number: NotFinite,
+    sides: tuple[Comparison | None, Comparison | None],
+    *,
+    comparable: bool,
+    in_base: bool,
+) -> NotFiniteResult:
+    """What the baseline, or the base commit that ran here, has in the place of the number.
+
+    `sides` are the comparisons with the two; `comparable`: nothing but the commit's own files moved
+    since the entry was recorded, which holds no number that is not finite. `in_base` is what the
+    base commit has here, where it ran.
+    """
+    baseline, base = sides
+    deltas = [delta for side in (base, baseline) if side is not None for delta in side.metrics]
+    expected = next(
+        (one.expected for one in deltas if (one.metric, one.step) == (number.name, number.step)), ""
+    )
+    proven = comparable and baseline is not None and baseline.same_environment
+    return NotFiniteResult(
+        number=number,
+        expected=expected,
+        brought=not in_base and (proven or base is not None),
+        in_base=in_base,
+    )
 
 
 def no_baseline(

@@ -35,10 +35,11 @@ class Facts:
     commit in the two. `same_code`: the entry was recorded from the very same files.
     `nearest` is what separates the nearest entry where none can judge a run here; `provisional` is
     the entry of this environment where it may not judge yet, and whether this run repeats it.
-    `quarantine` are the rules of the settings that hold for the chosen entry today. `judged` is
-    what came of a level that several seeds decide. `data_moved` is how declared data moved since
-    the entry was recorded, and `data_brought` says that the change moved it; `unrepeated` is what
-    the preprocessing command wrote differently when it ran again.
+    `not_finite` is the first number that is NaN or infinite, and `base_not_finite` says that the
+    base commit, run here, has one too. `quarantine` are the rules of the settings that hold for the
+    chosen entry today. `judged` is what came of a level that several seeds decide. `data_moved`
+    is how declared data moved since the entry was recorded, and `data_brought` says that the change
+    moved it; `unrepeated` is what the preprocessing command wrote differently when it ran again.
     """
 
     settings: GateSettings
@@ -47,6 +48,7 @@ class Facts:
     strict_runs: int = 2
     unequal: int = 0
     not_finite: NotFinite | None = None
+    base_not_finite: bool = False
     like_strict: tuple[Comparison, ...] = ()
     baseline: Comparison | None = None
     same_training: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,14 @@ from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
-from gate.records.verdict import DRIFTS, Diagnosis, NextStep, Outcome
+from gate.records.verdict import (
+    DRIFTS,
+    Diagnosis,
+    NextStep,
+    NotFinite,
+    NotFiniteResult,
+    Outcome,
+)
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
@@ -30,6 +38,16 @@ REPEAT_PREPROCESSING = (
 ANOTHER_RESULT = "The result differs from the baseline: merge only if that is intended."
 INTENDED, UNINTENDED = "If intended", "If unintended"
 TYPED_DIGITS = 8
+UNWRITTEN = (
+    "The runs start from different weights: memory may be read before it is written "
+    "(`torch.empty`, `to_empty`). Set `determinism.fill_uninitialized_memory: true`, and run again."
+)
+LOOK_FOR_NAN = (
+    "Find where it begins: look for a division by zero, a logarithm or a root of a negative "
+    "number, a learning rate that is too high, and loss scaling."
+)
+NO_ENTRY = "No baseline can be recorded of this result."
+MAX_LINES_LENGTH = 1500
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -114,6 +132,40 @@ def where_preprocessing_differs() -> tuple[NextStep, ...]:
 def after_missed_threshold() -> tuple[NextStep, ...]:
     """What to do where nothing but a threshold keeps a result from passing."""
     return _step(_look(None)), _step(OTHER_THRESHOLD)
+
+
+def where_not_finite(
+    found: NotFiniteResult, change: ShownChange | None, *, own_settings: bool
+) -> tuple[NextStep, ...]:
+    """What to do about NaN and infinity; `own_settings`: those of this very commit decide."""
+    steps = []
+    if found.starts_differ:
+        steps.append(_step(UNWRITTEN))
+    if change is not None:
+        steps.append(_step(f"Undo the change of {change.places}. {NO_ENTRY}"))
+    else:
+        steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))
+    if found.number.step is None:
+        where = "repro-gate.yml" if own_settings else "repro-gate.yml of the base branch"
+        steps.append(
+            _step(
+                f"If the tensor is intended to hold it, such as a mask or a bound, add to {where}:",
+                _allowing(found.number),
+            )
+        )
+    return tuple(steps)
+
+
+def _allowing(number: NotFinite) -> str:
+    """The lines of the settings that let these tensors hold what they do."""
+    lines = ["compare:", "  allow_not_finite:"]
+    for name in (number.name, *number.others):
+        rule = f"    - {{pattern: {json.dumps(name)}, reason: a constant mask or bound}}"
+        # half of a block would be another one
+        if sum(map(len, (*lines, rule))) > MAX_LINES_LENGTH:
+            break
+        lines.append(rule)
+    return "\n".join(lines)
 
 
 def _after_pass(outcome: Outcome) -> tuple[NextStep, ...]:

@@ -45,7 +45,7 @@ def test_of_several_limits_the_widest_counts_since_any_one_suffices() -> None:
 
 def test_without_a_tolerance_units_in_the_last_place_are_told_where_they_are_few() -> None:
     near = evidence_of(values=(2.5, 2.25, 2.0000000000000004))
-    assert _words(near).endswith("moved by 2.22e-14 % (1 ulp, no tolerance); weights differ")
+    assert _words(near).endswith("moved by 2.22e-14 % (1 ULP, no tolerance); weights differ")
     far = evidence_of(values=(2.5, 2.25, 3.0))
     assert _words(far).endswith("moved by 50 % (no tolerance); weights differ")
 

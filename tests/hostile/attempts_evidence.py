@@ -101,7 +101,7 @@ FORGERY: tuple[Attempt, ...] = (
     _forged(
         "loss-that-is-no-number",
         "reports NaN, which no comparison can object to",
-        "a non-finite number never passes",
+        "a number that is not finite never passes",
         'path = mine("steps", "jsonl")\n'
         'path.write_text(path.read_text().replace((2.125).hex(), "nan"))',
     ),

@@ -187,6 +187,14 @@ SAID = {
         ),
         "Not known. Nothing was judged.",
     ),
+    "nan": (
+        "failed: the loss is NaN from step 1 on (baseline: 2.418)",
+        (
+            "The loss is NaN from step 1 on (baseline: 2.418). That was run strict-1. NaN and "
+            "infinity never pass."
+        ),
+        "Yes. The machine and the packages are the baseline's, which is finite.",
+    ),
 }
 
 
@@ -292,7 +300,7 @@ def _known(verdict: Verdict) -> bool:
 
 def test_it_is_this_change_only_where_the_decision_says_so() -> None:
     yes = {name for name, verdict in CASES.items() if brief_of(verdict).this_change[:4] == "Yes."}
-    assert yes == {"code-drift", "data-brought", "not-comparable"}
+    assert yes == {"code-drift", "data-brought", "nan", "not-comparable"}
     assert not any(_known(CASES[name]) for name in ("error", "nondeterministic"))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from gate.records.measured.not_run import Part, WhyNotRun
+from gate.records.observed.traced import HowKnown
 from gate.records.verdict import Verdict
 
 FRAGMENTS = (
@@ -54,6 +55,11 @@ def _kept(key: str, value: object, poison: Callable[[object], object]) -> object
         return [str(poison(item))[:MAX_PACKAGE] for item in value]
     # of data that moved; elsewhere these are words
     if key in {"before", "after"} and DIGEST.fullmatch(str(value)):
+        return value
+    if key in {"before", "after"} and isinstance(value, list):
+        return [str(poison(item))[:200] for item in value]
+    # why a change is shown; elsewhere these are words
+    if key == "how" and value in set(HowKnown):
         return value
     # of what was not run; elsewhere these are words
     if (key == "part" and value in set(Part)) or (key == "why" and value in set(WhyNotRun)):

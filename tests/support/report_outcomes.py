@@ -38,6 +38,7 @@ from gate.records.observed.evidence import (
     TensorDigest,
 )
 from gate.records.observed.overrides import Override, OverrideKind
+from gate.records.observed.traced import Change, ChangedLines
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
 from gate.records.runs import BASE_HERE, Commit, Isolation, RunIsolation
@@ -356,6 +357,25 @@ ERROR = error_verdict(
     ),
 )
 
+
+def not_finite_from(step: int, run: RunEvidence, *, value: float = math.nan) -> RunEvidence:
+    """A run whose loss is no number from a step on."""
+    series, *others = run.metrics
+    points = ((own, value if own >= step else number) for own, number in series.points.pairs())
+    return run.model_copy(
+        update={"metrics": (series.model_copy(update={"points": Points(points)}), *others)}
+    )
+
+
+NAN = judged(
+    (not_finite_from(1, ran()), not_finite_from(1, ran("strict-2"))), against=PLAIN,
+    change=Change(hunks=(ChangedLines(
+        file="train.py", first=49, last=49, gone=1,
+        before=("    loss = (out - y).square().mean()",),
+        after=("    loss = (out - y).sqrt().mean()",),
+    ),)),
+)  # fmt: skip
+
 CASES: Mapping[str, Verdict] = {
     "reproduced": REPRODUCED,
     "within-tolerance": WITHIN_TOLERANCE,
@@ -375,6 +395,7 @@ CASES: Mapping[str, Verdict] = {
     "not-comparable": NOT_COMPARABLE,
     "nondeterministic": NONDETERMINISTIC,
     "error": ERROR,
+    "nan": NAN,
 }
 # a curve with a hole, for the drawings
 BROKEN_SERIES = SERIES[0].model_copy(

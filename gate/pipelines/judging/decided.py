@@ -93,6 +93,7 @@ def _facts(
         unequal=sum(not one.numerically_equal for one in repeats),
         self_test=() if not_finite else run_self_test(first, compare),
         not_finite=not_finite,
+        base_not_finite=first_not_finite(base, compare.allow_not_finite) is not None,
         like_strict=runs_of_the_same_work(first, default, compare),
         baseline=against_entry(selection.entry, first, request),
         same_training=selection.same_training,

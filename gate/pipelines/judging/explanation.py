@@ -7,7 +7,7 @@ from gate.diagnosis.classes import concluded_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
-from gate.diagnosis.touched_lines import shown_change, unchanged
+from gate.diagnosis.touched_lines import all_that_matters, shown_change, unchanged
 from gate.diagnosis.trace_window import with_trace
 from gate.diagnosis.trial_order import threads_at
 from gate.diagnosis.trial_results import with_tried
@@ -51,8 +51,12 @@ def beside_the_difference(
     evidence: EvidenceSet,
     decision: Decision,
     diagnosis: Diagnosis | None,
+    *,
+    not_finite: bool = False,
 ) -> tuple[ShownChange | None, bool]:
     """What of the change belongs beside the difference; whether the named line is none of it."""
+    if not_finite:
+        return all_that_matters(evidence.change), False
     if diagnosis is None or decision.outcome not in ITS_OWN:
         return None, False
     folder = request.repository_path(request.settings.train.workdir)

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 
 from gate.comparison.equality import equal_results
+from gate.comparison.finiteness import first_not_finite
 from gate.execution.plan import plan_gate, plan_operator_audit, plan_seeds
 from gate.pipelines.judging.comparisons import against_run
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
@@ -33,15 +34,26 @@ def differ(runs: Made, request: GateRequest) -> bool:
     )
 
 
+def never_pass(runs: Made, request: GateRequest) -> bool:
+    """Whether two strict runs were made and one has a number that never passes: the outcome too."""
+    strict = strict_of_head(runs)
+    allowed = request.settings.compare.allow_not_finite
+    return len(strict) > 1 and first_not_finite(strict, allowed) is not None
+
+
 def made_until_they_differ(
     turns: Generator[Made], planned: tuple[PlannedRun, ...], request: GateRequest
 ) -> Made:
-    """The runs of each turn, in the order of the plan; no further turn once strict runs differ."""
+    """The runs of each turn, in the order of the plan; no further turn once the outcome is known.
+
+    That is when two strict runs differ, or hold a number that never passes.
+    """
     made: dict[str, RunEvidence] = {}
     with closing(turns):
         for turn in turns:
             made |= {run.run.label: run for run in turn}
-            if len(made) < len(planned) and differ(tuple(made.values()), request):
+            known = tuple(made.values())
+            if len(made) < len(planned) and (differ(known, request) or never_pass(known, request)):
                 break
     return tuple(made[run.label] for run in planned if run.label in made)
 
@@ -55,7 +67,9 @@ def not_run(
     """
     unpriced = _missing(plan_gate(request.strict_runs, priced=True), evidence, RunMode.DEFAULT)
     found = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
-    if differ(evidence.runs, request):
+    apart = differ(evidence.runs, request)
+    if apart or never_pass(evidence.runs, request):
+        why = WhyNotRun.RUNS_DIFFER if apart else WhyNotRun.NOT_FINITE
         planned = plan_gate(request.strict_runs, priced=request.priced)
         asked = request.settings.operator_audit and not failed_audit
         audit = (plan_operator_audit(),) if asked else ()
@@ -66,7 +80,7 @@ def not_run(
             (Part.SEEDS, len(seeds)),
             (Part.OPERATOR_AUDIT, _missing(audit, evidence, RunMode.AUDIT)),
         )
-        found += [(part, WhyNotRun.RUNS_DIFFER, runs) for part, runs in stopped]
+        found += [(part, why, runs) for part, runs in stopped]
     return tuple(NotRun(part=part, why=why, runs=runs) for part, why, runs in found if runs)
 
 

@@ -19,10 +19,14 @@ class Part(StrEnum):
 
 
 class WhyNotRun(StrEnum):
-    """`not-priced`: `cost.when` asks for no price in this call; `runs-differ`: two strict runs."""
+    """`not-priced`: `cost.when` asks for no price in this call; `runs-differ`: two strict runs.
+
+    `not-finite`: a strict run has a number that never passes.
+    """
 
     NOT_PRICED = "not-priced"
     RUNS_DIFFER = "runs-differ"
+    NOT_FINITE = "not-finite"
 
 
 class NotRun(Document):

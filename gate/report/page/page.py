@@ -24,7 +24,7 @@ from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
 from gate.report.page.templates import template
 from gate.report.page.timeline_picture import timeline_picture
-from gate.report.wording import not_run_words
+from gate.report.wording import not_run_words, why_not_run
 
 PAGE_BYTES = 2_000_000
 MAX_CURVES = 12
@@ -74,6 +74,7 @@ def page_html(
                 "report": report,
                 "gate_id": gate_id,
                 "left_out": not_run_words(verdict.not_run),
+                "why_left_out": why_not_run(verdict.not_run),
                 # of our own words: it becomes a class name,
                 # and classes are not for text of the training
                 "tone": _tone(verdict),

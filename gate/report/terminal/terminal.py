@@ -22,8 +22,9 @@ TERMINAL_LIMITS = Limits(deltas=5, rows=12)
 def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     """The verdict as one rich renderable: text only, never markup of the training's making."""
     report = report_of(verdict, links, TERMINAL_LIMITS)
+    title = clean(f"{report.icon} repro-gate {report.headline}")
     parts: list[RenderableType] = [
-        Text(f"{report.icon} repro-gate {report.headline}", style=f"bold {_colour(verdict)}"),
+        Text(title, style=f"bold {_colour(verdict)}"),
         Sentence(clean(report.brief.happened)),
         *change_lines(report.brief.change),
         Sentence(f"Is it this change? {clean(report.brief.this_change)}"),
