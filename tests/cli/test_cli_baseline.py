@@ -73,6 +73,18 @@ def test_accept_takes_what_the_gate_proposed(project: Project, run: Run) -> None
     assert run("gate", "-q").code == 0
 
 
+def test_accept_refuses_what_another_gates_call_left_in_the_folder(
+    project: Project, run: Run
+) -> None:
+    run("gate", "-q")
+    project.settings("determinism: {threads: 2}")
+    ended = run("baseline", "accept", "--reason", "new data")
+    assert ended.code == 3
+    assert "determinism.threads: 1 instead of 2" in ended.err
+    assert "The last gate call in this folder was another gate's, or the settings" in ended.err
+    assert not (project.path / ".repro-gate").exists()
+
+
 @pytest.mark.usefixtures("project")
 def test_accept_needs_a_reason_and_a_proposal(run: Run) -> None:
     assert "accept needs --reason" in run("baseline", "accept").err
