@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Final
 
 from gate.audit.items import counted, fact, failed, first, next_command, passed, unknown
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
 from gate.records.determinism.knobs import Profile
 from gate.records.observed.environment import CPU, DEVICE, Environment
+from gate.records.observed.locks import LockFile
 from gate.records.published.audit import (
     AuditedPart,
     AuditFact,
@@ -22,6 +25,23 @@ from gate.records.settings import FILE_NAME, GateSettings
 from gate.records.version import VERSION
 
 RECORD: Final = 'repro-gate baseline record --reason "first baseline"'
+COMPILE: Final = "uv pip compile --generate-hashes"
+LOCKED_BY: Final = "python -m pip install uv && "
+# import name to the packages that bring it: pip's first, then conda's and forks
+LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "torch": ("torch", "pytorch", "pytorch-cpu", "pytorch-gpu"),
+    "torchvision": ("torchvision",),
+    "numpy": ("numpy", "numpy-base"),
+    "pandas": ("pandas",),
+    "scipy": ("scipy",),
+    "sklearn": ("scikit-learn",),
+    "transformers": ("transformers",),
+    "accelerate": ("accelerate",),
+    "datasets": ("datasets",),
+    "lightning": ("lightning",),
+    "pytorch_lightning": ("pytorch-lightning",),
+}
+TRUST_FILE: Final = ".repro-gate/trusted-keys.json"
 NOT_KNOWN: Final = (
     "Scripts were read and not run: a line that is named may never be reached.",
     "Whether two runs are equal: `repro-gate gate` runs them.",
@@ -34,11 +54,9 @@ def audit_repository(facts: RepositoryFacts) -> AuditReport:
         *_code(facts),
         *_environment(facts),
         *lines_data(facts),
-        *_configuration(facts),
+        *(_gate(facts) if facts.has_gate else (_not_set_up(),)),
         *lines_configuration(facts),
         *lines_seeds(facts),
-        *_hardware(facts),
-        *_seals(facts),
     )
     unread = (
         f"Not read, as no Python of this version, a link or too large: {first(facts.unreadable)}."
@@ -59,6 +77,24 @@ def audit_repository(facts: RepositoryFacts) -> AuditReport:
     )
 
 
+def _gate(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
+    """What the gate's own files say of configuration, hardware and seals."""
+    return (*_configuration(facts), *_hardware(facts), *_seals(facts))
+
+
+def _not_set_up() -> AuditItem:
+    """One row for a repository without the gate: five would say no more."""
+    return failed(
+        AuditedPart.CONFIGURATION,
+        "not-set-up",
+        f"there is no {FILE_NAME}, baseline, trusted key or workflow of repro-gate",
+        risk="Command, steps, tolerances and machine are in somebody's head or shell, and nothing "
+        "notices a change that moves the numbers.",
+        remedy="Set up the gate. Then audit again: it names what is still missing.",
+        command="repro-gate init",
+    )
+
+
 def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part = AuditedPart.CODE
     if not facts.commit:
@@ -69,7 +105,7 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 facts.git_problem or "there is no commit",
                 risk="Nobody can say which code gave a number, so nobody can run it again.",
                 remedy="Put the code into a commit.",
-                command="git init && git add --all && git commit",
+                command='git init && git add --all && git commit -m "first commit"',
             ),
         )
     items = [passed(part, "commit", f"commit {facts.commit[:12]}")]
@@ -81,7 +117,7 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 f"{len(facts.changed):,} uncommitted: {first(facts.changed)}",
                 risk="A number that these files gave belongs to no commit.",
                 remedy="Commit them, or let git ignore what is no code.",
-                command="git add --all && git commit",
+                command='git add --all && git commit -m "what the numbers rest on"',
             )
         )
     else:
@@ -93,8 +129,7 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 "training-script",
                 f"train.command names {facts.script_missing}, which is not there",
                 risk="What is run is not what the settings say.",
-                remedy=f"Correct train.command in {FILE_NAME}.",
-                command="repro-gate doctor",
+                remedy=f"Name a script of the commit in train.command of {FILE_NAME}.",
             )
         )
     return tuple(items)
@@ -109,7 +144,8 @@ def _environment(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 "image-digest",
                 f"base image without a digest: {first(facts.images)}",
                 risk="A tag moves: a build of next month has other libraries, and other numbers.",
-                remedy="Name the image by its digest, as in `FROM python:3.11@sha256:…`.",
+                remedy="Write the digest that this command prints behind the name, as in "
+                "`FROM python:3.11@sha256:…`.",
                 command=f"docker buildx imagetools inspect {shlex.quote(facts.images[0])}",
             )
         )
@@ -122,11 +158,29 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     broken = [lock for lock in locks if lock.problem]
     sound = [lock for lock in locks if not lock.problem]
     risk = "Another version of a library may give another number, and nobody sees that it moved."
-    remedy = "Commit a lock file: uv.lock, poetry.lock, Pipfile.lock, or requirements with hashes."
+    remedy = (
+        "Make and commit a lock file: requirements with hashes, as this command writes them, "
+        "uv.lock, poetry.lock or Pipfile.lock. Versions without hashes, as `pip freeze` prints "
+        "them, are not enough."
+    )
     if broken:
         found = f"{broken[0].path} cannot be read: {broken[0].problem}"
-        remedy = "Write the lock file anew with the tool that made it."
+        remedy = "Regenerate the lock file with the tool that made it."
         return (failed(part, code, found, risk=risk, remedy=remedy),)
+    unlocked = _unlocked(facts, sound)
+    if sound and unlocked:
+        found = f"{first([lock.path for lock in sound])} locks no {first(unlocked)}, which the "
+        return (
+            failed(
+                part,
+                code,
+                f"{found}scripts import",
+                risk=risk,
+                remedy="Add it to what is locked, and lock again.",
+                command=f"{LOCKED_BY}printf '%s\\n' {' '.join(unlocked)} | {COMPILE} - -o "
+                "requirements-more.txt",
+            ),
+        )
     if sound:
         packages = sum(len(lock.packages) for lock in sound)
         names = first([lock.path for lock in sound])
@@ -136,9 +190,17 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if loose:
         found += f", and {loose[0].path} names no version of {first(loose[0].unpinned)}"
     source = next((wish.path for wish in (*loose, *facts.wishes) if _compiles(wish.path)), "")
-    command = f"uv pip compile --generate-hashes {source} -o requirements-lock.txt"
-    command = command if source else "pip freeze > requirements.txt"
+    frozen = "" if source else "python -m pip freeze --all > requirements.txt && "
+    source = source or "requirements.txt"
+    command = f"{frozen}{LOCKED_BY}{COMPILE} {source} -o requirements-lock.txt"
     return (failed(part, code, found, risk=risk, remedy=remedy, command=command),)
+
+
+def _unlocked(facts: RepositoryFacts, locks: list[LockFile]) -> list[str]:
+    """Well-known libraries that the scripts import, and no lock file names."""
+    locked = {package.name for lock in locks for package in lock.packages}
+    wanted = sorted(LIBRARIES.keys() & facts.modules)
+    return [LIBRARIES[name][0] for name in wanted if locked.isdisjoint(LIBRARIES[name])]
 
 
 def _compiles(path: str) -> bool:
@@ -177,8 +239,7 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 "strict-mode",
                 f"strict mode is weakened: {first(weak)}",
                 risk="Two runs may differ although nothing changed, or be equal by luck.",
-                remedy=f"Take it out of determinism in {FILE_NAME}, or say in the report why not.",
-                command="repro-gate operators",
+                remedy=f"Remove it from determinism in {FILE_NAME}.",
             )
         )
     else:
@@ -209,7 +270,7 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             problem or "no baseline is committed",
             risk="A change that moves the numbers has nothing to be compared with.",
             remedy="Restore it from version control." if problem else "Record one and commit it.",
-            command=RECORD if facts.settings is not None else next_command(facts),
+            command=_record(facts),
         ),
     )
 
@@ -223,8 +284,8 @@ def _workflow(facts: RepositoryFacts) -> AuditItem:
         code,
         "no workflow of .github calls repro-gate; another CI cannot be seen from here",
         risk="What nobody runs on each change goes wrong between two checks.",
-        remedy="Run the gate on every pull request.",
-        command=next_command(facts),
+        remedy="Run the gate on every pull request: this writes a workflow.",
+        command="repro-gate init",
     )
 
 
@@ -243,9 +304,28 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             if entries
             else "nothing says on which machine a number was made",
             risk="Another GPU, driver or number of threads gives other last digits, or more.",
-            remedy="Record a baseline where the numbers are made: it keeps the machine.",
-            command=RECORD if facts.settings is not None else next_command(facts),
+            remedy="Record a baseline where the numbers are made: it names the machine.",
+            command=_record(facts),
         ),
+    )
+
+
+def _record(facts: RepositoryFacts) -> str:
+    """Record a baseline and commit it, or first what that needs."""
+    if facts.settings is None:
+        return next_command(facts)
+    path = shlex.quote(facts.settings.baseline.path)
+    return f'{RECORD} && git add {path} && git commit -m "first baseline"'
+
+
+def _new_key(facts: RepositoryFacts) -> str:
+    """A key beside the repository, so that nobody commits it, and its trust file in it."""
+    file = facts.settings.signing.trusted_keys if facts.settings is not None else TRUST_FILE
+    folder = shlex.quote(PurePosixPath(file).parent.as_posix())
+    return (
+        "read -rs REPRO_GATE_PASSPHRASE && export REPRO_GATE_PASSPHRASE && "
+        f"repro-gate keys generate --out ../gate-keys && mkdir -p {folder} && "
+        f"cp ../gate-keys/trusted-keys.json {shlex.quote(file)}"
     )
 
 
@@ -267,9 +347,9 @@ def _seals(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             code,
             problem or "no key is trusted",
             risk="A result can be changed after the run, and nobody would notice.",
-            remedy="Generate a key, keep its private half in the CI's secrets, commit its trust "
-            "file as .repro-gate/trusted-keys.json.",
-            command="repro-gate keys list" if problem else "repro-gate keys generate --out keys",
+            remedy="Generate a key with a pass phrase, keep its private half in the CI's secrets, "
+            "and commit its trust file.",
+            command="repro-gate keys list" if problem else _new_key(facts),
         ),
     )
 

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gate.audit.items import failed, first, next_command, passed, unknown
+from gate.records.observed.data.declaring import entries_for, entry_at, names_of
 from gate.records.published.audit import AuditedPart, AuditItem
 from gate.records.published.audit_facts import LineKind, RepositoryFacts, ScriptLine
 
@@ -14,7 +15,6 @@ SHOWN_PATH: Final = 60
 CHANGED_DATA: Final = (
     "Data that changes moves the number, and the change is taken for one of the code."
 )
-DECLARE: Final = "Declare it under data in repro-gate.yml, with its digest."
 
 
 def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
@@ -33,8 +33,7 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 "downloads",
                 f"downloads without a digest: {_places(downloads)}",
                 risk=CHANGED_DATA,
-                remedy=DECLARE,
-                command=next_command(facts),
+                remedy=_pinned(downloads[0]),
             )
         )
     outside = [line for line in _of(facts, LineKind.READS) if _lies_outside(line, facts)]
@@ -45,26 +44,59 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 "undeclared-data",
                 f"reads from outside the commit: {_places(outside)}",
                 risk=CHANGED_DATA,
-                remedy=DECLARE,
-                command=next_command(facts),
+                remedy=_declared(outside[0], facts),
             )
         )
     return tuple(items) or (_unseen_data(facts),)
 
 
 def _unseen_data(facts: RepositoryFacts) -> AuditItem:
-    read = [line for line in _of(facts, LineKind.READS) if line.subject]
+    lines = _of(facts, LineKind.READS)
+    read = [line for line in lines if _is_in_commit(line, facts)]
+    computed = [line for line in lines if line not in read]
     found = "no reading of data was found in the scripts"
-    if read:
+    if computed:
+        found = f"where this reads from cannot be told without running it: {_places(computed)}"
+    elif read:
         found = f"what is read lies in the repository as far as can be seen: {_places(read)}"
     return unknown(
         AuditedPart.DATA,
         "declared-data",
         f"no data is declared, and {found}",
         risk=CHANGED_DATA,
-        remedy="Run the gate: it names each file that the training reads from outside the commit.",
+        remedy="Run the gate. It names each file that the training reads from outside the commit, "
+        "with the line of `data` to paste into repro-gate.yml.",
         command=next_command(facts),
     )
+
+
+def _pinned(line: ScriptLine) -> str:
+    """How this line gets the same bytes each time."""
+    if line.subject.startswith(("https://", "http://")):
+        entry = f"data: [{{url: {line.subject[:SHOWN_PATH]}, sha256: …}}]"
+        return (
+            f"Declare it in repro-gate.yml: `{entry}`. `sha256sum` of the downloaded file prints "
+            "its digest. Add `at:` with the path where the script looks for it."
+        )
+    return (
+        "Name one version in the call, such as `revision=` with a commit of the hub. Or download "
+        "once, and declare the folder in repro-gate.yml: `data: [{path: /srv/data}]`."
+    )
+
+
+def _declared(line: ScriptLine, facts: RepositoryFacts) -> str:
+    """The line of the settings that declares what a script reads, where it looks for it."""
+    first_step = "" if facts.settings is not None else "Run `repro-gate init`. "
+    subject = line.subject
+    if "://" in subject:
+        return f"{first_step}{_pinned(line)}"
+    path = PurePosixPath(subject)
+    if path.is_absolute() or ".." in path.parts:
+        names = names_of((subject,))
+        entry, use = entries_for(names), f", and read $REPRO_GATE_DATA/{names[subject]}"
+    else:
+        entry, use = entry_at(f"{facts.place}/{subject}", subject), ""
+    return f"{first_step}Declare it in repro-gate.yml: `{entry}`{use}."
 
 
 def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
@@ -79,8 +111,16 @@ def _lies_outside(line: ScriptLine, facts: RepositoryFacts) -> bool:
         return True
     if len(path.parts) < 2:  # noqa: PLR2004 - a folder and a name
         return False
+    return not _is_in_commit(line, facts)
+
+
+def _is_in_commit(line: ScriptLine, facts: RepositoryFacts) -> bool:
+    """Whether a path that stands in a script is that of a file of the repository."""
+    path = PurePosixPath(line.subject)
+    if not line.subject or path.is_absolute() or ".." in path.parts:
+        return False
     above = PurePosixPath(line.file).parents
-    return not any(_is_there((place / path).as_posix(), facts) for place in above)
+    return any(_is_there((place / path).as_posix(), facts) for place in above)
 
 
 def _is_there(path: str, facts: RepositoryFacts) -> bool:
@@ -99,7 +139,6 @@ def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             f"turned against determinism: {_places(flags)}",
             risk="An algorithm is chosen by the clock, or adds in another order in each run.",
             remedy="Remove these lines; the gate sets all of them from outside.",
-            command=next_command(facts),
         ),
     )
 
@@ -116,8 +155,7 @@ def lines_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 "unseeded-generator",
                 f"another seed in each run: {_places(unseeded)}",
                 risk="Each run draws other numbers, so it is another experiment.",
-                remedy="Give each a fixed seed.",
-                command=next_command(facts),
+                remedy="Give each a constant seed, such as 0.",
             )
         )
     return (*items, *_set_seeds(facts))
@@ -135,7 +173,7 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     missing = sorted(drawn - seeded) if ALL not in seeded else []
     command = next_command(facts)
     risk = "Initial weights, order of the data and dropout are others in each run."
-    remedy = "Seed every generator, or let the gate do it from outside."
+    remedy = "Let the gate seed every generator before the script starts."
     if missing:
         found = f"drawn from and never seeded: {first(missing)}"
         return (failed(part, code, found, risk=risk, remedy=remedy, command=command),)

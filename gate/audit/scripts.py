@@ -48,6 +48,7 @@ DRAWING: Final = re.compile(
 READING: Final = frozenset(
     (
         *("open", "numpy.load", "numpy.loadtxt", "numpy.genfromtxt", "numpy.fromfile"),
+        *("numpy.memmap", "numpy.lib.format.open_memmap"),
         *("torch.load", "h5py.File", "PIL.Image.open", "torchvision.datasets.ImageFolder"),
         *("safetensors.torch.load_file", "json.load", "pickle.load"),
     )
@@ -60,6 +61,15 @@ DOWNLOADING: Final = re.compile(
     r"|requests\.(?:get|request)|huggingface_hub\.\w*download|sklearn\.datasets\.fetch_\w+"
     r"|wget\.download|gdown\.download)$|\.from_pretrained$"
 )
+# by a program: `os.system("wget …")`, `subprocess.run(["curl", …])`
+STARTING: Final = re.compile(
+    r"^(?:os\.system|subprocess\.(?:run|call|check_call|check_output|Popen))$"
+)
+DOWNLOADER: Final = re.compile(
+    r"^(?:wget|curl|aria2c|gdown|aws s3|gsutil|huggingface-cli|kaggle)\b"
+)
+# what is read there is run, and is no data: `exec(open("configurator.py").read())`
+RUNNING: Final = frozenset(("exec", "eval", "compile", "runpy.run_path"))
 # with one of these an address names one version of its content
 PINNING: Final = frozenset(("revision", "known_hash", "sha256", "hash"))
 SWITCHES: Final[Mapping[str, bool]] = {
@@ -88,6 +98,13 @@ class Script:
         self.readable = nodes is not None
         self._names = names_of(nodes or ())
         self.imports = frozenset(imported_files(path, nodes or (), files)) - {path}
+        self.modules = frozenset(name.partition(".")[0] for name in self._names.values())
+        self._run = {
+            id(inner)
+            for node in nodes or ()
+            if isinstance(node, ast.Call) and dotted(node.func, self._names) in RUNNING
+            for inner in ast.walk(node)
+        }
         # in the order of the lines; of a very long list the first
         found = sorted(
             set(self._lines(nodes or ())), key=lambda one: (one.line, one.kind, one.what)
@@ -119,10 +136,11 @@ class Script:
         drawing = DRAWING.match(name)
         if drawing is not None:
             yield self._line(node, LineKind.DRAWS, name, drawing["library"].partition(".")[0])
-        if name in READING or READING_FORMS.match(name):
+        if (name in READING or READING_FORMS.match(name)) and id(node) not in self._run:
             yield from self._read(node, name)
         downloads = any(word.arg == "download" and _is(word.value, True) for word in node.keywords)
         pinned = any(word.arg in PINNING for word in node.keywords)
+        downloads = downloads or bool(STARTING.match(name) and DOWNLOADER.match(_started(node)))
         if (DOWNLOADING.search(name) and not pinned) or downloads:
             yield from self._downloaded(node, name)
         yield from self._loose_words(node, last)
@@ -178,6 +196,15 @@ class Script:
 
 def _is(node: ast.expr, value: object) -> bool:
     return isinstance(node, ast.Constant) and node.value is value
+
+
+def _started(node: ast.Call) -> str:
+    """The command that a call is given, as far as it stands there."""
+    first = node.args[0] if node.args else None
+    if not isinstance(first, ast.List | ast.Tuple):
+        return _literal(node)
+    words = (one.value for one in first.elts if isinstance(one, ast.Constant))
+    return " ".join(map(str, words))
 
 
 def _literal(node: ast.Call) -> str:

@@ -148,7 +148,13 @@ def _checked_hash(text: str, name: str) -> str:
     """`algorithm:hex` with as many digits as that algorithm gives: a torn hash locks nothing."""
     algorithm, _, digits = text.partition(":")
     wanted = {"git": (40, 64), **_DIGITS}.get(algorithm)
-    if wanted is None or len(digits) not in wanted or not _DIGEST.match(digits):
+    # no file has a digest of zeros alone: somebody filled it in
+    if (
+        wanted is None
+        or len(digits) not in wanted
+        or not _DIGEST.match(digits)
+        or not digits.strip("0")
+    ):
         raise EvidenceError(f"{name}: {short_text(text)} is no hash of a file")
     return f"{algorithm}:{digits.lower()}"
 

@@ -151,11 +151,42 @@ def test_without_a_gate_seeds_of_a_script_are_unknown_and_missing_ones_fail() ->
 
 
 def test_the_next_command_goes_on_from_what_there_is() -> None:
-    assert item(BARE, "baseline").command == "repro-gate init"
+    assert item(BARE, "not-set-up").command == "repro-gate init"
     broken = replace(BARE, settings_problem="repro-gate.yml: 1 error(s)")
     assert item(broken, "settings").command == "repro-gate doctor"
     no_baseline = item(replace(WHOLE, baseline=None), "baseline")
-    assert no_baseline.command == 'repro-gate baseline record --reason "first baseline"'
+    assert no_baseline.command == (
+        'repro-gate baseline record --reason "first baseline" && git add .repro-gate/baseline && '
+        'git commit -m "first baseline"'
+    )
+
+
+def test_a_repository_without_a_gate_has_one_row_about_it() -> None:
+    codes = {one.code for one in audit_repository(BARE).items}
+    assert "not-set-up" in codes
+    assert not codes & {"settings", "baseline", "workflow", "machine", "trusted-keys"}
+    assert "workflow" in {one.code for one in audit_repository(replace(BARE, workflow="x")).items}
+
+
+def test_what_is_read_from_a_computed_name_cannot_be_told() -> None:
+    inside = line(LineKind.READS, "open", "data/x.npy")
+    computed = line(LineKind.READS, "numpy.memmap", "", number=4)
+    alone = line(LineKind.READS, "torch.load", "weights.pt", number=5)
+    one = item(replace(WHOLE, lines=(inside, computed, alone)), "declared-data")
+    assert one.result is AuditResult.UNKNOWN
+    assert one.found == (
+        "no data is declared, and where this reads from cannot be told without running it: "
+        "train.py:4 numpy.memmap, train.py:5 torch.load(weights.pt)"
+    )
+
+
+def test_a_lock_without_what_the_scripts_import_locks_too_little() -> None:
+    one = item(replace(WHOLE, modules=frozenset({"torch", "os"})), "lock-file")
+    assert one.result is AuditResult.FAIL
+    assert one.found == "uv.lock locks no torch, which the scripts import"
+    assert one.command.endswith(
+        "printf '%s\\n' torch | uv pip compile --generate-hashes - -o requirements-more.txt"
+    )
 
 
 def test_an_image_of_somebody_else_cannot_end_the_command_that_names_it() -> None:

@@ -43,6 +43,18 @@ def told(text: str) -> list[tuple[LineKind, str, str]]:
         ("import torch\ntorch.nn.Linear(1, 2)", (LineKind.DRAWS, "torch.nn.Linear", "torch")),
         ("open('data/x.csv')", (LineKind.READS, "open", "data/x.csv")),
         (
+            "import numpy as np\nnp.memmap(place)",
+            (LineKind.READS, "numpy.memmap", ""),
+        ),
+        (
+            "import os\nos.system('wget https://x/y')",
+            (LineKind.DOWNLOADS, "os.system", "wget https://x/y"),
+        ),
+        (
+            "import subprocess\nsubprocess.run(['curl', url])",
+            (LineKind.DOWNLOADS, "subprocess.run", ""),
+        ),
+        (
             "import pandas as pd\npd.read_parquet(path)",
             (LineKind.READS, "pandas.read_parquet", ""),
         ),
@@ -80,6 +92,9 @@ def test_a_line_is_told_by_what_it_does(text: str, line: tuple[LineKind, str, st
         "import torch\ntorch.backends.cudnn.benchmark = False",
         "Model.from_pretrained(path)",
         "print('random.seed(1)')",
+        "exec(open('configurator.py').read())",
+        "exec(compile(open(name).read(), name, 'exec'))",
+        "import os\nos.system('make')",
         "# random.seed()",
     ],
 )

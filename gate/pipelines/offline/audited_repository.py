@@ -68,6 +68,7 @@ def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
         training=scripts.training,
         script_missing=scripts.missing,
         scripts=len(scripts.read),
+        modules=scripts.modules,
         unreadable=scripts.unreadable,
         lines=scripts.lines,
     )

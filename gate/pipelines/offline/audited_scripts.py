@@ -9,8 +9,9 @@ from typing import Final
 
 from gate.audit.scripts import Script
 from gate.codec.untrusted_text import safe_line
+from gate.execution.missing_file import PREPARER
 from gate.pipelines.offline.audited_folder import Look
-from gate.records.published.audit_facts import ScriptLine
+from gate.records.published.audit_facts import LineKind, ScriptLine
 from gate.records.settings import GateSettings
 from gate.scaffold.training_scripts import find_trainings
 
@@ -34,6 +35,7 @@ class AuditedScripts:
         self._left = MAX_SCRIPTS_BYTES
         self.read: dict[str, Script] = {}
         self.missing = ""
+        self._preparers: set[str] = set()
         below = f"{here}/" if here else ""
         self._files = frozenset(
             name
@@ -42,9 +44,18 @@ class AuditedScripts:
         )
         self.training, begin = self._begin(settings, settings_place)
         self._follow(begin)
+        modules = {name for script in self.read.values() for name in script.modules}
+        self.modules = frozenset(modules)
+        self._read_preparers()
         broken = {name for name, script in self.read.items() if not script.readable}
         self.unreadable = tuple(map(safe_line, sorted(broken | self._lost)))
-        lines = (line for name in sorted(self.read) for line in self.read[name].lines)
+        lines = (
+            line
+            for name in sorted(self.read)
+            for line in self.read[name].lines
+            # of a script that makes the data, seeds and flags are not those of the training
+            if name not in self._preparers or line.kind is LineKind.DOWNLOADS
+        )
         self.lines: tuple[ScriptLine, ...] = tuple(sorted(lines))[:MAX_LINES]
 
     def _begin(self, settings: GateSettings | None, place: str) -> tuple[str, list[str]]:
@@ -78,6 +89,13 @@ class AuditedScripts:
             if name not in self.read:
                 self.read[name] = Script(name, self._text(name), self._files)
                 waiting += sorted(self.read[name].imports)
+
+    def _read_preparers(self) -> None:
+        """Scripts that make the data: no training imports them, and what they download is read."""
+        for name in self._all():
+            if name not in self.read and PREPARER.fullmatch(PurePosixPath(name).name):
+                self._preparers.add(name)
+                self.read[name] = Script(name, self._text(name), self._files)
 
     def _text(self, name: str) -> str:
         if name not in self._texts:

@@ -59,7 +59,7 @@ class RepositoryFacts:
     `commit` is empty without one, and `git_problem` says why. `names` are its files and folders,
     `incomplete` says why there are more than were looked at. `settings` is None without
     repro-gate.yml, or with one that `settings_problem` is about; `settings_place` is its folder.
-    `images` are base images that are named without a digest.
+    `images` are base images that are named without a digest, `modules` what the training imports.
     """
 
     place: str
@@ -82,8 +82,22 @@ class RepositoryFacts:
     training: str = ""
     script_missing: str = ""
     scripts: int = 0
+    modules: frozenset[str] = frozenset()
     unreadable: tuple[str, ...] = ()
     lines: tuple[ScriptLine, ...] = ()
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether any file of the gate is there, be it broken."""
+        return bool(
+            self.settings
+            or self.settings_problem
+            or (self.baseline and self.baseline.entries)
+            or self.baseline_problem
+            or self.active_keys
+            or self.keys_problem
+            or self.workflow
+        )
 
 
 class SealCheck(StrEnum):

@@ -1,0 +1,183 @@
+"""Each remedy of an audit is followed word by word, and turns its item into a pass."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Run
+from played_training import SETTINGS, Project
+
+AUDIT = Path(__file__).parents[2] / "gate" / "audit"
+CODE = re.compile(r'code = AuditedPart\.\w+, "([a-z-]+)"|AuditedPart\.\w+,\s+"([a-z-]+)",')
+PART_CODE = re.compile(r'(?:failed|unknown)\(\s*part,\s*"([a-z-]+)"')
+HASH = "5" * 64
+
+
+def item(run: Run, code: str) -> dict[str, str] | None:
+    """The item of the audit of the current folder; None where there is none."""
+    items = json.loads(run("audit", "--format", "json").out)["items"]
+    return next((one for one in items if one["code"] == code), None)
+
+
+def typed(command: str, run: Run) -> None:
+    """What a person types, in the current folder; uv is played, since it asks an index."""
+    for step in re.split(r" && ", command):
+        words = shlex.split(step.rpartition(" | ")[2])
+        if words[:2] == ["uv", "pip"]:
+            # after `printf '%s\n'`, or the lines of a file
+            given = shlex.split(step.partition(" | ")[0])[2:]
+            names = given if words[4] == "-" else Path(words[4]).read_text().split()
+            lines = (f"{name}==1.0 --hash=sha256:{HASH}\n" for name in names)
+            Path(words[-1]).write_text("".join(lines))
+        elif words[0] == "repro-gate":
+            ended = run(*words[1:])
+            assert ended.code == 0, ended.err
+        elif words[0] == "git" or words[0] in {"mkdir", "cp"}:
+            subprocess.run(words, check=True, capture_output=True)
+
+
+def written(path: str, text: str) -> Callable[[Project], object]:
+    return lambda project: project.write(path, text)
+
+
+def gone(path: str) -> Callable[[Project], object]:
+    return lambda project: (project.path / path).unlink()
+
+
+BROKEN = SETTINGS.replace("version: 1", "version: 1\ntrian: {}")
+SCRIPT_GONE = SETTINGS.replace("train.py", "other.py")
+WEAK = SETTINGS + "determinism: {profile: default}\n"
+LOADS = "from datasets import load_dataset\nload_dataset('imdb'"
+OUTSIDE = "open('/srv/x.npy')\n"
+DECLARED = SETTINGS + "data: [{path: /srv/x.npy, as: x.npy}]\n"
+# what is wrong, the item, and what its remedy says to write, where no command does it
+EDITS = {
+    "training-script": (("repro-gate.yml", SCRIPT_GONE), ("repro-gate.yml", SETTINGS)),
+    "settings": (("repro-gate.yml", BROKEN), ("repro-gate.yml", SETTINGS)),
+    "strict-mode": (("repro-gate.yml", WEAK), ("repro-gate.yml", SETTINGS)),
+    "image-digest": (
+        ("Dockerfile", "FROM python:3.11\n"),
+        ("Dockerfile", f"FROM python:3.11@sha256:{HASH}\n"),
+    ),
+    "downloads": (("train.py", f"{LOADS})\n"), ("train.py", f"{LOADS}, revision='{HASH}')\n")),
+    "undeclared-data": (("train.py", OUTSIDE), ("repro-gate.yml", DECLARED)),
+    "declared-data": (("train.py", "open(name)\n"), ("repro-gate.yml", DECLARED)),
+    "nondeterministic-flags": (
+        ("train.py", "import torch\ntorch.backends.cudnn.benchmark = True\n"),
+        ("train.py", "import torch\n"),
+    ),
+    "unseeded-generator": (
+        ("train.py", "import random\nrandom.seed()\n"),
+        ("train.py", "import random\nrandom.seed(0)\n"),
+    ),
+}
+TYPED: dict[str, Callable[[Project], object]] = {
+    "clean-tree": written("new.py", ""),
+    "lock-file": written("requirements.txt", "numpy\n"),
+    "workflow": written("other.txt", ""),
+    "trusted-keys": written("other.txt", ""),
+    "not-set-up": gone("repro-gate.yml"),
+    "seeds": gone("repro-gate.yml"),
+    "baseline": written("other.txt", ""),
+    "machine": written("other.txt", ""),
+}
+TRAINS = "import torch\ntorch.nn.Linear(1, 1).weight.sum().backward()\nfor _ in (): pass\n"
+
+
+@pytest.mark.parametrize("code", sorted(EDITS))
+def test_an_edit_that_a_remedy_asks_for_turns_its_item(
+    project: Project, run: Run, code: str
+) -> None:
+    wrong, right = EDITS[code]
+    project.write(*wrong)
+    before = item(run, code)
+    assert before is not None
+    assert before["result"] != "pass"
+    assert before["remedy"]
+    project.write(*right)
+    after = item(run, code)
+    assert after is None or after["result"] == "pass"
+
+
+@pytest.mark.parametrize("code", sorted(TYPED))
+def test_a_command_that_an_audit_names_turns_its_item(
+    project: Project, run: Run, code: str
+) -> None:
+    if code in {"not-set-up", "seeds"}:
+        project.write("train.py", TRAINS)
+    else:
+        project.play(environment={"cpu": "one"})
+    TYPED[code](project)
+    if code != "clean-tree":
+        project.commit()
+    before = item(run, code)
+    assert before is not None
+    assert before["result"] != "pass"
+    typed(before["command"], run)
+    after = item(run, code)
+    assert after is None or after["result"] == "pass"
+
+
+def test_a_lock_that_lacks_an_import_is_completed_by_the_command(
+    project: Project, run: Run
+) -> None:
+    project.write("train.py", TRAINS)
+    project.write("requirements.txt", f"numpy==1.0 --hash=sha256:{HASH}\n")
+    before = item(run, "lock-file")
+    assert before is not None
+    assert before["found"] == "requirements.txt locks no torch, which the scripts import"
+    typed(before["command"], run)
+    after = item(run, "lock-file")
+    assert after is not None
+    assert after["result"] == "pass"
+
+
+def test_a_folder_becomes_a_commit_by_the_command(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME"):
+        monkeypatch.setenv(name, "somebody")
+    monkeypatch.setenv("GIT_COMMITTER_EMAIL", "somebody@example.org")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAINS)
+    before = item(run, "commit")
+    assert before is not None
+    typed(before["command"], run)
+    after = item(run, "commit")
+    assert after is not None
+    assert after["result"] == "pass"
+
+
+def test_a_requirement_with_a_hash_of_zeros_locks_nothing(project: Project, run: Run) -> None:
+    project.write("requirements.txt", f"numpy==1.0 --hash=sha256:{'0' * 64}\n")
+    found = item(run, "lock-file")
+    assert found is not None
+    assert found["result"] == "fail"
+    assert "is no hash of a file" in found["found"]
+
+
+def test_a_script_that_prepares_the_data_is_looked_at(project: Project, run: Run) -> None:
+    project.write("data/prepare.py", "import requests\nrequests.get('https://example.org/x')\n")
+    found = item(run, "downloads")
+    assert found is not None
+    assert "data/prepare.py:2 requests.get(https://example.org/x)" in found["found"]
+    assert "data: [{url: https://example.org/x, sha256: …}]" in found["remedy"]
+
+
+def test_the_remedy_of_every_item_is_followed_here() -> None:
+    sources = [path.read_text() for path in AUDIT.glob("repository*.py")]
+    codes = {
+        code
+        for text in sources
+        for found in (CODE.findall(text), PART_CODE.findall(text))
+        for match in found
+        for code in ((match,) if isinstance(match, str) else match)
+        if code
+    }
+    assert codes - {"commit"} == EDITS.keys() | TYPED.keys()
