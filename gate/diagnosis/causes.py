@@ -217,6 +217,23 @@ OWN_SOURCE_REMEDY = (
 )
 
 
+REORDERED = Cause(
+    "every observed step is equal, but the state at the end holds the same tensors in another "
+    "order, such as that of a set",
+    "Sort what the optimizer's parameters are collected from: sets, id(), hash order, names of "
+    "files.",
+)
+
+
+def reordered(comparison: Comparison) -> bool:
+    """Whether all that differs at the end are the same tensors under each other's names."""
+    before, after = (
+        sorted(getattr(delta, side) for delta in comparison.tensors)
+        for side in ("expected", "observed")
+    )
+    return len(before) > 1 and before == after
+
+
 def cause_of(first: Event, comparison: Comparison, question: Question) -> Cause:
     """What it means that `first` is the first divergence of a comparison.
 
@@ -224,6 +241,8 @@ def cause_of(first: Event, comparison: Comparison, question: Question) -> Cause:
     """
     if question.drift:
         return _drift(first, comparison)
+    if first.kind is EventKind.STATE and reordered(comparison):
+        return REORDERED
     if first.kind is EventKind.LOSS:
         return _loss(first, comparison, question)
     if first.kind in {EventKind.BACKWARD, EventKind.GRADIENTS}:

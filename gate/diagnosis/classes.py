@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.diagnosis.causes import explaining
+from gate.diagnosis.causes import explaining, reordered
 from gate.diagnosis.suspects import ORIGINS
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.determinism.causes import CauseClass
@@ -19,6 +19,7 @@ from gate.records.verdict import Diagnosis, Outcome, Suspect, SuspectKind
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)
 PRECISION_KNOBS: Final = ("fp32_", "reduced_")
+MESSAGES: Final = "torch.distributed."
 # an identifier is drawn to sort or to name by, never to compute with
 IDENTIFIERS: Final = "uuid."
 BY_EVENT: Final = {
@@ -78,6 +79,8 @@ def class_of(
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
     if first.kind is EventKind.PARAMETERS and unseen:
         return None
+    if first.kind is EventKind.STATE and not drift and reordered(comparison):
+        return CauseClass.STRUCTURE
     return (BY_DRIFT if drift else BY_EVENT).get(first.kind)
 
 
@@ -96,13 +99,19 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
     if suspect.kind is SuspectKind.CLOCK:
         return BY_EVENT.get(first.kind)
     if suspect.kind is SuspectKind.COMPLETION:
-        loaded = first.kind is EventKind.BATCH or suspect.call.endswith("imap_unordered")
-        return CauseClass.DATA_ORDER if loaded else CauseClass.THREAD_RACE
+        return _of_completion(suspect, first)
     ordering = suspect.kind is SuspectKind.ORDER or suspect.call.startswith(IDENTIFIERS)
     if ordering and first.kind in DATA:
         return CauseClass.DATA_ORDER
     drawn = CauseClass.SEED if first.kind is EventKind.INITIAL else CauseClass.RANDOM_STATE
     return BY_SUSPECT.get(suspect.kind, drawn)
+
+
+def _of_completion(suspect: Suspect, first: Event) -> CauseClass:
+    if suspect.call.startswith(MESSAGES):
+        return CauseClass.COLLECTIVE
+    loaded = first.kind is EventKind.BATCH or suspect.call.endswith("imap_unordered")
+    return CauseClass.DATA_ORDER if loaded else CauseClass.THREAD_RACE
 
 
 def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:
@@ -124,8 +133,9 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
         return CauseClass.DATA
     if outcome is Outcome.NONDETERMINISTIC:
         return recorded or _proved(trace)
-    if outcome is not Outcome.CODE_DRIFT and recorded is CauseClass.CODE:
-        return None
+    if recorded is CauseClass.CODE:
+        changed = CauseClass.PRECISION if trace is not None and trace.precision else recorded
+        return changed if outcome is Outcome.CODE_DRIFT else None
     return recorded
 
 

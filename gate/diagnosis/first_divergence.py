@@ -18,6 +18,11 @@ from gate.records.comparison import Comparison, EventKind
 from gate.records.observed.data.declaring import entries_for, names_of
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
+# the harness's name for an environment of reinforcement learning that takes a seed by itself
+OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
+FROM_ANY_RANK = "torch.distributed.recv"
+# what hands work to threads and goes on with the results as they come
+AS_DONE = "asyncio."
 KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
 GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
 SHOWN_EVENTS = 6
@@ -115,7 +120,11 @@ def _leave(suspect: Suspect) -> str:
 
 
 REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
-    SuspectKind.UNSEEDED: lambda one: f"Give {one.place} a constant seed",
+    SuspectKind.UNSEEDED: lambda one: (
+        f"Pass seed= to reset() at {one.place}, or to the model that calls it"
+        if one.call == OF_AN_ENVIRONMENT
+        else f"Give {one.place} a constant seed"
+    ),
     SuspectKind.SEED: lambda one: (
         f"Seed {one.call} with {one.before} again at {one.place}"
         if one.after
@@ -126,7 +135,9 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     ),
     SuspectKind.DRAW: lambda one: f"Give the thread at {one.place} a seeded generator of its own",
     SuspectKind.COMPLETION: lambda one: (
-        f"Take the results at {one.place} in the order of the work, and not as they are done"
+        f"Receive from each rank by its number (src=) at {one.place}, in a fixed order"
+        if one.call == FROM_ANY_RANK
+        else f"Take the results at {one.place} in the order of the work, and not as they are done"
     ),
     SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
     SuspectKind.PRECISION: lambda one: (
@@ -141,7 +152,11 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.ADDRESS: lambda one: (
         f"Sort by something that is equal in each run, and not by {one.call}() at {one.place}"
     ),
-    SuspectKind.THREAD: lambda one: f"Let the training wait for the thread that {one.place} starts",
+    SuspectKind.THREAD: lambda one: (
+        f"Take the results at {one.place} in the order of the work, and not as they are done"
+        if one.call.startswith(AS_DONE)
+        else f"Let the training wait for the thread that {one.place} starts"
+    ),
     SuspectKind.CHILD: lambda one: (
         f"Start `{one.call}` at {one.place} with the environment that the script itself has"
     ),

@@ -19,6 +19,9 @@ OWN_GENERATOR: Final = "generator=<Generator>"
 NEXT_ARGUMENT: Final = re.compile(r", (?=[A-Za-z_]\w*=)")
 REAL: Final = re.compile(r"\w+=-?(\d+\.\d*(e[-+]?\d+)?|\d+e[-+]?\d+)")
 OWN: Final = ("aten::", "prims::")
+CAST: Final = "aten::_to_copy"
+DTYPE: Final = re.compile(r"\bdtype=torch\.(\w+)")
+REAL_TYPES: Final = ("float", "bfloat", "half", "double")
 # there the call that brought the value is named, and not the one that uses it
 OF_THEIR_SOURCE: Final = (
     *(Claim.UNINITIALISED, Claim.OUTSIDE_VALUE, Claim.MEMORY_LAYOUT, Claim.ARRIVAL),
@@ -107,6 +110,7 @@ def finding_at(point: Point) -> TraceFinding:
         device=next((value.device for value in (*call.inputs, *call.outputs)), ""),
         arguments=_changed_arguments(point)[:1000],
         real_numbers=_real_numbers_apart(point),
+        precision=_precision(point),
         file=call.file,
         line=call.line,
         forward_place=_forward(call),
@@ -391,6 +395,36 @@ def _real_numbers_apart(point: Point) -> bool:
     """Whether the two calls differ in real numbers alone, which choose and order nothing."""
     new, gone = _arguments_apart(point)
     return bool(new or gone) and all(REAL.fullmatch(word) for word in (*new, *gone))
+
+
+def _precision(point: Point) -> str:
+    """`bfloat16 instead of float32`, where one side computes in another type of number."""
+    one, other = point.expected, point.observed
+    if point.claim is not Claim.CODE_PATH:
+        return ""
+    if one is not None and other is not None and one.operator == other.operator:
+        before, after = (_number_type(call) for call in (one, other))
+    else:
+        # a cast that one side has alone
+        casts = [call for call in (one, other) if call is not None and call.operator == CAST]
+        if len(casts) != 1 or not casts[0].inputs:
+            return ""
+        before, after = _form_type(casts[0].inputs[0].form), _number_type(casts[0])
+        if casts[0] is one:
+            before, after = after, before
+    real = before.startswith(REAL_TYPES) and after.startswith(REAL_TYPES)
+    return f"{after} instead of {before}" if real and before != after else ""
+
+
+def _number_type(call: TracedCall) -> str:
+    given = DTYPE.search(call.arguments)
+    if given is not None:
+        return given[1]
+    return _form_type(call.inputs[0].form) if call.inputs else ""
+
+
+def _form_type(form: str) -> str:
+    return form.partition(" (")[0].rpartition(" ")[2]
 
 
 def _arguments_apart(point: Point) -> tuple[list[str], list[str]]:

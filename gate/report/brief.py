@@ -175,6 +175,11 @@ def _within_of_baseline(comparison: Comparison | None) -> str:
 
 
 def _code_drift(verdict: Verdict) -> str:
+    if verdict.base_run is not None and _base_gives_the_entry(verdict):
+        return (
+            f"{numbers_words(verdict.base_run)} The base commit, run here{_in_its_own(verdict)}, "
+            "gives the committed baseline's result, so it is this change that moves it."
+        )
     if verdict.base_run is not None:
         return (
             f"{numbers_words(verdict.base_run)} That is against the base commit run here"
@@ -182,6 +187,23 @@ def _code_drift(verdict: Verdict) -> str:
             f"{_since(verdict.baseline)}."
         )
     return numbers_words(verdict.baseline)
+
+
+def _base_gives_the_entry(verdict: Verdict) -> bool:
+    """Whether the base commit, run here, gives what the entry holds, to the bit.
+
+    Head is compared with both. A number of the base run that is not the entry's would differ from
+    head's in at least one of the two lists, and stand there with another expected value.
+    """
+    entry, base = verdict.baseline, verdict.base_run
+    if entry is None or base is None or not base.differs:
+        return False
+    return (
+        (entry.metrics, entry.tensors, entry.series, entry.step_faults)
+        == (base.metrics, base.tensors, base.series, base.step_faults)
+        and entry.compared_points <= base.compared_points
+        and entry.compared_tensors <= base.compared_tensors
+    )
 
 
 def _environment_drift(verdict: Verdict) -> str:

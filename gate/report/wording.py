@@ -218,7 +218,11 @@ def _does(suspect: Suspect) -> str:
         SuspectKind.ORDER: f"takes names from {call} in the file system's order",
         SuspectKind.PROCESS: f"uses {call}, another number in each run",
         SuspectKind.ADDRESS: f"uses {call}, which may be another number in each run",
-        SuspectKind.THREAD: "starts a thread",
+        SuspectKind.THREAD: (
+            f"hands work to threads by {call}"
+            if suspect.call.startswith("asyncio.")
+            else "starts a thread"
+        ),
         SuspectKind.READ: f"reads {suspect.call}, which {_read_unlike(suspect)}",
     }[suspect.kind]
 

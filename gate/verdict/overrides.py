@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from gate.records.determinism.knobs import BY_NAME, KEEP
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
+from gate.records.observed.sources import SourceKind
 from gate.records.verdict import CodePlace, Finding, Severity
 from gate.verdict.findings import notice
 
 SHOWN = 5
+# as many lines of a place as a process tells, and of all: gate/harness/determinism/override_log.py
+MOST_OF_A_PLACE = 3
+MOST_OF_PRIVATE = 100
+MOST_OF_ALL = 200
 CPU = "cpu"
+THREADED = (SourceKind.THREAD, SourceKind.DRAW, SourceKind.COMPLETION)
+# the harness's name for an environment of reinforcement learning that takes a seed by itself
+OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 # filling new memory only makes more of a run repeat
 HARMLESS = "memory_fill"
 IN_THE_SCRIPT = "Remove that line, or set determinism.on_override to restore or fail."
@@ -104,8 +113,46 @@ def _differing(runs: tuple[RunEvidence, ...]) -> list[Override]:
     if len(runs) < 2:  # noqa: PLR2004 - a difference takes two
         return []
     first, second = (_seeds_of(run) for run in runs)
+    ordered = not any(map(_has_threads, runs))
+    full = any(map(_log_is_full, runs))
     # places that only one run reached are not compared: a data worker may not have come to it
-    return [first[key][0] for key in first if key in second and _differ(first[key], second[key])]
+    return [
+        first[key][0]
+        for key in first
+        if key in second
+        and _differ(first[key], second[key])
+        and _known_whole(first[key], second[key], ordered=ordered, full=full)
+    ]
+
+
+def _known_whole(
+    first: list[Override], second: list[Override], *, ordered: bool, full: bool
+) -> bool:
+    """Whether what one run lacks was not given there, rather than given and not recorded.
+
+    A place is told a few times for each process. Which item of a pool's a worker takes is a race,
+    so beyond that each run lacks other seeds. One process without threads gives them in order.
+    """
+    if any(override.kind is OverrideKind.ENTROPY for override in (*first, *second)):
+        return True
+    counts = [Counter(override.pid for override in overrides) for overrides in (first, second)]
+    capped = full or any(max(of_run.values()) >= MOST_OF_A_PLACE for of_run in counts)
+    return not capped or (ordered and all(len(of_run) == 1 for of_run in counts))
+
+
+def _has_threads(run: RunEvidence) -> bool:
+    started = any(source.kind in THREADED for source in run.sources)
+    return started or any(threads.count > 1 for threads in run.live_threads)
+
+
+def _log_is_full(run: RunEvidence) -> bool:
+    of_all = Counter(override.pid for override in run.overrides)
+    private = Counter(
+        override.pid for override in run.overrides if override.scope is SeedScope.PRIVATE
+    )
+    return any(count >= MOST_OF_ALL for count in of_all.values()) or any(
+        count >= MOST_OF_PRIVATE for count in private.values()
+    )
 
 
 def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:
@@ -225,6 +272,8 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
         remedy = "A library does this: check whether its seed can be set after the import."
     elif override.scope is SeedScope.PRIVATE:
         remedy = "Give that generator a constant seed."
+    if override.name == OF_AN_ENVIRONMENT:
+        remedy = "Pass seed= to reset(), or to the model that calls it."
     return Finding(
         code="seed-differs",
         severity=Severity.NOTICE if minor else Severity.WARNING,

@@ -250,8 +250,8 @@ def test_a_drift_from_the_base_commit_says_what_it_was_compared_with() -> None:
     assert verdict.outcome is Outcome.CODE_DRIFT
     brief = brief_of(verdict)
     assert (
-        "That is against the base commit run here: the committed baseline does not hold on this "
-        "machine: driver 550.54 → none." in brief.happened
+        "The base commit, run here, gives the committed baseline's result, so it is this change "
+        "that moves it." in brief.happened
     )
     assert brief.this_change == (
         "Yes. The base commit on this machine, with the same packages, gives another result."

@@ -7,7 +7,7 @@ from gate.records.determinism import knobs
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind, SeedScope
 from gate.records.verdict import Finding, Severity
-from gate.verdict.overrides import override_findings, suspected_settings
+from gate.verdict.overrides import override_findings, suspected_seeds, suspected_settings
 
 
 def override(line: int = 12, **changes: object) -> Override:
@@ -193,3 +193,42 @@ def test_threads_are_suspected_and_seeds_are_not() -> None:
     threads = override(kind=OverrideKind.THREADS, name="threads", before="1", after="2")
     seed = override(kind=OverrideKind.RESEED, name="torch.manual_seed", scope=SeedScope.GLOBAL)
     assert suspected(threads, seed, device="cpu") == ["threads"]
+
+
+def seeds(pid: int, *numbers: int) -> tuple[Override, ...]:
+    """Seeds that one process gave a generator of its own, at one line."""
+    generator, kind = "torch.Generator.manual_seed", OverrideKind.RESEED
+    scope = SeedScope.PRIVATE
+    return tuple(
+        override(pid=pid, after=str(number), scope=scope, kind=kind, name=generator)
+        for number in numbers
+    )
+
+
+def test_seeds_of_a_pool_beyond_what_is_recorded_are_no_finding() -> None:
+    one = run(*seeds(1, 0, 4, 8), *seeds(2, 1, 5, 9))
+    other = run(*seeds(1, 1, 2, 3), *seeds(2, 0, 6, 7))
+    assert override_findings((one, other), repeats=True) == ()
+    assert suspected_seeds((one, other)) == ()
+
+
+def test_seeds_that_are_recorded_whole_are_compared() -> None:
+    (finding,) = override_findings((run(*seeds(1, 7)), run(*seeds(1, 8))), repeats=False)
+    assert (
+        finding.message == "train.py:12 gives torch.Generator.manual_seed another seed in each run"
+    )
+
+
+def test_one_process_without_threads_gives_its_seeds_in_order() -> None:
+    one, other = run(*seeds(1, 1, 2, 3)), run(*seeds(1, 4, 5, 6))
+    assert [seed.code for seed in override_findings((one, other), repeats=False)] == [
+        "seed-differs"
+    ]
+
+
+def test_an_environment_without_a_seed_is_told_how_to_get_one() -> None:
+    unseeded = override(
+        kind=OverrideKind.ENTROPY, name="gymnasium.Env.reset", scope=SeedScope.PRIVATE
+    )
+    (finding,) = override_findings((run(unseeded), run(unseeded)), repeats=False)
+    assert finding.remedy == "Pass seed= to reset(), or to the model that calls it."

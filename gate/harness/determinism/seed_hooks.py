@@ -31,6 +31,10 @@ CLOCK_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)
 WRAPPED_UNITS = CLOCK_UNITS[:2]  # finer ones, cut to 32 bits, are anywhere within two seconds
 NEAR_SECONDS = 2
 NOT_GIVEN = "none given"
+# of reinforcement learning; between its frame and NumPy's stand one or two
+ENVIRONMENTS = frozenset(("gymnasium", "gym"))
+ENVIRONMENT_FRAMES = 4
+OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 
 
 class SeedCall:
@@ -95,6 +99,7 @@ def hook_module(module: ModuleType) -> None:
     else:
         _hook_default_rng(module)
         _hook_random_state(module)
+        _hook_seed_sequence(module)
 
 
 def hook(module: Any, name: str) -> None:
@@ -191,6 +196,50 @@ def _hook_random_state(module: Any) -> None:
         setattr(RandomState, name, getattr(plain, name))
     for owner in (module, module.mtrand):
         owner.RandomState = RandomState
+
+
+def _hook_seed_sequence(module: Any) -> None:
+    """What is made without entropy takes it from the system; libraries seed by it.
+
+    A class of C, too; NumPy's own code in C keeps the plain one.
+    """
+    plain = module.SeedSequence
+
+    class Kind(type):
+        """Whatever was or will be made by the class itself is one of these, too."""
+
+        def __instancecheck__(cls, other: object) -> bool:
+            own = cls is SeedSequence
+            return isinstance(other, plain) if own else super().__instancecheck__(other)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            own = cls is SeedSequence
+            return issubclass(other, plain) if own else super().__subclasscheck__(other)
+
+    class SeedSequence(plain, metaclass=Kind):  # type: ignore[valid-type,misc] # known at run time only
+        __slots__ = ()
+
+        def __init__(self, entropy: Any = None, **named: Any) -> None:
+            super().__init__(entropy, **named)
+            if entropy is None:
+                frame = calling_frame(1)
+                report_private(_maker(frame), self.entropy, frame, entropy=True)
+
+    for name in ("__module__", "__qualname__", "__doc__"):
+        setattr(SeedSequence, name, getattr(plain, name))
+    for owner in (module, module.bit_generator):
+        owner.SeedSequence = SeedSequence
+
+
+def _maker(frame: FrameType | None) -> str:
+    """Who asks for entropy: an environment that is reset without a seed, or somebody else."""
+    for _ in range(ENVIRONMENT_FRAMES):
+        if frame is None:
+            break
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ENVIRONMENTS:
+            return OF_AN_ENVIRONMENT
+        frame = frame.f_back
+    return "numpy.random.SeedSequence"
 
 
 def _named(function: Any, plain: Any, module: str) -> Any:

@@ -13,6 +13,8 @@ from ..this_process import is_worker
 from .children import Children
 from .import_hook import ImportHook
 
+MESSAGES = "torch.distributed.distributed_c10d"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,6 +43,9 @@ def start(environ: Mapping[str, str]) -> None:
         "threading": _hook_threads,
         "concurrent.futures": lambda: _hook_completions("concurrent.futures"),
         "multiprocessing.pool": lambda: _hook_completions("multiprocessing.pool"),
+        "multiprocessing.queues": lambda: _hook_completions("multiprocessing.queues"),
+        "queue": lambda: _hook_completions("queue"),
+        MESSAGES: lambda: _hook_completions(MESSAGES),
         "uuid": _hook_reads,
         "secrets": _hook_reads,
         "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),

@@ -12,12 +12,12 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 
-from ..user_code import calling_frame, unseen_by_warnings, users_frame
+from ..user_code import called_in, calling_frame, unseen_by_warnings, users_frame
 from .found import DRAW, SOURCES, THREAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any
 
 # Who starts threads for the user.
@@ -36,9 +36,10 @@ def hook_threads(module: ModuleType) -> None:
 
     def start(self: Any) -> Any:
         try:
-            user = users_frame(calling_frame(1), POOLS)
-            if user is not None:
-                SOURCES.found_at(THREAD, "threading.Thread", user)
+            frame = calling_frame(1)
+            user = users_frame(frame, POOLS)
+            if user is not None and not _feeds_a_queue(frame):
+                SOURCES.found_at(THREAD, _started_by(frame, user), user)
                 hook_draws()
         except Exception:
             # what the harness cannot find out must not be the script's worry
@@ -48,6 +49,21 @@ def hook_threads(module: ModuleType) -> None:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(start, name, getattr(plain, name))
     kind.start = unseen_by_warnings(start)
+
+
+def _feeds_a_queue(frame: FrameType) -> bool:
+    """Whether a queue between processes starts its own: that one only hands on what was put."""
+    return frame.f_globals.get("__name__") == "multiprocessing.queues"
+
+
+def _started_by(frame: FrameType, user: FrameType) -> str:
+    call = "threading.Thread" if frame is user else called_in(frame, user)
+    # a coroutine knows of no thread: what it called is what a reader looks for
+    return (
+        call.replace("asyncio.threads.", "asyncio.")
+        if call.startswith("asyncio.")
+        else "threading.Thread"
+    )
 
 
 def hook_draws() -> None:

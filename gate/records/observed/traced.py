@@ -155,7 +155,8 @@ class TraceFinding(Document):
     `file` and `line` are the user's line; in the backward pass of torch's own operators it is
     the `forward_place` alone that is known. `sentence` says all of it, without a full stop;
     `remedy` what to do. `arguments` hold what differs of them (`real_numbers`: nothing else
-    does), `expected_operator` the other run's operator where that is another. `absolute` and
+    does), `expected_operator` the other run's operator where that is another. `precision` says
+    which type of number stands in place of which. `absolute` and
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
@@ -178,6 +179,7 @@ class TraceFinding(Document):
     device: Name = ""
     arguments: Text = ""
     real_numbers: bool = False
+    precision: Name = ""
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0
     forward_place: Place = ""
