@@ -143,6 +143,17 @@ class Files(Protocol):
         """Make a symbolic link at a path that is free, its folders as needed."""
         ...
 
+    def short_link(self, target: Path, *, for_others: bool) -> Path | None:
+        """A short path that leads to a folder, always the same one; None where there is none.
+
+        `for_others`: another account has to follow it.
+        """
+        ...
+
+    def drop_short_link(self, target: Path) -> None:
+        """Remove it."""
+        ...
+
     def move_file(self, source: Path, target: Path) -> None:
         """Give a file another name on the same disk; what was there is replaced."""
         ...

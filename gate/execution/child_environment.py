@@ -37,9 +37,11 @@ def child_environment(
     settings: GateSettings,
     folders: RunFolders,
     host: Mapping[str, str],
+    temporary: Path | None = None,
 ) -> dict[str, str]:
     """All variables of one training process; none depends on what another run left.
 
+    `temporary` is a shorter name of the folder for temporary files, where there is one.
     The user's `train.env` comes last but for the knobs, which keep a valid value of the user's,
     and for the harness's own variables; a name that only the gate may set was refused when the
     settings were read. Raises `SettingsError` when a variable contradicts a knob.
@@ -57,7 +59,7 @@ def child_environment(
     variables = {
         **passed,
         "HOME": str(folders.home),
-        "TMPDIR": str(folders.tmp),
+        "TMPDIR": str(temporary or folders.tmp),
         # another account has no entry in the password file; getpass and its users look here first
         "USER": "training",
         "LOGNAME": "training",

@@ -27,6 +27,7 @@ from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snap
 from gate.records.settings import GateSettings
 
 LET_GO = "REPRO_GATE_LET_GO"
+ELSEWHERE = "-elsewhere"
 PREPROCESS_LIMIT = "preprocess.timeout_seconds"
 RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
 # what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
@@ -101,6 +102,8 @@ OUTPUT_HINTS = {
     b"No working C++ compiler found": NO_COMPILER,
     b"devices are busy or unavailable": BUSY_GPU,
     b"device(s) is/are busy or unavailable": BUSY_GPU,
+    b"AF_UNIX path": "The path of a Unix socket is too long for the kernel (107 bytes): set TMPDIR "
+    "to /tmp in train.env, or give a shorter --out.",
     b"No module named": "The training's environment lacks a package: run the gate from the "
     "training's environment, or name its interpreter in train.command.",
 }
@@ -218,6 +221,13 @@ class Launcher:
         )
         return data_hint(lacking, self.files)
 
+    def _temporary(self, folders: RunFolders) -> Path | None:
+        """A short name of the run's temporary folder; a container has a /tmp of its own."""
+        if self.isolation.in_container:
+            return None
+        # looked at before each run: what one did to it must not reach the next
+        return self.files.short_link(folders.tmp, for_others=self.isolation.credentials is not None)
+
     def _module_hint(self, result: ProcessResult, snapshot: Snapshot) -> str:
         """Where a module is missing that the repository itself has."""
         missing = NO_MODULE.findall(result.output)
@@ -242,7 +252,7 @@ class Launcher:
         return ProcessRequest(
             argv=train.command,
             env={
-                **child_environment(planned, settings, folders, host),
+                **child_environment(planned, settings, folders, host, self._temporary(folders)),
                 "REPRO_GATE_DECLARED": links_of(self.data, self.isolation),
             },
             workdir=folders.tree / snapshot.workdir,
@@ -283,7 +293,7 @@ def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
     `varied` may ask for others, to see whether they are in it all the same.
     """
     elsewhere = () if varied is None else varied.variation.folders
-    named = {folder: root / f"{folder}{'-elsewhere' * (folder in elsewhere)}" for folder in Folder}
+    named = {folder: root / f"{folder}{ELSEWHERE * (folder in elsewhere)}" for folder in Folder}
     return RunFolders(
         tree=named[Folder.TREE],
         home=named[Folder.HOME],
@@ -293,6 +303,12 @@ def run_folders(root: Path, varied: Varied | None = None) -> RunFolders:
         harness=root / "harness",
         taken=root / "taken",
     )
+
+
+def drop_short_names(files: Files, root: Path) -> None:
+    """Remove the short names of the temporary folders that runs below `root` had."""
+    for name in (Folder.TMP, f"{Folder.TMP}{ELSEWHERE}"):
+        files.drop_short_link(root / name)
 
 
 def prepare_folders(

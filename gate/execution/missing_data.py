@@ -139,7 +139,10 @@ def _declared(path: str) -> str:
 
 def _is_outside(path: str, lacking: Lacking) -> bool:
     """Whether an absolute path lies in no folder of the run's own."""
+    temporary = lacking.request.env.get("TMPDIR", "/")
     own = (*lacking.request.writable, *lacking.request.readable)
+    if temporary != "/" and Path(path).is_relative_to(temporary):
+        return False
     return path.startswith("/") and not any(Path(path).is_relative_to(folder) for folder in own)
 
 

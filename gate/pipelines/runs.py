@@ -16,7 +16,7 @@ from gate.evidence.usable import refuse_unusable
 from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
 from gate.execution.lanes import Lane
-from gate.execution.launch import Launcher, run_folders, short_of_room
+from gate.execution.launch import Launcher, drop_short_names, run_folders, short_of_room
 from gate.execution.missing_file import NotCommitted, Project, with_missing_file
 from gate.execution.training_probe import probe_training
 from gate.execution.turns import Turn, in_groups, seconds_alone
@@ -108,6 +108,7 @@ class Session:
         # registered before the folder is made: callbacks
         # run backwards, so this one after the clean-up
         ends.callback(adapters.files.remove_tree, self._work)
+        ends.callback(drop_short_names, adapters.files, self._work / "run")
         adapters.files.fresh_folder(self._work)
         self._snapshots, self._no_base = export_all(
             self.request, adapters, self._work, runs_base=self._runs_base

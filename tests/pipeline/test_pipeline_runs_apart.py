@@ -31,6 +31,10 @@ print(secrets.token_hex())
 for folder in (out, here, pathlib.Path(os.environ["HOME"]), pathlib.Path(os.environ["TMPDIR"])):
     (folder / "word").write_text(secrets.token_hex())
     os.utime(folder, (secrets.randbits(30), secrets.randbits(30)))
+short = pathlib.Path(os.environ["TMPDIR"])
+if short.is_symlink():
+    short.unlink()
+    short.symlink_to(secrets.choice((out, here)))
 """
 
 
@@ -45,7 +49,11 @@ class Recorded(OneAfterTheOther):
     def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
         if request.argv == self.command:
             folders = (*request.writable, *request.readable)
-            self.found.append((request, {str(p): _content(p) for p in map(Path, _below(folders))}))
+            found = {str(p): _content(p) for p in map(Path, _below(folders))}
+            temporary = Path(request.env["TMPDIR"])
+            assert len(str(temporary)) < 42, "room for sockets below it"
+            found["temporary"] = str(temporary.resolve()).encode()
+            self.found.append((request, found))
         return self.inner.run(request, on_line)
 
 

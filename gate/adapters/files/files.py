@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from gate.adapters.files import trees
+from gate.adapters.files import short_links, trees
 from gate.adapters.files.folder_lock import held_folder, one_writer
 from gate.adapters.files.reading import (
     CappedReader,
@@ -169,6 +169,14 @@ class LocalFiles:
         with storage_faults("making", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(target)
+
+    def short_link(self, target: Path, *, for_others: bool) -> Path | None:
+        """A short path that leads to a folder; see `short_links.py`."""
+        return short_links.make(target, for_others=for_others)
+
+    def drop_short_link(self, target: Path) -> None:
+        """Remove it; what another account has made stays."""
+        short_links.drop(target)
 
     def move_file(self, source: Path, target: Path) -> None:
         """Give a file another name on the same disk, in a folder made if need be.
