@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_a_knob_that_the_training_turns_back_is_a_finding(bench: Bench, project: Project) -> None:
-    project.play(overrides=override_line())
+    project.play(overrides=override_line(), environment={"device": "a GPU, 132 multiprocessors"})
     findings = {each.code: each.message for each in bench.gate().verdict.findings}
     assert (
         findings["settings-overridden"]
