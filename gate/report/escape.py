@@ -88,14 +88,18 @@ def spans(text: str, limit: int = TEXT_LIMIT) -> str:
     pieces = clean(text, limit).split("`")
     if len(pieces) % 2 == 0:
         return prose(text, limit)
-    return "".join(
+    shown = (
         code(piece, limit) if number % 2 and piece.strip() else _kept(piece, limit)
         for number, piece in enumerate(pieces)
     )
+    return "".join(shown).strip(ZERO_WIDTH_SPACE)
 
 
 def _kept(piece: str, limit: int) -> str:
     """Prose with the blanks at its ends, which part it from its neighbours."""
+    if not piece:
+        # two code spans side by side would be one
+        return ZERO_WIDTH_SPACE
     before = " " * piece[:1].isspace()
     after = " " * (piece[-1:].isspace() and bool(piece.strip()))
     return f"{before}{prose(piece, limit)}{after}"

@@ -17,6 +17,7 @@ from report_outcomes import (
     base_runs,
     both,
     entry,
+    not_finite_from,
     ran,
 )
 
@@ -83,6 +84,7 @@ SOURCES: Mapping[str, PageSources] = {
         head=1.5,
     ),
     "error": PageSources(),
+    "nan": _sources((not_finite_from(1, ran()), not_finite_from(1, ran("strict-2")))),
 }
 if SOURCES.keys() != CASES.keys():
     message = "every outcome has a page"
