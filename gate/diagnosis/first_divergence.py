@@ -8,19 +8,23 @@ it: one that gave no seed, or that overrode a setting, is a better answer than a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
-from gate.diagnosis.causes import Cause, Question, beside, cause_of, explaining
+from gate.diagnosis.causes import Cause, Question, beside, cause_of, explaining, reordered
 from gate.diagnosis.classes import class_of, of_environment
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
-from gate.records.comparison import Comparison, EventKind
+from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.data.declaring import entries_for, names_of
+from gate.records.observed.sources import Source
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 # the harness's name for an environment of reinforcement learning that takes a seed by itself
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
 FROM_ANY_RANK = "torch.distributed.recv"
+# whose order is that of addresses where what is in it has no hash of its own
+SETS = ("set", "frozenset")
 # what hands work to threads and goes on with the results as they come
 AS_DONE = "asyncio."
 KEEP_STILL = "Change nothing on the machine while the gate runs, and check what the script sets."
@@ -77,6 +81,7 @@ def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diag
     if first is None:
         return None
     cause = cause_of(first, comparison, question)
+    known = replace(known, sources=tuple(_at_work(known.sources, first, comparison)))
     suspects = suspects_of(first, known, numbers_differ=bool(comparison.optimizer_settings))
     settings = explaining(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
@@ -93,6 +98,14 @@ def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diag
         optimizer_settings=settings,
         settings_beside=others,
     )
+
+
+def _at_work(sources: tuple[Source, ...], first: Event, comparison: Comparison) -> Iterator[Source]:
+    """Without lines that make a set, unless it is an order of tensors that differs first."""
+    ordered = first.kind is EventKind.STRUCTURE or (
+        first.kind is EventKind.STATE and reordered(comparison)
+    )
+    yield from (one for one in sources if ordered or one.call not in SETS)
 
 
 def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
@@ -150,7 +163,9 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.SETTING: _leave,
     SuspectKind.PROCESS: lambda one: f"Do not use {one.call}() at {one.place}",
     SuspectKind.ADDRESS: lambda one: (
-        f"Sort by something that is equal in each run, and not by {one.call}() at {one.place}"
+        f"Sort what the {one.call} at {one.place} holds, or use a list"
+        if one.call in SETS
+        else f"Sort by something that is equal in each run, and not by {one.call}() at {one.place}"
     ),
     SuspectKind.THREAD: lambda one: (
         f"Take the results at {one.place} in the order of the work, and not as they are done"

@@ -263,10 +263,14 @@ def _outside(point: Point) -> tuple[str, str]:
     if point.source is not None and point.from_another_rank:
         return (
             (
-                f"the value that {call.operator} brought from another rank differs; {_named(use)} "
+                f"the value that {_named(call)} brought from another rank differs; {_named(use)} "
                 "uses it first"
             ),
-            "Look at the other ranks, and at collectives that add in no fixed order.",
+            (
+                "Wait for what isend, irecv and asynchronous collectives return before the tensor "
+                "is used; then look at the other ranks, and at collectives that add in no fixed "
+                "order."
+            ),
         )
     if point.source is not None:
         return (

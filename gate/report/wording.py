@@ -217,7 +217,9 @@ def _does(suspect: Suspect) -> str:
         SuspectKind.COMPLETION: f"takes results from {call} as they are done, in another order",
         SuspectKind.ORDER: f"takes names from {call} in the file system's order",
         SuspectKind.PROCESS: f"uses {call}, another number in each run",
-        SuspectKind.ADDRESS: f"uses {call}, which may be another number in each run",
+        SuspectKind.ADDRESS: f"makes a {suspect.call}, whose order may differ in each run"
+        if suspect.call in {"set", "frozenset"}
+        else f"uses {call}, which may be another number in each run",
         SuspectKind.THREAD: (
             f"hands work to threads by {call}"
             if suspect.call.startswith("asyncio.")

@@ -11,9 +11,11 @@ from gate.records.comparison import (
     EventKind,
     OptimizerSettingChange,
 )
+from gate.records.determinism.causes import CauseClass
 from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind
+from gate.records.observed.sources import Source, SourceKind
 from gate.records.verdict import Diagnosis
 from gate.report.brief import cause_words
 
@@ -323,3 +325,40 @@ def test_a_drift_names_the_settings_of_the_optimizer_that_changed() -> None:
     )
     assert found.optimizer_settings == (change,)
     assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"
+
+
+def test_the_same_tensors_under_each_others_names_are_an_order_of_a_set() -> None:
+    one, other = (
+        evidence_of().model_copy(update={"checkpoint": manifest_of(first=left, second=right)})
+        for left, right in ((b"abcd", b"efgh"), (b"efgh", b"abcd"))
+    )
+    found = _diagnose(other, one)
+    assert (found.kind, found.cause_class) == ("state", CauseClass.STRUCTURE)
+    assert "holds the same tensors in another order, such as that of a set" in found.cause
+    assert _diagnose(evidence_of(weights=b"WEIGHTS")).cause_class is CauseClass.CHECKPOINT
+
+
+def test_a_line_that_makes_a_set_is_named_where_an_order_differs() -> None:
+    made = Source(
+        rank=0, step=1, kind=SourceKind.ADDRESS, call="set", before="", after="", file="train.py",
+        line=7, stack=(), worker=False, thread=False,
+    )  # fmt: skip
+    known = Known(sources=(made,))
+    one, other = (
+        evidence_of().model_copy(update={"checkpoint": manifest_of(first=left, second=right)})
+        for left, right in ((b"abcd", b"efgh"), (b"efgh", b"abcd"))
+    )
+    order, value = (
+        compare_results(before, after, settings_of().compare, ("strict-1", "strict-2"))
+        for before, after in ((one, other), (evidence_of(), evidence_of(values=(9.0, 9.0, 9.0))))
+    )
+    found = diagnose_repeat(order, known, one_cpu_thread=True)
+    assert found is not None
+    assert cause_words(found).endswith(
+        "Possibly: train.py:7 makes a set, whose order may differ in each run, first used in the "
+        "final state"
+    )
+    assert found.remedy.startswith("Sort what the set at train.py:7 holds, or use a list.")
+    other_fault = diagnose_repeat(value, known, one_cpu_thread=True)
+    assert other_fault is not None
+    assert not other_fault.suspects

@@ -15,6 +15,7 @@ PROVED = {
     (Claim.NONDETERMINISTIC_OPERATOR, "mylib::scatter"): CauseClass.KERNEL,
     (Claim.UNINITIALISED, "aten::empty"): CauseClass.UNINITIALISED_MEMORY,
     (Claim.RANDOM_STATE, "aten::bernoulli_"): CauseClass.RANDOM_STATE,
+    (Claim.ARRIVAL, "c10d::recv_any_source_"): CauseClass.COLLECTIVE,
 }
 
 
@@ -45,7 +46,16 @@ def test_a_trace_proves_a_class_that_fingerprints_leave_open(claim: Claim, opera
 
 
 @pytest.mark.parametrize(
-    "claim", [Claim.CODE_PATH, Claim.OUTSIDE_VALUE, Claim.BELOW_DISPATCHER, Claim.NOT_FOUND]
+    "claim",
+    [
+        Claim.UNPROVEN,
+        Claim.SETTING,
+        Claim.MEMORY_LAYOUT,
+        Claim.CODE_PATH,
+        Claim.OUTSIDE_VALUE,
+        Claim.BELOW_DISPATCHER,
+        Claim.NOT_FOUND,
+    ],
 )
 def test_where_a_value_came_in_is_no_class(claim: Claim) -> None:
     assert concluded(TraceFinding(claim=claim, sentence="a call")) is None
@@ -75,3 +85,12 @@ def test_the_code_is_the_cause_only_where_nothing_else_moved() -> None:
     assert concluded(None, CauseClass.CODE, Outcome.CODE_DRIFT) is CauseClass.CODE
     # the digests say so, whatever shows first
     assert concluded(None, CauseClass.OPTIMIZER, Outcome.DATA_DRIFT) is CauseClass.DATA
+
+
+def test_another_type_of_number_is_precision_where_nothing_else_moved() -> None:
+    found = TraceFinding(
+        claim=Claim.CODE_PATH, sentence="a call", precision="bfloat16 instead of float32"
+    )
+    assert concluded(found, CauseClass.CODE, Outcome.CODE_DRIFT) is CauseClass.PRECISION
+    assert concluded(found, CauseClass.CODE, Outcome.ENVIRONMENT_DRIFT) is None
+    assert concluded(found, CauseClass.SEED, Outcome.CODE_DRIFT) is CauseClass.SEED

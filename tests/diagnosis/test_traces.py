@@ -91,7 +91,9 @@ def test_what_another_rank_sent_is_said_so() -> None:
     )
     found = compared(one, other)
     assert found.claim is Claim.OUTSIDE_VALUE
-    assert found.sentence.startswith("the value that c10d::allreduce_ brought from another rank")
+    assert found.sentence.startswith(
+        "the value that c10d::allreduce_ at train.py:1 brought from another"
+    )
 
 
 def test_a_rank_that_made_the_difference_goes_before_one_that_received_it() -> None:

@@ -146,3 +146,10 @@ def test_what_nobody_compared_is_said() -> None:
         "aten::sum at train.py:1 is the first call whose output differs; its inputs look equal, "
         "but one of its arguments could not be compared"
     )
+
+
+def test_a_cast_of_one_side_alone_is_another_type_of_number() -> None:
+    base = trace(call(0, "aten::addmm", (value("a"),), (value("x"),)))
+    cast = call(0, "aten::_to_copy", (value("a"),), (value("y"),), arguments="dtype=torch.bfloat16")
+    assert compared(base, trace(cast), drift=True).precision == "bfloat16 instead of float32"
+    assert compared(trace(cast), base, drift=True).precision == "float32 instead of bfloat16"

@@ -19,6 +19,7 @@ from ..user_code import CodeLine, is_users_file, shown_file
 from .found import ADDRESS, SOURCES, Source
 
 NAMES = frozenset(("id", "hash"))
+SETS = frozenset(("set", "frozenset"))
 MAX_FILES = 100
 MAX_BYTES = 1_000_000
 # now, when torch is imported: once a script has run to its end, Python takes the name away
@@ -28,6 +29,9 @@ _SCRIPT = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None)
 def tell_addresses() -> None:
     """Report every such line."""
     for name, place, function in uses_in_code(NAMES):
+        SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
+    # behind those: sets are many, and few are gone through
+    for name, place, function in uses_in_code(SETS, sets=True):
         SOURCES.report(Source(ADDRESS, name, place, [f"{place} {function}"]))
 
 

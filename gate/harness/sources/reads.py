@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_LOOKS = 5_000
+# of a line that lists one folder after another
+MAX_LISTINGS = 8
 # of a directory: more are told by their first
 MAX_NAMES = 10_000
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
@@ -50,6 +52,7 @@ class Reading:
         self._kind = kind
         self._through = through
         self._looks = 0
+        self._listed: dict[tuple[str, int], int] = {}
         # by number, beside the code itself, which a number alone would not keep; hashing code is
         # slow
         self._lines: dict[int, tuple[CodeType, set[int]]] = {}
@@ -77,7 +80,10 @@ class Reading:
             return
         try:
             user = users_frame(frame, self._through)
-            if user is frame:
+            if user is frame and self._kind == ORDER and self._listings(frame) < MAX_LISTINGS:
+                # the next folder may be another
+                pass
+            elif user is frame:
                 code = frame.f_code
                 self._lines.setdefault(id(code), (code, set()))[1].add(frame.f_lasti)
             elif not self._through:
@@ -88,6 +94,12 @@ class Reading:
         except Exception:
             # what the harness cannot find out must not be the script's worry
             return
+
+    def _listings(self, frame: FrameType) -> int:
+        """How many folders this place has listed, with this one."""
+        place = (frame.f_code.co_filename, frame.f_lasti)
+        count = self._listed[place] = self._listed.get(place, 0) + 1
+        return count
 
     def _tell(
         self, user: FrameType, frame: FrameType, args: tuple[Any, ...], named: dict[str, Any]
@@ -115,10 +127,19 @@ def _shown(call: str, user: FrameType) -> str:
 
 
 def _sorts(user: FrameType) -> bool:
-    """Whether the line sorts what it lists."""
+    """Whether the line sorts what it lists, or a later line of the same function does."""
     import linecache
 
-    return "sorted(" in linecache.getline(user.f_code.co_filename, user.f_lineno)
+    file, number = user.f_code.co_filename, user.f_lineno
+    line = linecache.getline(file, number)
+    if "sorted(" in line:
+        return True
+    name = line.partition("=")[0].strip()
+    if not name.isidentifier():
+        return False
+    last = max((at for _, _, at in user.f_code.co_lines() if at), default=number)
+    later = (linecache.getline(file, at) for at in range(number + 1, last + 1))
+    return any(f"{name}.sort(" in one or f"sorted({name}" in one for one in later)
 
 
 def _order_of(path: Any) -> tuple[str, str]:
