@@ -54,7 +54,7 @@ from gate.verdict.next_step import (
 )
 from gate.verdict.overrides import override_findings
 from gate.verdict.quarantine import excusing, quarantine_findings
-from gate.verdict.undeclared import splits_by_listing, undeclared_reads
+from gate.verdict.undeclared import saved_and_asked, splits_by_listing, undeclared_reads
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
@@ -138,7 +138,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         tolerances=tuple(map(_shortened, assessment.tolerances)),
         policy_changes=request.policy_changes,
     )
-    return verdict.model_copy(update=_seen(assessment, run))
+    return verdict.model_copy(update=_seen(assessment, request, run))
 
 
 def _not_finite(facts: Facts) -> NotFiniteResult | None:
@@ -173,7 +173,7 @@ def _quarantine(facts: Facts) -> InQuarantine | None:
     return InQuarantine(metrics=rule.metrics, reason=rule.reason, until=rule.until)
 
 
-def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
+def _seen(assessment: Assessment, request: GateRequest, run: RunEvidence) -> dict[str, object]:
     """What the verdict says of the runs themselves, whatever was decided."""
     evidence, facts = assessment.evidence, assessment.facts
     return {
@@ -189,7 +189,7 @@ def _seen(assessment: Assessment, run: RunEvidence) -> dict[str, object]:
         "settings_digest": assessment.settings_digest,
         "series": tuple(_summaries(run.metrics[:MAX_SERIES])),
         "runs": tuple(run_evidence.run for run_evidence in assessment.evidence.runs),
-        "not_exercised": _not_exercised(assessment, run),
+        "not_exercised": _not_exercised(assessment, request, run),
         "determinism_budget": determinism_budget(
             evidence,
             strict=facts.repeat,
@@ -206,10 +206,14 @@ def _shortened(use: ToleranceUse) -> ToleranceUse:
     return use.model_copy(update={"metrics": use.metrics[:MAX_SERIES]})
 
 
-def _not_exercised(assessment: Assessment, run: RunEvidence) -> tuple[str, ...]:
+def _not_exercised(
+    assessment: Assessment, request: GateRequest, run: RunEvidence
+) -> tuple[str, ...]:
     """What this verdict says nothing about."""
+    settings = request.settings
     return (
         *findings.not_exercised(run),
+        *saved_and_asked(run, settings, request.repository_path(settings.train.workdir)),
         *assessment.rare_faults,
         *operators.beyond_the_flag(assessment.operator_audit),
     )

@@ -10,6 +10,8 @@ from gate.records.observed.sources import Source, SourceKind
 ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
 # a split is advice: it is drawn alike in both runs
 COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
+# what a verdict does not cover: neither makes two runs differ
+NOT_COVERED = frozenset((SourceKind.VARIABLE, SourceKind.SAVED))
 # as many of a kind as a process tells; see gate/harness/sources/found.py
 MOST_OF_A_KIND = 40
 MAX_WORDS = 200
@@ -25,7 +27,7 @@ def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
     if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
         return ()
     first, second = strict[:2]
-    passed_over = COMPARED | SHAKEN
+    passed_over = COMPARED | SHAKEN | NOT_COVERED
     differing = (
         source for source in first.sources if source.kind not in passed_over and source.file
     )

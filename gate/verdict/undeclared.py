@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Final
 
 from gate.records.observed.data.declaring import entries_for, names_of
@@ -15,6 +16,11 @@ from gate.verdict.findings import notice
 NAMED_FILES: Final = 2
 DECLARED_AT_ONCE: Final = 5
 SHOWN_SPLITS: Final = 3
+NAMED_AT_ONCE: Final = 5
+# of processes that train together, which the verdict has a sentence of its own for
+OF_RANKS: Final = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+)
 
 
 def undeclared_reads(
@@ -85,6 +91,49 @@ def _folder(path: str) -> str:
 
 def _lies_in(path: str, declared: str) -> bool:
     return path == declared or path.startswith(f"{declared}/")
+
+
+def saved_and_asked(run: RunEvidence, settings: GateSettings, workdir: str) -> tuple[str, ...]:
+    """What a verdict does not cover: states that nobody compared, and variables that were not set.
+
+    `workdir` is train.workdir as the repository sees it.
+    """
+    compared = settings.train.checkpoint
+    whole = posixpath.normpath(posixpath.join(workdir, compared)) if compared else None
+    saved = sorted(
+        {
+            source.call
+            for source in run.sources
+            if source.kind is SourceKind.SAVED
+            and (whole is None or not _lies_in(posixpath.normpath(source.call), whole))
+        }
+    )
+    asked = sorted(
+        {
+            source.call
+            for source in run.sources
+            if source.kind is SourceKind.VARIABLE and source.call not in OF_RANKS
+        }
+    )
+    sentences = []
+    if saved:
+        sentences.append(
+            f"what the script saves in {_some(saved)}: train.checkpoint names another file"
+            if compared
+            else f"what the script saves in {_some(saved)}: train.checkpoint is not set"
+        )
+    if asked:
+        sentences.append(
+            f"any value of {_some(asked)}: the script asks for "
+            f"{'it' if len(asked) == 1 else 'them'}, and neither train.env nor train.pass_env sets "
+            f"{'it' if len(asked) == 1 else 'them'}"
+        )
+    return tuple(sentences)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_AT_ONCE
+    return ", ".join(names[:NAMED_AT_ONCE]) + (f" and {more} more" if more > 0 else "")
 
 
 def splits_by_listing(run: RunEvidence) -> tuple[Finding, ...]:

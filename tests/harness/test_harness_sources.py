@@ -162,3 +162,40 @@ def test_the_order_in_which_work_is_done_is_told_by_line(harness: Harness) -> No
     # the same order has the same digest, whoever did the work
     (threads, pool) = (one["after"] for one in told if one["line"] in {16, 23})
     assert threads == pool
+
+
+NOT_COVERED = """
+import os, torch
+rate = float(os.environ.get("TRAIN_LR", "0.1"))  # line 3
+assert os.getenv("TRAIN_TAG") is None and "TRAIN_LR" not in os.environ
+os.environ["TRAIN_SET"] = "1"
+assert os.environ["TRAIN_SET"] and os.environb.get(b"TRAIN_BYTES") is None
+try:
+    os.environ["TRAIN_MUST"]
+except KeyError as missing:
+    assert missing.args == ("TRAIN_MUST",)
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=rate)
+for _ in range(2):
+    weight.square().sum().backward()
+    optimizer.step()
+os.makedirs("out/deep")
+torch.save({"ema": weight}, "out/deep/ema.pt")
+torch.save({"half": weight.half()}, "half.pth")
+open("notes.txt", "w").close()
+"""
+
+
+def test_variables_that_are_not_set_and_states_that_are_saved_are_told_by_name(
+    harness: Harness,
+) -> None:
+    outcome = harness.run(NOT_COVERED)
+    assert outcome.code == 0, outcome.stderr
+    told = [(one["kind"], one["call"]) for one in _told(outcome)]
+    assert sorted(one for one in told if one[0] in {"variable", "saved"}) == [
+        ("saved", "half.pth"),
+        ("saved", "out/deep/ema.pt"),
+        ("variable", "TRAIN_LR"),
+        ("variable", "TRAIN_MUST"),
+        ("variable", "TRAIN_TAG"),
+    ]

@@ -10,7 +10,7 @@ from gate.records.sections.data import DataSource
 from gate.records.settings import GateSettings
 from gate.records.verdict import CodePlace, Finding, Severity
 from gate.verdict.sources import suspected_sources
-from gate.verdict.undeclared import splits_by_listing, undeclared_reads
+from gate.verdict.undeclared import saved_and_asked, splits_by_listing, undeclared_reads
 
 
 def read(path: str = "/srv/x.npy", stamp: str = "96 1", **changes: object) -> Source:
@@ -145,3 +145,28 @@ def test_a_split_by_a_listing_is_a_notice_with_its_line() -> None:
     (finding,) = splits_by_listing(run(*map(split, range(1, 6))))
     assert "; and 2 more: one new file" in finding.message
     assert splits_by_listing(run(read())) == ()
+
+
+def test_what_the_script_saves_and_nobody_compares_is_not_exercised() -> None:
+    saved = [read(path, "", kind=SourceKind.SAVED) for path in ("p/half.pth", "p/out/ema.pt")]
+    assert saved_and_asked(run(*saved), settings_of(), "p") == (
+        "what the script saves in p/half.pth, p/out/ema.pt: train.checkpoint is not set",
+    )
+    train = {"command": ("python", "t.py"), "max_steps": 3, "checkpoint": "out"}
+    assert saved_and_asked(run(*saved), settings_of(train=train), "p") == (
+        "what the script saves in p/half.pth: train.checkpoint names another file",
+    )
+    assert not saved_and_asked(run(saved[1]), settings_of(train=train), "p")
+
+
+def test_a_variable_that_is_not_set_is_not_exercised_and_explains_no_difference() -> None:
+    names = ("TRAIN_LR", "WORLD_SIZE", *(f"V{number}" for number in range(6)))
+    asked = [read(name, "", kind=SourceKind.VARIABLE) for name in names]
+    (sentence,) = saved_and_asked(run(*asked[:2]), settings_of(), ".")
+    assert sentence == (
+        "any value of TRAIN_LR: the script asks for it, and neither train.env nor train.pass_env "
+        "sets it"
+    )
+    (sentence,) = saved_and_asked(run(*asked), settings_of(), ".")
+    assert sentence.startswith("any value of TRAIN_LR, V0, V1, V2, V3 and 2 more: the script asks")
+    assert not suspected_sources((run(*asked), run()))

@@ -291,6 +291,8 @@ class HarnessSession:
         with self.problems.noting("looking for splits in the code"):
             tell_splits()
         self._look_at_open_files()
+        with self.problems.noting("looking for what the script saved"):
+            outside.tell_saved()
         if self.settings.shake:
             # no other run imports anything of it
             from ..shaking.readings import tell_code

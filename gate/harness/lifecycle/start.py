@@ -62,8 +62,10 @@ def _watch_files(settings: HarnessSettings, environ: Mapping[str, str]) -> None:
     """Before the script can open anything."""
     try:
         from ..sources.outside import install
+        from ..sources.variables import hook_variables
 
         install(settings.tree, environ)
+        hook_variables()
     except Exception as error:
         _complain(f"files that the script reads are not recorded: {error}")
 

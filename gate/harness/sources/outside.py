@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,16 @@ POINTER_BEGINS = b"version https://git-lfs.github.com/spec/"
 # a pointer has at least a version, an identifier and a size, and is never longer
 POINTER_BYTES = range(100, 1024)
 MAX_POINTERS = 3
+# files that hold a state, as libraries name them
+STATES = (
+    *(".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".pickle", ".joblib", ".npz"),
+    *(".npy", ".h5", ".onnx", ".pt2", ".msgpack", ".tar"),
+)
+MAX_SAVED = 20
+MAX_SAVED_FOLDERS = 200
+MAX_SAVED_ENTRIES = 5_000
+# before anything lists a folder through a hook
+_scandir = os.scandir
 
 
 _outside: OutsideReads | None = None
@@ -71,6 +82,7 @@ class OutsideReads:
         self._told: set[str] = set()
         self._pointers = 0
         self._full = False
+        self._began_ns = time.time_ns()
 
     def opened(self, args: tuple[Any, ...]) -> None:
         """A file is about to be opened: its name or number, its mode and its flags."""
@@ -94,6 +106,39 @@ class OutsideReads:
                 except OSError:
                     # deleted since, or no name of a file
                     continue
+
+    def saved(self) -> None:
+        """Look for states that were written into the commit's tree since this process began."""
+        from ..user_code import CodeLine
+        from .found import SAVED, SOURCES, Source
+
+        found = sorted(self._states_since())
+        for path in found[:MAX_SAVED]:
+            told = path.removeprefix(self._tree)
+            if len(told) <= MAX_PATH:
+                SOURCES.report(Source(SAVED, told, CodeLine(), []))
+
+    def _states_since(self) -> Iterator[str]:
+        folders, entries = [self._tree], 0
+        for folder in folders:
+            try:
+                listed = list(_scandir(folder))
+            except OSError:
+                continue
+            for entry in listed:
+                entries += 1
+                if entries > MAX_SAVED_ENTRIES:
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    if len(folders) < MAX_SAVED_FOLDERS:
+                        # the list grows while it is gone through
+                        folders.append(entry.path)
+                elif (
+                    entry.name.endswith(STATES)
+                    and entry.is_file(follow_symlinks=False)
+                    and entry.stat(follow_symlinks=False).st_mtime_ns >= self._began_ns
+                ):
+                    yield entry.path
 
     def _is_new(self, whole: str) -> bool:
         """Whether this file may be data and was not looked at."""
@@ -201,6 +246,12 @@ def tell_held() -> None:
     """Look at the files that are open now, whoever opened them."""
     if _outside is not None:
         _outside.held()
+
+
+def tell_saved() -> None:
+    """Look at what the script has saved by now."""
+    if _outside is not None:
+        _outside.saved()
 
 
 def _mapped() -> Iterator[str]:

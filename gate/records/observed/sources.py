@@ -17,13 +17,14 @@ STAMP: Final = re.compile(r"\d{1,19} \d{1,19}", re.ASCII)
 class SourceKind(StrEnum):
     """What it is.
 
-    `order` is a directory as the file system lists it, `completion` the order in which threads or
-    processes were done with their pieces of work, `address` a line of code that asks for
+    `order` is a directory as the file system lists it, `completion` the order in which threads
+    or processes were done with their pieces of work, `address` a line of code that asks for
     `id()` or `hash()`, `draw` a thread's draw from a common generator, `precision` a switch of
     precision that was turned on the way, `read` a file outside the commit that was opened for
-    reading, `split` a line that draws a split from the names in a folder. Only runs of
-    `repro-gate shake` have `varied`, that something was varied or why not, and `reading`, a line
-    that reads it.
+    reading, `split` a line that draws a split from the names in a folder. `variable` is one
+    that the script asked for and that was not set, `saved` a state that it wrote into its tree.
+    Only runs of `repro-gate shake` have `varied`, that something was varied or why not, and
+    `reading`, a line that reads it.
     """
 
     ENTROPY = "entropy"
@@ -39,6 +40,8 @@ class SourceKind(StrEnum):
     SPLIT = "split"
     VARIED = "varied"
     READING = "reading"
+    VARIABLE = "variable"
+    SAVED = "saved"
 
 
 class SourceLine(Document):
