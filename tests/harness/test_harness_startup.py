@@ -24,8 +24,8 @@ def test_the_start_imports_nothing_but_itself(harness: Harness) -> None:
     source = "import sys; print(*sorted(sys.modules))"
     free = set(harness.run(source, PYTHONPATH="").stdout.split())
     start = (f".lifecycle.{name}" for name in ("start", "import_hook", "children"))
-    # the hook on opened files has to be there before the script opens one
-    files = (".sources", ".sources.outside")
+    # the hooks have to be there before the script opens a file or asks for a variable
+    files = (".sources", ".sources.outside", ".sources.variables")
     parts = ("", ".settings", ".this_process", ".lifecycle", *start, *files)
     own = {f"repro_gate_harness{name}" for name in parts}
     cheap = {"sitecustomize", "__future__", "atexit"}
