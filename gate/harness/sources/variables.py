@@ -19,6 +19,8 @@ MAX_NAMES = 20
 MAX_NAME = 100
 # what asks on the user's behalf: `os.getenv`, `os.environ.get`, `in`
 THROUGH = frozenset(("os", "_collections_abc", "collections.abc"))
+OURS = frozenset((__name__.partition(".")[0], "sitecustomize"))
+LIBRARIES = (f"{sys.base_prefix}/lib", f"{sys.prefix}/lib", "<")
 _looks = 0
 _told: set[str] = set()
 
@@ -57,7 +59,10 @@ def _look(frame: FrameType | None, key: str) -> None:
     while frame is not None and frame.f_globals.get("__name__") in THROUGH:
         frame = frame.f_back
     # most questions are Python's own, and need no import to tell
-    if frame is None or frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<")):
+    if frame is None or frame.f_code.co_filename.startswith(LIBRARIES):
+        return
+    # so are the harness's, and those of the module by which Python starts it
+    if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
         return
     from ..user_code import users_frame
     from .found import SOURCES, VARIABLE
