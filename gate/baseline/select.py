@@ -9,6 +9,7 @@ from typing import Final
 
 from gate.codec.entry_names import entry_name
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.comparison import OtherSetting
 from gate.records.observed.data.sets import DataSets, same_data
 from gate.records.observed.environment import CPU, DEVICE, PACKAGES, Environment
 
@@ -47,7 +48,7 @@ class Selection:
 
     entry: BaselineEntry | None
     same_training: bool
-    other_settings: tuple[str, ...] = ()
+    other_settings: tuple[OtherSetting, ...] = ()
     nearest: BaselineEntry | None = None
 
 
@@ -81,13 +82,17 @@ def select_entry(
     chosen = min(newest_first, key=lambda entry: _distance(entry, environment, comparable, data))
     if fitting and environment.parts and chosen.environment.on_gpu != environment.on_gpu:
         return Selection(entry=None, same_training=True, nearest=chosen)
-    others = () if fitting else _differing_keys(chosen.training, training)
+    others = () if fitting else _differing(chosen.training, training)
     return Selection(entry=chosen, same_training=bool(fitting), other_settings=others)
 
 
-def _differing_keys(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[str, ...]:
+def _differing(recorded: Mapping[str, str], here: Mapping[str, str]) -> tuple[OtherSetting, ...]:
     names = sorted(recorded.keys() | here.keys())
-    return tuple(name for name in names if recorded.get(name) != here.get(name))
+    return tuple(
+        OtherSetting(key=name, before=recorded.get(name, ""), after=here.get(name, ""))
+        for name in names
+        if recorded.get(name) != here.get(name)
+    )
 
 
 def _distance(

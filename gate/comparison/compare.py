@@ -260,6 +260,7 @@ def _environment_change(
         observed=observed.part(name),
         comparable=comparable,
         details=tuple(move.described for move in moves.counted),
+        pins=tuple(move.pin for move in moves.counted if move.pin),
         installed=observed.installed if moves.counted else 0,
         imports_known=moves.imports_known,
     )

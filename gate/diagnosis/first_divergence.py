@@ -92,7 +92,7 @@ def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diag
         cause=cause.sentence,
         cause_class=class_of(first, comparison, suspects, drift=question.drift),
         details=" ".join(filter(None, (_afterwards(comparison), _gap(comparison)))),
-        remedy=_remedy(cause, suspects),
+        remedy=_remedy(cause, suspects, first),
         suspects=suspects,
         decides=_decides(suspects),
         optimizer_settings=settings,
@@ -108,11 +108,14 @@ def _at_work(sources: tuple[Source, ...], first: Event, comparison: Comparison) 
     yield from (one for one in sources if ordered or one.call not in SETS)
 
 
-def _remedy(cause: Cause, suspects: tuple[Suspect, ...]) -> str:
+def _remedy(cause: Cause, suspects: tuple[Suspect, ...], first: Event) -> str:
     """A known line goes before a list of what to look for."""
     if not suspects:
         return cause.remedy
-    known = f"{REMEDIES[suspects[0].kind](suspects[0])}."
+    suspect = suspects[0]
+    # a time that is written down steers nothing, so there is nothing to count in its place
+    written = WRITTEN.get(first.kind) if suspect.kind is SuspectKind.CLOCK else None
+    known = f"{(written or REMEDIES[suspect.kind])(suspect)}."
     return f"{known} If that is not it: {cause.remedy[:1].lower()}{cause.remedy[1:]}"
 
 
@@ -176,6 +179,17 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
         f"Start `{one.call}` at {one.place} with the environment that the script itself has"
     ),
     SuspectKind.CLOCK: lambda one: f"Count steps instead of asking {one.call}() at {one.place}",
+}
+
+
+WRITTEN: Final[dict[EventKind, Callable[[Suspect], str]]] = {
+    EventKind.STATE: lambda one: (
+        f"Save no time: leave out what {one.place} takes from {one.call}(), or exclude it with "
+        "train.checkpoint_exclude"
+    ),
+    EventKind.METRIC: lambda one: (
+        f"Compare no time: leave what {one.place} takes from {one.call}() out of the metrics"
+    ),
 }
 
 

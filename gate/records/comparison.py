@@ -113,6 +113,17 @@ class OptimizerSettingChange(Document):
     factor: str = ""
 
 
+class OtherSetting(Document):
+    """A setting of the training that an entry was recorded with another value of, as JSON.
+
+    `before` is the entry's, empty where it has none, and `after` is the one here.
+    """
+
+    key: str
+    before: str = ""
+    after: str = ""
+
+
 class WorkKind(StrEnum):
     """What a step works on, of what the settings of a run set."""
 
@@ -133,7 +144,8 @@ class WorkChange(Document):
 class EnvironmentChange(Document):
     """One part of the environment that moved; `details` names what of it, where that is known.
 
-    Of packages these are those that count, of `installed` ones here. With `imports_known` they
+    Of packages these are those that count, of `installed` ones here; `pins` are the former versions
+    as pip takes them. With `imports_known` they
     count because the training imported them, then or now.
     """
 
@@ -142,6 +154,7 @@ class EnvironmentChange(Document):
     observed: str
     comparable: bool
     details: tuple[str, ...] = ()
+    pins: tuple[str, ...] = ()
     installed: int = 0
     imports_known: bool = False
 

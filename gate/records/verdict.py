@@ -13,6 +13,7 @@ from gate.records.comparison import (
     EventKind,
     KnobCosts,
     OptimizerSettingChange,
+    OtherSetting,
     ToleranceUse,
 )
 from gate.records.determinism.causes import CauseClass
@@ -330,6 +331,7 @@ class Verdict(Document):
     `judged` is how one that several seeds decide was reached, or why it was not.
     `nothing_moved`: neither the code nor the environment is another than the baseline's.
     `nearest_entry` is what separates the nearest entry where none can judge a run here.
+    `other_settings` are those of the training that the entry was recorded with another value of.
     `provisional` is the entry that may not judge yet. `quarantine` is the rule that covers the
     result, and `excused` says that the base commit judged instead and agrees. `movement` is how far
     a new baseline is from the old one. `data` is the declared data, `data_moved` how it moved since
@@ -369,6 +371,7 @@ class Verdict(Document):
     base_run: Comparison | None = None
     nothing_moved: bool = False
     nearest_entry: tuple[EnvironmentChange, ...] = ()
+    other_settings: tuple[OtherSetting, ...] = ()
     provisional: ProvisionalEntry | None = None
     quarantine: InQuarantine | None = None
     excused: bool = False

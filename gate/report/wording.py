@@ -34,6 +34,12 @@ SHORT_NAME = 60
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
 PAIR, TWO = 2, "Two"
+# such a metric is a share of something, and a percentage of it says little
+FRACTION = re.compile(
+    r"(?:^|[^a-z])(?:acc|accuracy|auc|auroc|f1|recall|precision|iou|dice|map|top[-_]?[0-9]+)"
+    r"(?:$|[^a-z])",
+    re.IGNORECASE | re.ASCII,
+)
 STOPPED = "⛔"
 # what makes a generator; all else seeds one that is there
 MAKERS = frozenset(("random.Random", "numpy.random.default_rng", "numpy.random.RandomState"))
@@ -258,6 +264,19 @@ def share(relative: float | None) -> str:
     if relative is None or not math.isfinite(relative):
         return NOTHING
     return f"{relative * 100:.3g} %"
+
+
+def points_words(metric: str, expected: str, observed: str) -> str:
+    """How far apart two fractions are: `17 points`; empty of what is no fraction."""
+    if not FRACTION.search(metric):
+        return ""
+    try:
+        before, after = float(expected), float(observed)
+    except ValueError:
+        return ""
+    if not (0 <= before <= 1 and 0 <= after <= 1):
+        return ""
+    return f"{abs(after - before) * 100:.3g} points"
 
 
 def pair(expected: str, observed: str) -> tuple[str, str]:

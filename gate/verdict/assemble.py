@@ -51,6 +51,7 @@ from gate.verdict.next_step import (
     where_nothing_moved,
     where_preprocessing_differs,
     where_provisional,
+    where_settings_differ,
 )
 from gate.verdict.overrides import override_findings
 from gate.verdict.quarantine import excusing, quarantine_findings
@@ -120,6 +121,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         base_run=facts.base_run,
         nothing_moved=facts.nothing_moved,
         nearest_entry=facts.nearest,
+        other_settings=facts.other_settings,
         provisional=facts.provisional,
         quarantine=_quarantine(facts),
         excused=decision.excused,
@@ -244,16 +246,28 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
             repeated=unconfirmed.repeated,
             proposed=bool(assessment.proposed),
         )
+    return _by_outcome(assessment, request)
+
+
+def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
+    decision, facts = assessment.decision, assessment.facts
+    place, proposed = place_of(request, assessment.proposed), bool(assessment.proposed)
+    if decision.other_training and facts.other_settings:
+        return where_settings_differ(place, facts.other_settings, proposed=proposed)
+    # accepted as the new baseline, a drift would miss the threshold again
+    missed = decision.outcome in DRIFTS and any(not one.met for one in facts.thresholds)
     return next_steps(
         decision.outcome,
         replace(
-            place_of(request, assessment.proposed),
+            place,
             not_its_own=_not_its_own(assessment, request),
             change=assessment.change,
+            pins=_pins(decision, facts),
+            missed=missed,
         ),
         passes=decision.passes,
         over_budget=decision.over_budget,
-        proposed=bool(assessment.proposed),
+        proposed=proposed,
         diagnosis=assessment.diagnosis,
     )
 
@@ -262,6 +276,14 @@ def _not_its_own(assessment: Assessment, request: GateRequest) -> bool:
     """Whether the base commit gives this result here too, and the change brought nothing to it."""
     brings = bool(request.brought.files) or assessment.facts.data_brought
     return assessment.decision.answers.base_run.good and not brings
+
+
+def _pins(decision: Decision, facts: Facts) -> tuple[str, ...]:
+    """Packages as they were on the other side, of those that moved."""
+    brought = decision.outcome is Outcome.DEPENDENCY_DRIFT
+    against = facts.base_run if brought else facts.baseline
+    changes = against.environment if against is not None else ()
+    return tuple(pin for change in changes for pin in change.pins)
 
 
 def _about_baseline(assessment: Assessment, request: GateRequest) -> BaselineFacts | None:

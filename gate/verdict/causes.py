@@ -9,12 +9,14 @@ from gate.records.comparison import (
     Event,
     EventKind,
     MetricDelta,
+    OtherSetting,
     TensorChange,
 )
 from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.observed.data.sets import DataMoves, UnrepeatedData
 from gate.records.sections.quarantine import Quarantine
 from gate.records.verdict import NotFinite, NotFiniteResult, ThresholdResult
+from gate.verdict.settings_words import settings_words
 
 SHOWN_SETTINGS = 3
 PAIR = 2
@@ -149,13 +151,11 @@ def _one_sided(comparison: Comparison, first: Event) -> str:
     return f"{first.where}: {reason}"
 
 
-def other_settings(names: tuple[str, ...]) -> str:
+def other_settings(settings: tuple[OtherSetting, ...]) -> str:
     """The settings that the baseline was recorded with a different value of."""
-    if not names:
+    if not settings:
         return "the baseline was recorded under different settings"
-    rest = len(names) - SHOWN_SETTINGS
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"the baseline was recorded with a different {', '.join(names[:SHOWN_SETTINGS])}{more}"
+    return f"the baseline was recorded with a different {settings_words(settings)}"
 
 
 def not_common(comparison: Comparison) -> str:

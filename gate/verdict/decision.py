@@ -88,7 +88,9 @@ def _judge(facts: Facts) -> Decision:
         return failed(Outcome.NO_BASELINE, cause)
     # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
-        return failed(Outcome.NOT_COMPARABLE, causes.other_settings(facts.other_settings))
+        cause = causes.other_settings(facts.other_settings)
+        decision = failed(Outcome.NOT_COMPARABLE, cause, facts.baseline)
+        return replace(decision, other_training=True)
     return _against_baseline(facts, facts.baseline)
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gate.records.comparison import Comparison, DeterminismCost, EnvironmentChange
+from gate.records.comparison import (
+    Comparison,
+    DeterminismCost,
+    EnvironmentChange,
+    OtherSetting,
+)
 from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.measured.levels import LevelResult
 from gate.records.observed.data.sets import DataMoves, UnrepeatedData
@@ -52,7 +57,7 @@ class Facts:
     like_strict: tuple[Comparison, ...] = ()
     baseline: Comparison | None = None
     same_training: bool = True
-    other_settings: tuple[str, ...] = ()
+    other_settings: tuple[OtherSetting, ...] = ()
     proposed: Comparison | None = None
     base_run: Comparison | None = None
     base_repeat: Comparison | None = None
@@ -84,7 +89,8 @@ class Decision:
     `over_budget` tells that nothing but the price of determinism keeps it from passing,
     `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
     is the comparison that the outcome rests on: what a diagnosis is made of. `excused` tells that
-    a quarantine left the judgement to the base commit, and that it agrees.
+    a quarantine left the judgement to the base commit, and that it agrees. `other_training`: the
+    entry was recorded under other settings, which the base commit, run under these, does not show.
     """
 
     outcome: Outcome
@@ -96,6 +102,7 @@ class Decision:
     missed_threshold: bool = False
     level: ReachedLevel | None = None
     excused: bool = False
+    other_training: bool = False
 
 
 def failed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> Decision:

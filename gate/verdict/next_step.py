@@ -7,8 +7,9 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gate.errors import GateError
+from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.records.baseline import PROPOSED_BASELINE
+from gate.records.comparison import OtherSetting
 from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
@@ -20,6 +21,7 @@ from gate.records.verdict import (
     NotFiniteResult,
     Outcome,
 )
+from gate.verdict.settings_words import settings_words
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
@@ -48,6 +50,7 @@ LOOK_FOR_NAN = (
 )
 NO_ENTRY = "No baseline can be recorded of this result."
 MAX_LINES_LENGTH = 1500
+FEW_PINS = 3
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -59,7 +62,8 @@ class Place:
     when the job has ended, but for what the workflow uploads. `run` is the number of the workflow
     run that those lie in, empty where there is none; `artifact` is what the workflow calls the
     upload, empty for the usual name. `not_its_own`: the base commit gives the same result here, so
-    this pull request did not move it. `change` is what of it is shown first.
+    this pull request did not move it. `change` is what of it is shown first. `pins` are packages
+    as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.
     """
 
     config: str
@@ -71,6 +75,8 @@ class Place:
     artifact: str = ""
     not_its_own: bool = False
     change: ShownChange | None = None
+    pins: tuple[str, ...] = ()
+    missed: bool = False
 
 
 def place_of(request: GateRequest, proposed: str = "") -> Place:
@@ -106,7 +112,8 @@ def next_steps(
         return (_step("See which setting costs it:", f"repro-gate cost --attribute {_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
     # never tell somebody to commit a file that this call did not write
-    return tuple(step for step in steps if proposed or not step.accepts)
+    offered = tuple(step for step in steps if (proposed and not place.missed) or not step.accepts)
+    return (*offered, _step(OTHER_THRESHOLD)) if place.missed else offered
 
 
 def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
@@ -129,8 +136,16 @@ def where_preprocessing_differs() -> tuple[NextStep, ...]:
     return (_step(REPEAT_PREPROCESSING),)
 
 
+def where_settings_differ(
+    place: Place, settings: tuple[OtherSetting, ...], *, proposed: bool
+) -> tuple[NextStep, ...]:
+    """What to do where the entry was recorded with other settings of the training."""
+    undo = _step(f"{UNINTENDED}: undo the change of {settings_words(settings)}.")
+    return (undo, _accept(place, INTENDED, "new settings")) if proposed else (undo,)
+
+
 def after_missed_threshold() -> tuple[NextStep, ...]:
-    """What to do where nothing but a threshold keeps a result from passing."""
+    """What to do where a threshold is missed: no new baseline helps there."""
     return _step(_look(None)), _step(OTHER_THRESHOLD)
 
 
@@ -264,16 +279,25 @@ def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...
         )
     steps.append(
         _step(
-            f"{UNINTENDED}: go back to the packages, driver or image that the baseline was "
-            "recorded with."
+            f"{UNINTENDED}: {_pinned(place)}go back to the packages, driver or image that the "
+            "baseline was recorded with."
         )
     )
     return (*steps, _accept(place, INTENDED, "new packages or machine", own=place.not_its_own))
 
 
+def _pinned(place: Place) -> str:
+    """The packages to pin, where they are few enough to type."""
+    few = 0 < len(place.pins) <= FEW_PINS
+    return f"pin {', '.join(place.pins)}, or " if few else ""
+
+
 def _dependency_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step(f"{UNINTENDED}: go back to the packages or the image of the base commit."),
+        _step(
+            f"{UNINTENDED}: {_pinned(place)}go back to the packages or the image of the base "
+            "commit."
+        ),
         _accept(place, INTENDED, "new packages or image"),
     )
 
@@ -326,9 +350,14 @@ def _error(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
 
 
 def after_fault(fault: GateError, place: Place) -> tuple[NextStep, ...]:
-    """What to do when the check itself failed: the fault's own hint first."""
+    """What to do when the check itself failed: the fault's own hint first.
+
+    What the script raised, a time that was too short and a bug of ours lie not in the machine.
+    """
     hint = (_step(fault.hint),) if fault.hint else ()
-    return (*hint, *_error(place, None))
+    raised = isinstance(fault, RunError) and fault.file
+    elsewhere = raised or isinstance(fault, RunTimeoutError | InternalError | CancelledError)
+    return hint if hint and elsewhere else (*hint, *_error(place, None))
 
 
 def _reproduced(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:

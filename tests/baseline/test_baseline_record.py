@@ -194,6 +194,6 @@ def test_an_entry_of_another_training_is_chosen_only_to_say_so() -> None:
     old = _entry().model_copy(update={"training": {"train.max_steps": "4"}})
     found = select_entry(Baseline(entries=(old,)), Environment(parts=PARTS), TRAINING, ())
     assert not found.same_training
-    assert found.other_settings == ("train.max_steps", "train.seed")
+    assert [one.key for one in found.other_settings] == ["train.max_steps", "train.seed"]
     both = Baseline(entries=(old, _entry()))
     assert select_entry(both, Environment(parts=PARTS), TRAINING, ()).same_training

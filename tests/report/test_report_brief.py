@@ -53,7 +53,7 @@ SAID = {
         (
             "In quarantine until 2026-09-05: the baseline (one runner has another CPU since "
             "Monday). The result differs from it. Loss at step 2: 2.139 instead of 2.143 (-0.2 %); "
-            "up to 4.4 % later (loss at step 24). The base commit, run here, gives the result of "
+            "up to 4.4 % later (step 24). The base commit, run here, gives the result of "
             "this commit, bit for bit."
         ),
         "No. The base commit gives the same result here.",
@@ -71,7 +71,7 @@ SAID = {
     "code-drift": (
         "failed: this change moves the result",
         (
-            "Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later (file.accuracy at "
+            "Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later ("
             "step 24). Cause: optimizer 0, lr 0.001 → 0.002."
         ),
         "Yes. The machine and the packages are the baseline's.",
@@ -80,7 +80,7 @@ SAID = {
         "failed: the environment moved, and the result with it",
         (
             "Since the baseline was recorded: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
-            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (step 24)."
         ),
         (
             "Not its code: the base commit gives the same result here. It is this change only if "
@@ -99,7 +99,7 @@ SAID = {
         "failed: the new environment moves the result",
         (
             "This change brings another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
-            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (loss at step 24)."
+            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (step 24)."
         ),
         "Yes, but not its code: the base commit, run in the new environment, moves as well.",
     ),
@@ -108,7 +108,7 @@ SAID = {
         (
             "The declared data moved: mini, 3 of 1,200 files (first: a/0000.npy), mean 0.481 → "
             "0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
-            "(file.accuracy at step 24). The base commit, run here with this data, gives the "
+            "(step 24). The base commit, run here with this data, gives the "
             "result of this commit. Cause: weights and random states equal the baseline's, but "
             "the data loader returns a different batch."
         ),
@@ -119,7 +119,7 @@ SAID = {
         (
             "This change brings other data: mini, 3 of 1,200 files (first: a/0000.npy), mean "
             "0.481 → 0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
-            "(file.accuracy at step 24). Cause: weights and random states equal the baseline's, "
+            "(step 24). Cause: weights and random states equal the baseline's, "
             "but the data loader returns a different batch."
         ),
         "Yes. It names other data than the base commit; its code may move the result too.",
@@ -138,7 +138,7 @@ SAID = {
         (
             "The code and the environment are the baseline's, and the result is not: data outside "
             "the repository moved, or the hardware. Loss at step 2: 2.143 instead of 2.139 "
-            "(+0.2 %); up to 4.6 % later (loss at step 24). Cause: the forward pass computes a "
+            "(+0.2 %); up to 4.6 % later (step 24). Cause: the forward pass computes a "
             "different loss, although everything before it equals the baseline."
         ),
         "No. It has the very files that the baseline was recorded from.",
@@ -148,7 +148,7 @@ SAID = {
         (
             "This pull request brings a new baseline, and this run reproduces it bit for bit. Last "
             "loss: 0.4888 instead of 0.4718 (+3.6 %). At most: file.accuracy at step 24: 0.8427 → "
-            "0.8731, moved by 3.6 % (no tolerance); weights differ."
+            "0.8731, moved by 3.03 points (no tolerance); weights differ."
         ),
         "Yes, on purpose. The new result is part of it.",
     ),

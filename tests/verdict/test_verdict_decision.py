@@ -63,8 +63,12 @@ def test_without_a_baseline_nothing_passes() -> None:
 
 
 def test_another_training_is_not_comparable() -> None:
-    decision = decide(replace(facts_of(), same_training=False))
+    facts = replace(facts_of(baseline=evidence_of(values=(9.0,) * 3)), same_training=False)
+    decision = decide(facts)
     assert row(decision) == (Outcome.NOT_COMPARABLE, False)
+    # what differs is diagnosed like any drift
+    assert decision.decided == facts.baseline
+    assert decision.other_training
 
 
 def test_a_missing_metric_or_tensor_is_not_comparable() -> None:

@@ -95,7 +95,9 @@ def _to_be_traced(request: GateRequest, decision: Decision) -> bool:
     if not request.settings.diagnosis.escalate:
         return False
     if decision.outcome in AGAINST_THE_BASE:
-        return bool(request.base_commit) and request.settings.policy.run_base_on_drift
+        # under other settings the base commit would show nothing of what was recorded
+        base = bool(request.base_commit) and not decision.other_training
+        return base and request.settings.policy.run_base_on_drift
     compared = decision.decided
     apart = compared is not None and not compared.numerically_equal
     return apart and decision.outcome is Outcome.NONDETERMINISTIC

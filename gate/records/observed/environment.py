@@ -22,6 +22,8 @@ INDEX: Final = "index"
 PROJECT: Final = "project"
 FOLDER: Final = "folder"
 EDITABLE: Final = "editable "
+# as an index has it, without the place that a distribution came from
+VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.!+_-]{0,60}", re.ASCII)
 PackageText = Annotated[str, Field(max_length=MAX_PACKAGE_TEXT)]
 PackageTexts = Annotated[tuple[PackageText, ...], Field(max_length=MAX_PACKAGES)]
 PackageOrigins = Annotated[dict[PackageText, PackageText], Field(max_length=MAX_PACKAGES)]
@@ -122,6 +124,11 @@ class PackageMove:
         if not self.after:
             return f"{self.name} {self.before} removed"
         return f"{self.name} {self.before} → {self.after}"
+
+    @property
+    def pin(self) -> str:
+        """The former version as pip takes it; empty where that is no version by its name alone."""
+        return f"{self.name}=={self.before}" if VERSION.fullmatch(self.before) else ""
 
     @property
     def compared(self) -> str:

@@ -6,7 +6,7 @@ import math
 
 from gate.records.measured.acceptance import Movement, ProvisionalEntry
 from gate.records.verdict import Verdict
-from gate.report.wording import pair, share
+from gate.report.wording import pair, points_words, share
 
 FEW_ULP = 1_000_000
 WHOLE = 10
@@ -26,6 +26,7 @@ def movement_words(moved: Movement) -> str:
 
 def _how_far(moved: Movement) -> str:
     size = "more than can be said" if moved.relative is None else share(moved.relative)
+    size = points_words(moved.metric, moved.before, moved.after) or size
     return f"{size} ({_scale(moved)})"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.records.comparison import Comparison, MetricDelta
-from gate.report.wording import pair, share, worst_first
+from gate.report.wording import pair, points_words, share, worst_first
 
 
 def numbers_words(comparison: Comparison | None) -> str:
@@ -23,10 +23,17 @@ def numbers_words(comparison: Comparison | None) -> str:
             "end; every metric is equal or within tolerance."
         )
     words = delta_words(delta, f"at step {delta.step}")
-    worst = next(iter(worst_first(comparison.metrics)), None)
+    # of the metric that was named: another one's small numbers move by hundreds of percents
+    same = tuple(one for one in comparison.metrics if one.metric == delta.metric)
+    worst = next(iter(worst_first(same)), None)
     if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
-        words += f"; up to {share(worst.relative)} later ({worst.metric} at step {worst.step})"
+        words += f"; up to {moved_by(worst)} later (step {worst.step})"
     return f"{words}."
+
+
+def moved_by(delta: MetricDelta) -> str:
+    """How far a metric moved: an accuracy between 0 and 1 in points, else as a percentage."""
+    return points_words(delta.metric, delta.expected, delta.observed) or share(delta.relative)
 
 
 def delta_words(delta: MetricDelta, which: str) -> str:
@@ -39,7 +46,7 @@ def delta_words(delta: MetricDelta, which: str) -> str:
     signed = ""
     if delta.relative is not None:
         judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
-        signed = f" ({'-' if _falls(delta) else '+'}{share(delta.relative)}{judged})"
+        signed = f" ({'-' if _falls(delta) else '+'}{moved_by(delta)}{judged})"
     return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
 
 
@@ -55,4 +62,4 @@ def worst_words(comparison: Comparison | None) -> str:
     worst = next(iter(worst_first(comparison.metrics if comparison else ())), None)
     if worst is None or worst.relative is None:
         return ""
-    return f": {worst.metric} is off by {share(worst.relative)} at step {worst.step}, at most"
+    return f": {worst.metric} is off by {moved_by(worst)} at step {worst.step}, at most"
