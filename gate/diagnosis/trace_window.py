@@ -162,12 +162,13 @@ def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
 def explained_by_settings(diagnosis: Diagnosis | None) -> bool:
     """Whether settings of the run explain all of a first difference.
 
-    Those of an optimizer do where nothing before its update differs; another number of steps does.
+    Those of an optimizer do where nothing before its update differs. Another number of steps, of
+    samples or of passes in a step does by itself.
     """
     if diagnosis is None:
         return False
     optimizer = diagnosis.kind is EventKind.PARAMETERS and bool(diagnosis.optimizer_settings)
-    return optimizer or diagnosis.kind is EventKind.STEPS
+    return optimizer or diagnosis.kind in {EventKind.STEPS, EventKind.SAMPLES, EventKind.PASSES}
 
 
 def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagnosis | None:

@@ -121,6 +121,8 @@ RAN = TraceFinding(claim=Claim.CODE_PATH, sentence="a call", changed=(MODEL,))
         (EventKind.GRADIENTS, RATES, False),
         (EventKind.LOSS, RATES, False),
         (EventKind.STEPS, (), True),
+        (EventKind.SAMPLES, (), True),
+        (EventKind.PASSES, (), True),
     ],
 )
 def test_settings_explain_what_first_differs_in_the_update(
