@@ -105,6 +105,8 @@ class Script:
             if isinstance(node, ast.Call) and dotted(node.func, self._names) in RUNNING
             for inner in ast.walk(node)
         }
+        # texts in the arguments of what reads, by line: `memmap(join(folder, "train.bin"))`
+        self.read_texts: list[tuple[int, str]] = []
         # in the order of the lines; of a very long list the first
         found = sorted(
             set(self._lines(nodes or ())), key=lambda one: (one.line, one.kind, one.what)
@@ -166,6 +168,11 @@ class Script:
         mode = node.args[1] if mode is None and name == "open" and len(node.args) > 1 else mode
         writes = isinstance(mode, ast.Constant) and WRITING.search(str(mode.value))
         if not writes:
+            self.read_texts += [
+                (node.lineno, inner.value)
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+            ]
             yield self._line(node, LineKind.READS, name, _literal(node))
 
     def _downloaded(self, node: ast.Call, name: str) -> Iterator[ScriptLine]:

@@ -95,6 +95,12 @@ def script_of(command: tuple[str, ...]) -> str:
     return next((word for word in command if word.endswith(SCRIPTS) and word[0] != "-"), "")
 
 
+def examined_ignored(path: str, place: str, ways: str) -> Examined:
+    """A file that a line of a script reads, and that a clean checkout of the commit lacks."""
+    found = f"{place} reads {path}, which git ignores, so the checkout that is trained lacks it"
+    return Examined(name="data", health=CheckResult.WARN, found=found, fix=ways)
+
+
 def examined_command(seen: CommandSeen) -> Examined:
     """Whether a clean checkout of the commit has every file that the command names."""
     health, found, fix = _command(seen)

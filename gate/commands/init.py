@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from gate.pipelines.init import (
     DEFAULT_MAX_STEPS,
     given_config,
     given_training,
+    ignored_data,
     look,
     needs_training,
     one_training,
@@ -87,7 +89,8 @@ def init_command(
     plan = planned(top, FILES, tree, training, max_steps, config=path, gate_id=gate_id)
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
-    done = written(tree, git, plan, max_steps, folder)
+    data = ignored_data(top, FILES, git, path)
+    done = replace(written(tree, git, plan, max_steps, folder), ignored_data=data)
     console().print(init_text(done), soft_wrap=True)
 
 

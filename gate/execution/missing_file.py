@@ -72,7 +72,7 @@ def with_missing_file(
         return fault
     return RunError(
         fault.message,
-        hint=_hint(path, left_out, snapshot, project),
+        hint=_hint(path, left_out, snapshot.tree, project),
         details=fault.details,
         file=fault.file,
         line=fault.line,
@@ -96,22 +96,25 @@ def inside_tree(path: str, tree: Path, workdir: str) -> str | None:
     return None if joined.startswith("..") else joined
 
 
-def _hint(path: str, left_out: NotCommitted, snapshot: Snapshot, project: Project) -> str:
+def _hint(path: str, left_out: NotCommitted, tree: Path, project: Project) -> str:
     if _among(path, left_out.ignored):
         return (
             f"{path} is ignored by git; the gate trains what the commit holds. "
-            f"{_ways(path, left_out.ignored, snapshot, project)}"
+            f"{ways_to_have(path, left_out.ignored, tree, project)}"
         )
     if _among(path, left_out.untracked):
         return f"{path} is in no commit yet; the gate trains what the commit holds. git add it."
-    way = _made_by(path, (), snapshot, project)
+    way = _made_by(path, (), tree, project)
     return f"{path} is not in the commit. {way or NOT_IN_A_COMMIT}"
 
 
-def _ways(path: str, ignored: tuple[str, ...], snapshot: Snapshot, project: Project) -> str:
-    """What works, with every path filled in: make it, declare it, or commit a sample."""
+def ways_to_have(path: str, ignored: tuple[str, ...], tree: Path, project: Project) -> str:
+    """What works for an ignored file, with every path filled in.
+
+    A script of the commit, whose files are at `tree`, makes it; or it is declared, or committed.
+    """
     sample = f"commit a small sample: `git add -f {shlex.quote(project.seen_from(path))}`"
-    made = _made_by(path, ignored, snapshot, project)
+    made = _made_by(path, ignored, tree, project)
     if made:
         return f"{made} Or {sample}."
     place = _ignored_with(path, ignored)
@@ -119,9 +122,9 @@ def _ways(path: str, ignored: tuple[str, ...], snapshot: Snapshot, project: Proj
     return f"Declare it where the script looks for it: `{entry}`. Or {sample}."
 
 
-def _made_by(path: str, ignored: tuple[str, ...], snapshot: Snapshot, project: Project) -> str:
+def _made_by(path: str, ignored: tuple[str, ...], tree: Path, project: Project) -> str:
     """The settings that make it by a script of the commit; empty where none looks like it."""
-    script = _preparer(path, snapshot, project.files)
+    script = _preparer(path, tree, project.files)
     # preprocess.out lies below the settings
     out = project.seen_from(_ignored_with(path, ignored))
     if not script or out.startswith(".."):
@@ -142,7 +145,7 @@ def _ignored_with(path: str, ignored: tuple[str, ...]) -> str:
     return folder if len(beside) > 1 else path
 
 
-def _preparer(path: str, snapshot: Snapshot, files: Files) -> str:
+def _preparer(path: str, tree: Path, files: Files) -> str:
     """A script of the commit that says by its name that it makes data: the nearest one."""
     folder = posixpath.dirname(path)
     folders = [folder]
@@ -150,10 +153,10 @@ def _preparer(path: str, snapshot: Snapshot, files: Files) -> str:
         folder = posixpath.dirname(folder)
         folders.append(folder)
     for place in (*folders[:MAX_FOLDERS], *SCRIPT_FOLDERS):
-        where = snapshot.tree / place
+        where = tree / place
         try:
             # no link is followed: the commit may have it point anywhere
-            files.refuse_links(where, below=snapshot.tree)
+            files.refuse_links(where, below=tree)
             names = files.list_names(where, max_names=MAX_NAMES) if files.is_folder(where) else ()
         except StorageError:
             continue

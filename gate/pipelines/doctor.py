@@ -15,7 +15,13 @@ from typing import Final, TypeVar
 
 from gate.baseline.select import select_entry
 from gate.checkup.baseline import examined_baseline
-from gate.checkup.commit import examined_command, examined_work_tree, named_paths, script_of
+from gate.checkup.commit import (
+    examined_command,
+    examined_ignored,
+    examined_work_tree,
+    named_paths,
+    script_of,
+)
 from gate.checkup.preconditions import (
     examined_clone,
     examined_earlier_runs,
@@ -45,6 +51,7 @@ from gate.execution.training_probe import probe_training
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import baseline_below
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
+from gate.pipelines.offline.ignored_data import ignored_read
 from gate.ports import Git
 from gate.records.doctor import (
     CheckResult,
@@ -272,7 +279,24 @@ def _commit(
         return rows
     place = path.resolve().parent.relative_to(asked.top.resolve()) / settings.train.workdir
     look = partial(_command, asked.top, senses, settings, commit, place)
-    return (*rows, *_rows("command", lambda: (examined_command(look()),)))
+    folder = path.resolve().parent.relative_to(asked.top.resolve()).as_posix()
+    return (
+        *rows,
+        *_rows("command", lambda: (examined_command(look()),)),
+        *_rows("data", lambda: _ignored_data(asked, adapters, settings, folder)),
+    )
+
+
+def _ignored_data(
+    asked: Checks, adapters: Adapters, settings: GateSettings, folder: str
+) -> tuple[Examined, ...]:
+    """A file that a script reads and git ignores; nothing where none is seen."""
+    # on a runner the scripts are a pull request's (T5)
+    if asked.event is not None:
+        return ()
+    here = "" if folder == "." else folder
+    found = ignored_read(asked.top, here, settings, adapters.files, adapters.git)
+    return () if found is None else (examined_ignored(found.path, found.place, found.ways),)
 
 
 def _work_tree(git: Git) -> Examined:

@@ -10,6 +10,7 @@ from typing import Final
 
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES
+from gate.pipelines.offline.ignored_data import ignored_read
 from gate.ports import Files, Git
 from gate.records.gate_names import gate_of_config
 from gate.records.scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree, Written
@@ -298,6 +299,21 @@ def write_plan(top: Path, files: Files, tree: WorkTree, plan: Plan) -> None:
     if plan.ignore:
         lines = with_lines(tree.gitignore, plan.ignore)
         files.append_bytes(top / GITIGNORE, lines.encode("utf-8"))
+
+
+def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
+    """What to do about a file that the training reads and git ignores; empty where none is seen."""
+    try:
+        data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
+        settings = parse_settings(data, config)
+    except (SettingsError, StorageError, DocumentError):
+        # `doctor` reports it
+        return ""
+    folder = PurePosixPath(config).parent.as_posix()
+    found = ignored_read(top, "" if folder == "." else folder, settings, files, git)
+    if found is None:
+        return ""
+    return f"{found.place} reads {found.path}, which git ignores. {found.ways}"
 
 
 def written(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -> Written:

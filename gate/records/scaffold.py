@@ -59,7 +59,8 @@ class Written:
 
     `add` are the files of a first gate call that no commit holds yet, `uncommitted` all others.
     `has_baseline` says whether a baseline lies in the work tree. `folder` is the work tree's root
-    where the call came from another one, else empty.
+    where the call came from another one, else empty. `ignored_data` says what to do about a file
+    that the training reads and git ignores.
     """
 
     plan: Plan
@@ -69,3 +70,4 @@ class Written:
     add: tuple[str, ...]
     uncommitted: tuple[str, ...]
     folder: str = ""
+    ignored_data: str = ""

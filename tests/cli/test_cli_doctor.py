@@ -225,3 +225,18 @@ def test_a_gpu_is_told_by_the_uuid_that_the_driver_gives(project: Project, run: 
     assert row["health"] == "ok"
     # the memory is what torch has of it, somewhat less than the driver tells
     assert f"{first.uuid} (" in row["found"]
+
+
+def test_ignored_data_that_a_script_reads_is_a_row_with_the_lines_to_paste(
+    project: Project, run: Run
+) -> None:
+    project.write(".gitignore", "data/\n")
+    project.write("train.py", 'import numpy\nnumpy.load("data/x.npy")\n')
+    project.commit()
+    assert "data" not in _found(run("doctor", "--json").out)
+    project.write("data/x.npy", "x")
+    row = _found(run("doctor", "--json").out)["data"]
+    assert row["health"] == "warn"
+    assert row["found"].startswith("train.py:2 reads data/x.npy, which git ignores")
+    assert f"`data: [{{path: {project.path}/data, at: data}}]`" in row["fix"]
+    assert "`git add -f data/x.npy`" in row["fix"]

@@ -322,3 +322,31 @@ def _on_a_terminal(keys: bytes) -> tuple[str, int]:
             asked = True
     os.close(ours)
     return shown.decode(), process.wait()
+
+
+READS = 'import os\nimport numpy\nx = numpy.memmap(os.path.join("data", "train.bin"))\n' + LOOP
+
+
+def test_ignored_data_that_the_training_reads_is_named_with_what_helps(
+    fresh: Repository, run: Run
+) -> None:
+    fresh.write("train.py", READS)
+    fresh.write("data/prepare.py", "")
+    fresh.write(".gitignore", "*.bin\nrepro-gate-out/\n")
+    fresh.commit()
+    fresh.write("data/train.bin", "x")
+    said = " ".join(run("init").out.split())
+    assert (
+        "train.py:3 reads data/train.bin, which git ignores. Let the gate make it: "
+        '`preprocess: {command: "python data/prepare.py", out: "data/train.bin"}`.'
+    ) in said
+
+
+def test_data_that_preprocess_makes_is_not_named(fresh: Repository, run: Run) -> None:
+    fresh.write("train.py", READS)
+    fresh.write(".gitignore", "*.bin\nrepro-gate-out/\n")
+    made = "preprocess: {command: python prepare.py, out: data/train.bin}\n"
+    fresh.write("repro-gate.yml", MINIMAL_FILE + made)
+    fresh.commit()
+    fresh.write("data/train.bin", "x")
+    assert "which git ignores" not in run("init").out

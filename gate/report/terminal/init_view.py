@@ -21,6 +21,7 @@ def init_text(done: Written) -> str:
     ready = "" if done.has_baseline else "; only the baseline is missing"
     at = _at(done.plan)
     lines += [
+        *_data(done),
         *_commit(done),
         *step_lines(f"See whether this machine is ready{ready}:", f"repro-gate doctor{at}"),
         *_gate(done),
@@ -69,6 +70,11 @@ def _files(plan: Plan) -> list[str]:
     if plan.ignore:
         rows.append(f"  added    to .gitignore: {' '.join(plan.ignore)}")
     return rows + [f"  kept     {path}: it was there already" for path in plan.kept]
+
+
+def _data(done: Written) -> list[str]:
+    """A clean checkout lacks what git ignores: better said now than by the first run."""
+    return step_lines(clean(done.ignored_data)) if done.ignored_data else []
 
 
 def _commit(done: Written) -> list[str]:
