@@ -39,6 +39,7 @@ from gate.evidence.processes.steps import (
 from gate.evidence.saved_files import SAVED_COPY
 from gate.evidence.saved_state import (
     ReadState,
+    captured_name,
     captured_state,
     manifest,
     parameter_names,
@@ -97,7 +98,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         given=step_given(ranks[0]),
         timings=step_timings(ranks[0]),
         checkpoint=manifest(states),
-        not_finite=_not_finite(states),
+        not_finite=_not_finite(states, constant := _constants(ranks, states)),
+        constant_infinities=constant,
         environment=environment_of(_summaries(ranks)),
         rank_facts=facts_of(_summaries(ranks)),
         processes=processes,
@@ -180,12 +182,32 @@ def _parameter_names(
     return parameter_names(names, states)
 
 
-def _not_finite(states: tuple[ReadState, ...]) -> tuple[NotFiniteTensor, ...]:
+def _constants(ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]) -> tuple[str, ...]:
+    """The leaves whose infinities stood there before the first forward pass, bit for bit.
+
+    A copy of one in what the script saved is one too. NaN is never a constant.
+    """
+    told = {
+        captured_name(rank.files.rank, name)
+        for rank in ranks
+        for name in rank.summary.constant_infinities
+    }
+    digests = {leaf.path: leaf.digest for state in states for leaf in state.leaves}
+    same = {digests[name] for name in told if name in digests}
+    odd = (leaf for state in states for leaf in state.not_finite if not leaf.nan)
+    names = (leaf.path for leaf in odd if leaf.path in told or digests.get(leaf.path) in same)
+    return tuple(sorted(names))[:MAX_NOT_FINITE]
+
+
+def _not_finite(
+    states: tuple[ReadState, ...], constant: tuple[str, ...]
+) -> tuple[NotFiniteTensor, ...]:
     """The first leaves that hold NaN or infinity: one is enough to refuse, many show where."""
     tensors = [
         NotFiniteTensor(name=leaf.path, nan=leaf.nan, infinite=leaf.infinite)
         for state in states
         for leaf in state.not_finite
+        if leaf.path not in constant
     ]
     return tuple(tensors[:MAX_NOT_FINITE])
 

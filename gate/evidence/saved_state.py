@@ -159,6 +159,11 @@ def parameter_names(
     return dict(islice(known, MAX_ALL_PARAMETER_NAMES))
 
 
+def captured_name(rank: int, name: str) -> str:
+    """What a leaf of the harness's capture is called among all leaves."""
+    return f"{_prefix(rank)}/{name}"
+
+
 def _prefix(rank: int) -> str:
     return f"state.rank{rank}" if rank else CAPTURED
 

@@ -385,6 +385,7 @@ def _blind_spots(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...
         *blind_spots.tolerances(assessment.tolerances, run),
         *blind_spots.unused_settings(run, settings.compare.allow_not_finite),
         *blind_spots.admitted_by_settings(run, settings),
+        *blind_spots.constant_infinities(run),
         *blind_spots.left_out(run),
         *blind_spots.passed_over(run),
         *blind_spots.unbounded_tensors(assessment.facts, assessment.decision.outcome),

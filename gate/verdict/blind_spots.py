@@ -15,6 +15,7 @@ BLIND_SHARE = 0.01
 # counted metrics such as an accuracy move in steps; beyond this nothing excuses it
 WIDE_SHARE = 0.05
 EMPTY = {"train.metrics.file": "the script wrote no number there"}
+SHOWN_CONSTANTS = 3
 
 
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
@@ -92,7 +93,7 @@ def _percent(share: float) -> str:
 def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> tuple[Finding, ...]:
     """Does a setting name something that the run does not have?"""
     keys = [(setting.key, setting.value) for setting in run.unused_settings]
-    if not run.not_finite:
+    if not run.not_finite and not run.constant_infinities:
         keys += [("compare.allow_not_finite", rule.pattern) for rule in allowed]
     return tuple(
         Finding(
@@ -105,6 +106,24 @@ def unused_settings(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> 
             else "Correct the setting, or remove it.",
         )
         for key, value in keys
+    )
+
+
+def constant_infinities(run: RunEvidence) -> tuple[Finding, ...]:
+    """Which buffers hold an infinity that the script itself put there?"""
+    names = run.constant_infinities
+    if not names:
+        return ()
+    rest = len(names) - SHOWN_CONSTANTS
+    more = f" and {rest} more" if rest > 0 else ""
+    return (
+        Finding(
+            code="constant-infinity",
+            severity=Severity.NOTICE,
+            message=f"{', '.join(names[:SHOWN_CONSTANTS])}{more}: infinite before the first "
+            "forward pass, and unchanged at the end",
+            remedy="No action needed: a bound or a mask is such a constant.",
+        ),
     )
 
 

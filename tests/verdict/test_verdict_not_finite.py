@@ -102,3 +102,13 @@ def test_a_tensor_with_nan_goes_before_one_with_infinity() -> None:
         NotFiniteTensor(name=SECOND, nan=2, infinite=0),
     )
     assert headline(verdict) == f"failed: {SECOND} holds 2 NaN"
+
+
+def test_a_constant_infinity_is_a_notice() -> None:
+    runs = tuple(run.model_copy(update={"constant_infinities": (BOUND,)}) for run in both())
+    verdict = judged((runs[0], runs[1]), against=PLAIN)
+    (found,) = (one for one in verdict.findings if one.code == "constant-infinity")
+    assert verdict.passes
+    assert found.message == (
+        f"{BOUND}: infinite before the first forward pass, and unchanged at the end"
+    )

@@ -198,5 +198,8 @@ class Summary(Document):
     first_step_clock_seconds: MeasuredSeconds | None = None
     ready_seconds: MeasuredSeconds = 0.0
     overridden: Count = 0
+    constant_infinities: Annotated[
+        tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=1000)
+    ] = ()
     problems: Problems
     left_out: Problems = ()

@@ -137,11 +137,13 @@ def _on_batch(batch: object, collated: bool) -> None:  # noqa: FBT001 - a hook's
             session.recorder.note_batch(batch, collated=collated)
 
 
-def _on_input(arguments: object) -> None:
+def _on_input(module: nn.Module, arguments: object) -> None:
     session = current()
     if session is not None and not cuda.capturing():
         with session.problems.noting("noting an input of the model"):
             session.recorder.note_input(arguments)
+            if not session.recorder.steps:
+                session.constants.look(module)
             precision.PRECISION_SWITCHES.poll(precision.IN_FORWARD, calling_frame(1))
 
 

@@ -19,6 +19,7 @@ from ..determinism.override_log import OverrideEvent, OverrideLog
 from ..operators.policy import Operators
 from ..output import Output, Problems
 from ..recording import auxiliary_state, memory
+from ..recording.constant_buffers import ConstantBuffers
 from ..recording.cuda_graphs import Capture
 from ..recording.hand_updates import HandUpdates
 from ..recording.recorder import Recorder
@@ -93,6 +94,8 @@ class HarnessSession:
         )
         self._applied: switches.Readings = {}
         self._parameter_names: dict[str, str] = {}
+        self.constants = ConstantBuffers()
+        self._constant_infinities: list[str] = []
         self._finished = False
         self._stopped = False
         self._backwards = 0
@@ -352,6 +355,7 @@ class HarnessSession:
             "first_step_clock_seconds": self.first_step_clock_seconds,
             "ready_seconds": Waiting.ready_seconds,
             "overridden": self.override_log.total,
+            "constant_infinities": self._constant_infinities,
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,
         }
@@ -363,6 +367,8 @@ class HarnessSession:
         optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
         tensors = capture(modules, optimizers, recorder.order, self.problems)
         tensors |= self.auxiliary_state.capture(self.problems)
+        with self.problems.noting("comparing buffers with those of the start"):
+            self._constant_infinities = self.constants.names(modules)
         path = self.output.path("state", ".safetensors")
         write_safetensors(path, tensors, self.problems.leave_out)
         self._parameter_names = parameter_names(modules, optimizers, recorder.order)

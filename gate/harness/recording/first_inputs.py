@@ -28,8 +28,8 @@ def wait() -> None:
     _waiting[0] = True
 
 
-def install(on_input: Callable[[object], None]) -> None:
-    """Call back with the positional and named arguments of such a call."""
+def install(on_input: Callable[[nn.Module, object], None]) -> None:
+    """Call back with the module and the positional and named arguments of such a call."""
     plain: Any = nn.Module.__call__
 
     def call(self: Any, *args: Any, **named: Any) -> Any:
@@ -37,7 +37,7 @@ def install(on_input: Callable[[object], None]) -> None:
         if not _is_compiling() and _waiting[0] and _holds_a_batch(self, args, named):
             _waiting[0] = False
             note_called(self)
-            on_input((args, named))
+            on_input(self, (args, named))
         return plain(self, *args, **named)
 
     call.__name__ = plain.__name__

@@ -152,7 +152,8 @@ def _check_state(
     run: RunEvidence, name: str, digests: dict[str, str], answer: ReadingAnswer
 ) -> None:
     """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
-    not_finite = {leaf.name for leaf in run.not_finite if leaf.name in digests}
+    odd = (*(leaf.name for leaf in run.not_finite), *run.constant_infinities)
+    not_finite = {name for name in odd if name in digests}
     if digests != {leaf.name: leaf.sha256 for leaf in answer.leaves} or not_finite != set(
         answer.not_finite
     ):

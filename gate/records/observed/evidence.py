@@ -215,9 +215,11 @@ class PassedOver(Document):
 class RunEvidence(Document):
     """Everything that a run is judged by.
 
-    `left_out` are sentences about tensors and values of kinds that cannot be read, `notes` those
-    about all else that was left out. `parameter_names` has, for the place of a parameter's state in
-    an optimizer, the leaf that is the parameter: for a reader only, nothing is decided by it.
+    `constant_infinities` are leaves that held the same infinities before the first forward pass:
+    they are none of `not_finite`. `left_out` are sentences about tensors and values of kinds that
+    cannot be read, `notes` those about all else that was left out. `parameter_names` has, for the
+    place of a parameter's state in an optimizer, the leaf that is the parameter: for a reader only,
+    nothing is decided by it.
     `given` is what steps of rank 0 were given, which a diagnosis compares and nothing else.
     `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
@@ -235,6 +237,9 @@ class RunEvidence(Document):
     timings: Timings
     checkpoint: CheckpointManifest
     not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
+    constant_infinities: Annotated[
+        tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=MAX_NOT_FINITE)
+    ] = ()
     environment: Environment
     rank_facts: Annotated[tuple[RankFacts, ...], Field(max_length=1000)] = ()
     processes: tuple[HarnessProcess, ...]

@@ -1,0 +1,68 @@
+"""Buffers of the model that hold the same bytes at the end as before the first forward pass.
+
+An infinity in one of them is a constant of the script's, such as a bound or a mask, and no number
+that the training came to. Equal bytes at both ends are the only proof: a running average that has
+overflowed stays infinite too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from ..tensors.plain_bytes import byte_size, use_bytes
+
+MAX_BUFFERS = 1000
+MAX_BYTES = 4 << 20
+MAX_ALL_BYTES = 64 << 20
+MAX_NAME = 1000
+
+
+class ConstantBuffers:
+    """What the first module that is called holds then, and which of it is still the same."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] | None = None
+
+    def look(self, module: nn.Module) -> None:
+        """Remember the floating-point buffers of a module that is about to be called; once."""
+        if self._first is not None:
+            return
+        self._first = {}
+        left = MAX_ALL_BYTES
+        for buffer in module.buffers():
+            if len(self._first) >= MAX_BUFFERS or not _can_hold(buffer):
+                continue
+            left -= byte_size(buffer)
+            if left < 0:
+                return
+            self._first[id(buffer)] = weakref.ref(buffer), _digest(buffer)
+
+    def names(self, modules: Sequence[nn.Module]) -> list[str]:
+        """The names, as the state has them, of those that hold the same infinities now."""
+        return sorted(self._constant(modules))[:MAX_BUFFERS]
+
+    def _constant(self, modules: Sequence[nn.Module]) -> Iterator[str]:
+        first = self._first or {}
+        for number, module in enumerate(modules):
+            for name, buffer in module.named_buffers(remove_duplicate=False):
+                reference, digest = first.get(id(buffer), (None, b""))
+                same = reference is not None and reference() is buffer and len(name) < MAX_NAME - 20
+                if same and _digest(buffer) == digest and bool(torch.isinf(buffer).any()):
+                    yield f"model/{number}/{name}"
+
+
+def _can_hold(buffer: torch.Tensor) -> bool:
+    plain = type(buffer) is torch.Tensor and buffer.layout is torch.strided
+    return plain and buffer.is_floating_point() and byte_size(buffer) <= MAX_BYTES
+
+
+def _digest(buffer: torch.Tensor) -> bytes:
+    digest = hashlib.sha256(f"{buffer.dtype} {tuple(buffer.shape)}\n".encode())
+    with torch.no_grad():
+        use_bytes(buffer.detach(), digest.update)
+    return digest.digest()
