@@ -58,3 +58,9 @@ def test_every_message_writes_what_it_brings_and_nothing_that_it_sends(
 def test_a_receive_reads_nothing_of_what_it_fills(name: str) -> None:
     (schema,) = (one for one in SCHEMAS if one.name == name)
     assert overwritten_names(operator(schema)) == {"tensors"}
+
+
+@pytest.mark.parametrize("name", ["aten::native_batch_norm", "aten::batch_norm_update_stats"])
+def test_a_normalisation_writes_its_running_statistics(name: str) -> None:
+    schema = next(one for one in SCHEMAS if one.name == name and not one.overload_name)
+    assert written_names(operator(schema)) == {"running_mean", "running_var"}

@@ -42,6 +42,8 @@ RECEIVES: Final = frozenset(("c10d::recv_", "c10d::recv_any_source_"))
 READ_ALONE: Final = frozenset(
     f"c10d::{name}" for name in ("send", "barrier", "monitored_barrier_", "check_for_nan")
 )
+# statistics that normalisations keep, and that older schemas do not say are written
+RUNNING: Final = ("running_mean", "running_var")
 ALIGNED: Final = 64
 
 
@@ -216,7 +218,8 @@ def written_names(func: Any) -> set[str]:
     return {
         argument.name
         for argument in _schema_arguments(func)
-        if argument.alias_info is not None and argument.alias_info.is_write
+        if (argument.alias_info is not None and argument.alias_info.is_write)
+        or argument.name in RUNNING
     } | _of_messages(func)
 
 
