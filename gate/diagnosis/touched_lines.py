@@ -44,7 +44,8 @@ def with_changed_lines(
     if trace is None or not hunks:
         return finding
     local = [hunk for hunk in (_seen_from(hunk, folder) for hunk in hunks) if hunk is not None]
-    end = len(trace.calls) if finding.call is None else finding.call
+    # what only ran behind the last call, such as a function that nobody calls, made none of them
+    end = max(0, len(trace.calls) - 1) if finding.call is None else finding.call
     when = {hunk: _ran(hunk, trace, end) for hunk in local}
     before = [hunk for hunk in local if when[hunk] != NEVER]
     # the line that made the call, then what ran last before it

@@ -35,7 +35,8 @@ MOST_VIEWS: Final = 20
 class Pair:
     """The traces of one rank in two runs, and their calls of the main thread.
 
-    `logged`: what differs is only written down, so no later call need depend on it.
+    `logged`: what differs is only written down, or kept to the end, so no later call need depend
+    on it.
     """
 
     expected: RankTrace
@@ -64,7 +65,7 @@ def compare_traces(
 ) -> TraceFinding:
     """The first call that parts two runs, over all ranks; `drift`: base against head.
 
-    `logged`: what differs is a number that the script writes down.
+    `logged`: what differs is a number that the script writes down, or a buffer at the end.
     """
     others = {trace.rank: trace for trace in observed}
     pairs = [
@@ -100,24 +101,31 @@ def _point(pair: Pair) -> Point | None:
     if root is not None:
         return _classified(pair, alignment, root)
     parted = alignment.parted
-    if parted is None and pair.logged and alignment.blocks:
-        return _behind_the_number(pair, alignment)
+    if parted is None and pair.logged:
+        return _behind_what_is_kept(pair, alignment)
     if parted is None:
         return None
     return _other_path(pair, alignment, parted, (expected[parted[0]], observed[parted[1]]))
 
 
-def _behind_the_number(pair: Pair, alignment: Alignment) -> Point:
-    """Calls of one side alone that nothing else depends on: they make what is written down.
+def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> Point | None:
+    """Calls on which no later one depends: they make what is written down, or stays in the state.
 
-    First where one side calls something else than the other, then where it calls something more.
+    First one with other arguments, then where one side calls something else than the other, then
+    where it calls something more.
     """
-    block = min(alignment.blocks, key=lambda one: not (one.expected and one.observed))
     expected, observed = pair.calls
-    left = expected[block.expected.start] if block.expected else None
-    right = observed[block.observed.start] if block.observed else None
+    for one, other in alignment.pairs if pair.drift else ():
+        left, right = expected[one], observed[other]
+        if left.arguments != right.arguments:
+            return _other_path(pair, alignment, (one, other), (left, right))
+    if not alignment.blocks:
+        return None
+    block = min(alignment.blocks, key=lambda one: not (one.expected and one.observed))
     at = block.expected.start, block.observed.start
-    return _other_path(pair, alignment, at, (left, right))
+    left_of = expected[at[0]] if block.expected else None
+    right_of = observed[at[1]] if block.observed else None
+    return _other_path(pair, alignment, at, (left_of, right_of))
 
 
 def _other_path(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from trace_cases import chain
 
 from gate.diagnosis.touched_lines import (
     named_by_change,
     shown_change,
     unchanged,
     where_raised,
+    with_changed_lines,
 )
 from gate.diagnosis.trace_window import explained_by_settings
 from gate.records.comparison import EventKind, OptimizerSettingChange
+from gate.records.observed.trace import ExecutedLine
 from gate.records.observed.traced import (
     Change,
     ChangedLines,
@@ -139,3 +142,12 @@ def test_no_trace_is_needed_where_the_diff_alone_shows_the_line() -> None:
     assert named_by_change(Change(hunks=(MODEL, README)), PLAIN, ".")
     assert not named_by_change(Change(hunks=(MODEL, DATA)), settings, ".")
     assert not named_by_change(None, settings, ".")
+
+
+def test_a_line_that_ran_behind_the_last_call_made_none_of_them() -> None:
+    lines = (ExecutedLine(file="a.py", line=1, call=0), ExecutedLine(file="a.py", line=9, call=2))
+    trace = chain("ab").model_copy(update={"lines": lines})
+    early, late = hunk("a.py", 1), hunk("a.py", 9)
+    nothing = TraceFinding(claim=Claim.NOT_FOUND, sentence="they agree")
+    told = with_changed_lines(nothing, (early, late), trace, ".")
+    assert (told.changed, told.changed_later) == ((early,), (late,))

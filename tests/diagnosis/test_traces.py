@@ -178,6 +178,21 @@ def test_other_calls_of_an_evaluation_are_named_where_its_number_differs(
     assert compare_traces((one,), (two,), drift=True).reason is NoTrace.AGREE
 
 
+def test_another_argument_is_named_where_only_a_buffer_keeps_what_it_makes() -> None:
+    one, two = (
+        trace(
+            call(0, "aten::native_batch_norm", (), (value("x"),), arguments=f"momentum={momentum}"),
+            call(1, "aten::relu", (value("x", 0),), (value("y"),)),
+        )
+        for momentum in (0.1, 0.05)
+    )
+    found = compare_traces((one,), (two,), drift=True, logged=True)
+    assert found.sentence == (
+        "aten::native_batch_norm at train.py:1 is called with momentum=0.05 instead of momentum=0.1"
+    )
+    assert not compare_traces((one,), (two,), drift=True).found
+
+
 def test_runs_without_a_trace_claim_nothing() -> None:
     found = compare_traces((), (), drift=True)
     assert found.claim is Claim.NOT_FOUND

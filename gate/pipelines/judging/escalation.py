@@ -24,7 +24,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.judging.budget import Budget, run_within
 from gate.pipelines.judging.explanation import diagnosis_of
 from gate.pipelines.runs import Session
-from gate.records.comparison import Comparison
+from gate.records.comparison import Comparison, EventKind
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import MAX_SEEDS, Change, NoTrace, TraceFinding
@@ -133,10 +133,10 @@ class _Escalation:
             return not_found(NO_TIME, NoTrace.BUDGET)
         if not (self._repeats(one) and self._repeats(other)):
             return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
-        finding = compare_traces(
-            one.traces, other.traces, drift=self._drift, logged=self._reach.written
-        )
         first = self._compared.first
+        kept = first is not None and first.kind is EventKind.STATE
+        logged = self._reach.written or kept
+        finding = compare_traces(one.traces, other.traces, drift=self._drift, logged=logged)
         if first is not None and not finding.found and not self._come_so_far(one, other):
             why = f"the traced runs ended before {first.name} was written"
             return not_found(why[:1000], NoTrace.NOT_REACHED)
