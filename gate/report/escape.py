@@ -156,6 +156,18 @@ def output_lines(lines: Iterable[str]) -> tuple[str, ...]:
     )
 
 
+def unlinked_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Such lines for Markdown: in e-mails and feeds a block is plain text, and would mention."""
+    return tuple(map(_unlinked_line, lines))
+
+
+def _unlinked_line(line: str) -> str:
+    # the marks of a place in a diff, by which GitHub knows it
+    if line.startswith("@@ ") and line.endswith(" @@"):
+        return f"@@ {_unlinked(line[3:-3])} @@"
+    return _unlinked(line)
+
+
 def fenced(lines: tuple[str, ...], language: str = "") -> str:
     """Visible lines as a fenced block that none of them can end; nothing without a line."""
     if not any(line.strip() for line in lines):

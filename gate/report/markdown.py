@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gate.report.escape import code, code_block, fenced, output_lines, prose, spans
+from gate.report.escape import code, code_block, fenced, output_lines, prose, spans, unlinked_lines
 from gate.report.layout import Alert, Cell, Row, Section, Table
 
 CUT_NOTE = "*Truncated: the rest is in the report of the run.*"
@@ -65,7 +65,7 @@ def _body(section: Section) -> str:
     # a block that is cut would have no end: what is too long for a block loses its first lines
     while len("\n".join(lines)) > PRINTED_LIMIT:
         lines = lines[1:]
-    return fenced(lines, "text")
+    return fenced(unlinked_lines(lines), "text")
 
 
 def folded_together(title: str, sections: tuple[Section, ...]) -> Part:

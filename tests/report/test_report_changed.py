@@ -102,3 +102,13 @@ def test_a_line_that_raised_answers_it_too() -> None:
     assert brief_of(verdict).this_change == (
         "Most likely: train.py:11, which raised, is changed in this pull request."
     )
+
+
+def test_no_changed_line_mentions_anybody() -> None:
+    hunk = RATE.model_copy(update={"file": "@team.py", "after": ("@team #1 www.x.org",)})
+    verdict = diagnosed(Outcome.CODE_DRIFT).model_copy(
+        update={"change": NAMED.model_copy(update={"hunks": (hunk,)})}
+    )
+    comment = comment_text(verdict, ReportLinks())
+    assert "@team" not in comment
+    assert "#1" not in comment

@@ -5,7 +5,15 @@ from __future__ import annotations
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import NextStep, Verdict
 from gate.report.assembly import report_of
-from gate.report.escape import code_block, fenced, output_lines, prose, safe_url, spans
+from gate.report.escape import (
+    code_block,
+    fenced,
+    output_lines,
+    prose,
+    safe_url,
+    spans,
+    unlinked_lines,
+)
 from gate.report.layout import Cell, Limits, Report, ShownLines
 from gate.report.markdown import (
     Part,
@@ -71,7 +79,8 @@ def change_markdown(change: ShownLines | None) -> str:
     """The changed lines themselves, as GitHub colours a diff."""
     if change is None:
         return ""
-    return f"{spans(change.caption)}\n\n{fenced(output_lines(change.lines), 'diff')}"
+    lines = unlinked_lines(output_lines(change.lines))
+    return f"{spans(change.caption)}\n\n{fenced(lines, 'diff')}"
 
 
 def next_markdown(report: Report) -> str:
