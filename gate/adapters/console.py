@@ -56,7 +56,7 @@ class ConsoleProgress:
             else:
                 self._print(f"{shown} ...")
                 yield
-            ending = "done in"
+            ending = "ended after"
         finally:
             self._print(f"{shown}: {ending} {time.monotonic() - started:.1f} s")
 

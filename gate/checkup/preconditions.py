@@ -171,7 +171,9 @@ def examined_engine(settings: GateSettings, problem: str) -> Examined:
     return Examined(
         name="engine",
         health=CheckResult.FAIL if needed else CheckResult.WARN if wanted else CheckResult.OK,
-        found=f"{problem} ({'needed' if needed else 'wanted' if wanted else 'not needed'})",
+        found=f"{problem} ({'needed' if needed else 'wanted'})"
+        if needed or wanted
+        else f"none (not needed; {problem})",
         fix="Mount its socket into the job, or set isolation.mode to uid."
         if needed or wanted
         else "",

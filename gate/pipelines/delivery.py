@@ -209,7 +209,7 @@ def _deliver(
     secrets: Secrets,
     trust: _Trust,
 ) -> DeliveredVerdict:
-    adapters.progress.step("packing and sealing")
+    adapters.progress.step("writing the package and the reports")
     judged, files = (gated.verdict, gated.evidence, gated.baseline), adapters.files
     package = write_package(*judged, request, files, gated.documents)
     signer = Signer(

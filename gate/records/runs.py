@@ -151,9 +151,20 @@ class PlannedRun:
     @property
     def described(self) -> str:
         """For the person who waits."""
+        return f"{self.label}: {self._does}"
+
+    @property
+    def _does(self) -> str:
         what = "base commit" if self.commit is Commit.BASE else "training"
         what = f"variant {self.variant}" if self.variant else what
-        return f"{self.label}: {what}, {self.mode.value} mode"
+        return f"{what}, {self.mode.value} mode"
+
+    def described_with(self, others: tuple[PlannedRun, ...]) -> str:
+        """The same for runs that go together: what they share is told once."""
+        runs = (self, *others)
+        if not others or any(one._does != self._does for one in others):  # noqa: SLF001 - of this class
+            return " and ".join(one.described for one in runs)
+        return f"{' and '.join(one.label for one in runs)}: {self._does}, side by side"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.comparison import OtherSetting
+from gate.records.gate_names import OUTPUT_FOLDER
 from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
@@ -83,7 +84,7 @@ def place_of(request: GateRequest, proposed: str = "") -> Place:
     """The place that a request's reports are read at; `proposed` is the proposed entry's file."""
     return Place(
         config=request.repository_path(request.config_name),
-        out=str(request.shown_out),
+        out=OUTPUT_FOLDER if request.out == request.top / OUTPUT_FOLDER else str(request.shown_out),
         baseline=f"{request.repository_path(request.settings.baseline.path)}/{proposed}",
         base_commit=request.base_commit or "",
         on_runner=request.on_runner,
@@ -109,7 +110,7 @@ def next_steps(
     if passes:
         return _after_pass(outcome)
     if over_budget:
-        return (_step("See which setting costs it:", f"repro-gate cost --attribute {_at(place)}"),)
+        return (_step("See which setting costs it:", f"repro-gate cost --attribute{_at(place)}"),)
     steps = _STEPS[outcome](place, diagnosis)
     # never tell somebody to commit a file that this call did not write
     offered = tuple(step for step in steps if (proposed and not place.missed) or not step.accepts)
@@ -196,7 +197,8 @@ def _step(text: str, command: str = "", *, accepts: bool = False) -> NextStep:
 
 
 def _at(place: Place) -> str:
-    return f"--config {shlex.quote(place.config)}"
+    """The option for the settings file, with a blank before it; nothing for the default."""
+    return "" if place.config == FILE_NAME else f" --config {shlex.quote(place.config)}"
 
 
 def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextStep:
@@ -214,17 +216,15 @@ def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextS
             text += " Once that is merged, this one passes."
         if not place.run:
             return _step(text, accepts=True)
-        config = "" if place.config == FILE_NAME else f"{_at(place)} "
         artifact = f"--artifact {shlex.quote(place.artifact)} " if place.artifact else ""
         command = (
-            f"repro-gate baseline accept {config}--run {place.run} {artifact}"
+            f"repro-gate baseline accept{_at(place)} --run {place.run} {artifact}"
             f"--reason {shlex.quote(reason)}"
         )
         return _step(f"{text} Or, in a clone with the branch checked out:", command, accepts=True)
-    command = (
-        f"repro-gate baseline accept {_at(place)} --out {shlex.quote(place.out)} "
-        f"--reason {shlex.quote(reason)}"
-    )
+    # typed where the repository begins, defaults need no words
+    out = "" if place.out == OUTPUT_FOLDER else f" --out {shlex.quote(place.out)}"
+    command = f"repro-gate baseline accept{_at(place)}{out} --reason {shlex.quote(reason)}"
     return _step(f"{when}: accept it as the new baseline, and commit it.", command, accepts=True)
 
 
@@ -326,7 +326,7 @@ def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextSt
         steps.append(
             _step(
                 "To see whether the base commit differs as well, gate it:",
-                f"repro-gate gate {_at(place)} --commit {place.base_commit[:12]}",
+                f"repro-gate gate{_at(place)} --commit {place.base_commit[:12]}",
             )
         )
     return tuple(steps)
@@ -346,7 +346,7 @@ def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]
 
 
 def _error(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step("To see what is missing on this machine:", f"repro-gate doctor {_at(place)}"),)
+    return (_step("To see what is missing on this machine:", f"repro-gate doctor{_at(place)}"),)
 
 
 def after_fault(fault: GateError, place: Place) -> tuple[NextStep, ...]:

@@ -41,7 +41,7 @@ def test_a_log_gets_plain_lines(log: io.StringIO) -> None:
         progress.output(b"epoch 1")
     first, second, third = log.getvalue().splitlines()
     assert (first, second) == ("exporting the commit", "run strict-1 ...")
-    assert re.fullmatch(r"run strict-1: done in \d+\.\d s", third)
+    assert re.fullmatch(r"run strict-1: ended after \d+\.\d s", third)
 
 
 def test_a_failed_stretch_does_not_look_done(log: io.StringIO) -> None:
@@ -72,7 +72,7 @@ def test_a_terminal_sees_the_time_pass(terminal: tuple[TextIO, int]) -> None:
         shown += os.read(outside, 65536).decode()
     assert "0:00:00" in shown
     assert "  | epoch 1" in shown
-    assert re.search(r"run \[strict\]: done in 0\.\d s", shown)
+    assert re.search(r"run \[strict\]: ended after 0\.\d s", shown)
 
 
 def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

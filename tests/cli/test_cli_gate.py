@@ -20,7 +20,7 @@ def test_a_pass_ends_with_0_and_leaves_every_document(project: Project, run: Run
     ended = run("gate", "--out", "results")
     assert ended.code == 0
     assert "repro-gate passed: same result, bit for bit" in ended.out
-    assert "default-1: training, default mode: done in" in ended.err
+    assert "default-1: training, default mode: ended after" in ended.err
     left = {path.name for path in (project.path / "results").iterdir()}
     assert left >= {"comment.md", "summary.md", "report.html", "verdict.json", "package.tar"}
     assert "Not sealed: no signing key was given." in ended.out
@@ -30,7 +30,7 @@ def test_a_pass_ends_with_0_and_leaves_every_document(project: Project, run: Run
 def test_a_fail_ends_with_1_and_the_next_command(run: Run) -> None:
     ended = run("gate")
     assert ended.code == 1
-    assert "repro-gate baseline accept --config repro-gate.yml" in ended.out
+    assert "repro-gate baseline accept --reason " in ended.out
     assert "error" not in ended.err
 
 

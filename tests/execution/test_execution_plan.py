@@ -84,3 +84,12 @@ def test_without_such_a_level_no_seed_is_run() -> None:
         {"version": 1, "train": {"command": ("python", "a.py"), "max_steps": 3}}
     )
     assert plan_seeds(settings) == ()
+
+
+def test_runs_that_go_together_are_announced_once() -> None:
+    first, default, _, second = plan_gate(2, priced=True)
+    assert first.described_with((second,)) == (
+        "strict-1 and strict-2: training, strict mode, side by side"
+    )
+    assert "strict-1: training, strict mode and default-1:" in first.described_with((default,))
+    assert first.described_with(()) == first.described

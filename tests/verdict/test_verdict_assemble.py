@@ -14,7 +14,7 @@ from evidence_cases import (
 )
 
 from gate.comparison.compare import compare_results
-from gate.errors import ExitCode, RunError
+from gate.errors import ExitCode, GateError, InternalError, RunError
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import (
     CostState,
@@ -260,6 +260,20 @@ def test_without_a_baseline_entry_no_age_is_claimed() -> None:
 def test_a_series_that_is_not_finite_is_drawn_with_a_gap() -> None:
     run = evidence_of(values=(1.0, float("nan")))
     assert assemble(_assessment(run), REQUEST).series[0].values == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "steps"),
+    [
+        (RunError("exited with 1", hint="Fix it.", file="train.py", line=3), 1),
+        (InternalError(ValueError("x")), 1),
+        (RunError("cannot be started", hint="Fix it."), 2),
+    ],
+)
+def test_doctor_is_proposed_only_where_the_machine_may_be_at_fault(
+    fault: GateError, steps: int
+) -> None:
+    assert len(error_verdict(REQUEST, "a" * 40, CREATED_AT, fault).next_steps) == steps
 
 
 def test_a_fault_becomes_an_error_verdict() -> None:

@@ -67,4 +67,4 @@ def test_the_budget_does_not_hide_a_stronger_objection() -> None:
 def test_the_next_command_finds_the_costly_knob() -> None:
     here = Place(config="repro-gate.yml", out="out", baseline="", base_commit="", on_runner=False)
     (step,) = next_steps(Outcome.REPRODUCED, here, passes=False, over_budget=True)
-    assert step.command == "repro-gate cost --attribute --config repro-gate.yml"
+    assert step.command == "repro-gate cost --attribute"

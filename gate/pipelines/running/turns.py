@@ -92,7 +92,7 @@ class Turns:
         """
         self._drop_others(turn.runs)
         waiting, going = list(turn.runs), list[Begun]()
-        with self._progress.running(" and ".join(run.described for run in turn.runs)):
+        with self._progress.running(turn.runs[0].described_with(turn.runs[1:])):
             while waiting or any(one.result is None for one in going):
                 due = not going or not turn.staggered or self._is_due(going, alone_seconds)
                 while waiting and due:
