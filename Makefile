@@ -55,6 +55,11 @@ test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/r
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
 	  --write docs/results/diagnosis-zoo.md $(FAULTS)
 
+.PHONY: test-pairs
+test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (an hour)
+	PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/pairs.py --python $(abspath $(SHARED_BIN))/python \
+	  --write docs/results/pairs.md $(FEATURES)
+
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[frameworks]'

@@ -1,0 +1,406 @@
+"""Run every two features together: each right alone is not yet both right at once.
+
+    python tests/zoo/pairs.py [--write docs/results/pairs.md] [--python PATH] [FEATURE ...]
+
+A small training uses two features at a time. Its base commit is recorded, one number of its forward
+pass changes, and the gate has to say so: code drift from step 1, with the changed line in the
+comment's first block. With names, only the pairs of those features run; `--python` is the gate's
+interpreter, one that other accounts can start where the feature `uid` is to be tried. Ends with 1
+where a pair fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+
+import yaml
+from git_workshop import IDENTITY, Repository
+
+SCRIPT: Final = "train.py"
+STEPS: Final = 6
+BUDGET_SECONDS: Final = 600
+# so many in one row of the short table, which shows each pair at least once
+IN_A_ROW: Final = 9
+
+
+class Feature(StrEnum):
+    """What a project may use; the value is its name in the table."""
+
+    CHECKPOINT = "checkpoint"
+    METRICS_FILE = "metrics-file"
+    TENSORBOARD = "tensorboard"
+    PRINTED = "stdout-pattern"
+    PREPROCESS = "preprocess"
+    DATA = "declared-data"
+    TWO_OPTIMIZERS = "two-optimizers"
+    SCALER = "grad-scaler"
+    ACCUMULATION = "accumulation"
+    SCHEDULER = "scheduler"
+    WORKERS = "data-workers"
+    RANKS = "two-ranks"
+    COPY = "deepcopy"
+    INFINITY = "infinite-buffer"
+    ACCOUNT = "uid"
+    BEYOND_THE_END = "max-steps-beyond-the-end"
+    ONE_STEP = "one-step"
+    THREE_RUNS = "three-strict-runs"
+    NO_COST = "no-default-runs"
+    ONE_BY_ONE = "runs-one-by-one"
+    TOLERANCE = "tolerance"
+
+
+# the last step cannot be both
+EXCLUSIVE: Final = ({Feature.BEYOND_THE_END, Feature.ONE_STEP},)
+
+
+def available(python: str = sys.executable) -> tuple[Feature, ...]:
+    """What can be tried here: event files need their package, an account an open interpreter."""
+    missing = set()
+    find = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('tensorboard'))"
+    if subprocess.run([python, "-c", find], check=False).returncode != 0:
+        missing.add(Feature.TENSORBOARD)
+    folders = (*Path(python).absolute().parents, *Path(python).resolve().parents)
+    if os.geteuid() != 0 or not all(folder.stat().st_mode & 1 for folder in folders):
+        missing.add(Feature.ACCOUNT)
+    return tuple(feature for feature in Feature if feature not in missing)
+
+
+def pairs_of(features: Iterable[Feature]) -> tuple[frozenset[Feature], ...]:
+    """Every two that go together."""
+    both = map(frozenset, combinations(features, 2))
+    return tuple(pair for pair in both if pair not in EXCLUSIVE)
+
+
+def rows_of(features: tuple[Feature, ...]) -> tuple[frozenset[Feature], ...]:
+    """Fewer trainings that show each pair at least once: as many open pairs a row as fit."""
+    missing = set(pairs_of(features))
+    rows = []
+    while missing:
+        row = set(min(missing, key=sorted))
+        while len(row) < IN_A_ROW:
+            gains = {
+                one: sum(frozenset((one, other)) in missing for other in row)
+                for one in features
+                if one not in row and not any(rule <= {*row, one} for rule in EXCLUSIVE)
+            }
+            best = max(gains, key=lambda one: gains[one], default=None)
+            if best is None or not gains[best]:
+                break
+            row.add(best)
+        rows.append(frozenset(row))
+        missing -= set(map(frozenset, combinations(row, 2)))
+    return tuple(rows)
+
+
+def script(features: frozenset[Feature], scale: float) -> str:
+    """The training of these features; `scale` is the number that a change moves."""
+    return "\n".join(_lines(features, scale)) + "\n"
+
+
+def changed_line(features: frozenset[Feature]) -> int:
+    """The line that holds the number."""
+    return next(
+        number for number, line in enumerate(_lines(features, 1.0), 1) if line == "SCALE = 1.0"
+    )
+
+
+def _lines(features: frozenset[Feature], scale: float) -> Iterator[str]:
+    yield from ("import copy", "import json", "import os", "", "import torch", "")
+    if Feature.TENSORBOARD in features:
+        yield from ("from torch.utils.tensorboard import SummaryWriter", "")
+    yield from (f"SCALE = {scale}", "", "")
+    yield from ("def forward(net, x):", "    return net(x) * SCALE", "", "")
+    yield from ("def main():", *(f"    {line}" for line in _main(features)), "", "")
+    yield from ('if __name__ == "__main__":', "    main()")
+
+
+def _main(features: frozenset[Feature]) -> Iterator[str]:
+    yield from _inputs(features)
+    yield "layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)"
+    yield "model = torch.nn.Sequential(*layers)"
+    if Feature.INFINITY in features:
+        yield 'model.register_buffer("bound", torch.tensor(float("inf")))'
+    yield "net = model"
+    if Feature.RANKS in features:
+        yield "net = torch.nn.parallel.DistributedDataParallel(model)"
+    if Feature.COPY in features:
+        yield "averaged = copy.deepcopy(model)"
+    yield "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)"
+    if Feature.TWO_OPTIMIZERS in features:
+        yield "critic = torch.nn.Linear(1, 1)"
+        yield "second = torch.optim.Adam(critic.parameters(), lr=0.01)"
+    if Feature.SCHEDULER in features:
+        yield "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)"
+    if Feature.SCALER in features:
+        yield 'scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)'
+    if Feature.TENSORBOARD in features:
+        yield 'writer = SummaryWriter("events")'
+    yield from _loop(features)
+    if Feature.CHECKPOINT in features:
+        state = '{"model": model.state_dict(), "optimizer": optimizer.state_dict()}'
+        condition = 'if os.environ.get("RANK", "0") == "0": '
+        yield f'{condition}torch.save({state}, "checkpoint.pt")'
+
+
+def _inputs(features: frozenset[Feature]) -> Iterator[str]:
+    yield "x = torch.linspace(0, 1, 64).reshape(16, 4)"
+    if Feature.PREPROCESS in features:
+        yield 'x = torch.load("prepared/x.pt")'
+    if Feature.DATA in features:
+        yield 'with open(os.path.join(os.environ["REPRO_GATE_DATA"], "offset.txt")) as file:'
+        yield "    x = x + float(file.read())"
+    yield "y = x.sum(1, keepdim=True)"
+    if Feature.RANKS in features:
+        yield 'torch.distributed.init_process_group("gloo")'
+        yield "rank = torch.distributed.get_rank()"
+        yield "x, y = x[rank::2], y[rank::2]"
+    if Feature.WORKERS in features:
+        yield "data = torch.utils.data.TensorDataset(x, y)"
+        options = "batch_size=4, shuffle=True, num_workers=2"
+        yield f"loader = torch.utils.data.DataLoader(data, {options})"
+
+
+def _loop(features: frozenset[Feature]) -> Iterator[str]:
+    yield f"for step in range(1, {STEPS + 1}):"
+    yield "    optimizer.zero_grad()"
+    if Feature.WORKERS in features:
+        yield "    x, y = next(iter(loader))"
+    times = 2 if Feature.ACCUMULATION in features else 1
+    yield f"    for _ in range({times}):"
+    yield f"        loss = (forward(net, x) - y).square().mean() / {times}"
+    scaled = Feature.SCALER in features
+    yield "        scaler.scale(loss).backward()" if scaled else "        loss.backward()"
+    yield from (
+        ("    scaler.step(optimizer)", "    scaler.update()")
+        if scaled
+        else ("    optimizer.step()",)
+    )
+    if Feature.TWO_OPTIMIZERS in features:
+        yield "    second.zero_grad()"
+        yield "    (critic(model(x).detach()) - y).square().mean().backward()"
+        yield "    second.step()"
+    if Feature.SCHEDULER in features:
+        yield "    schedule.step()"
+    if Feature.COPY in features:
+        yield "    for old, new in zip(averaged.parameters(), model.parameters(), strict=True):"
+        yield "        old.data.lerp_(new.data, 0.1)"
+    if Feature.METRICS_FILE in features:
+        # evaluated and written after the step
+        yield "    with torch.no_grad():"
+        yield "        held_out = (forward(model, x[:4] + 0.1) - y[:4]).square().mean()"
+        yield '    if os.environ.get("RANK", "0") == "0":'
+        yield '        with open("metrics.jsonl", "a") as file:'
+        yield '            line = {"step": step, "held_out": held_out.item()}'
+        yield "            print(json.dumps(line), file=file)"
+    if Feature.PRINTED in features:
+        yield '    if os.environ.get("RANK", "0") == "0":'
+        yield '        print(f"step {step} shown {loss.item()!r}", flush=True)'
+    if Feature.TENSORBOARD in features:
+        yield '    if os.environ.get("RANK", "0") == "0":'
+        yield '        writer.add_scalar("loss", loss.item(), step)'
+        yield "        writer.flush()"
+
+
+# what each feature adds to the settings
+SETTINGS: Final[dict[Feature, dict[str, dict[str, object]]]] = {
+    # the script saves behind its last step
+    Feature.CHECKPOINT: {"train": {"checkpoint": "checkpoint.pt", "max_steps": STEPS + 20}},
+    Feature.METRICS_FILE: {"metrics": {"file": "metrics.jsonl"}},
+    Feature.TENSORBOARD: {"metrics": {"tensorboard": "events"}},
+    Feature.PRINTED: {
+        "metrics": {"stdout_pattern": r"step (?P<step>\d+) shown (?P<shown>\S+)"},
+    },
+    Feature.PREPROCESS: {
+        "preprocess": {"command": ["python", "prepare.py"], "out": "prepared"},
+    },
+    Feature.RANKS: {
+        "train": {"command": ["torchrun", "--nproc-per-node", "2", SCRIPT]},
+        # ranks talk over loopback
+        "isolation": {"network": True},
+    },
+    Feature.ACCOUNT: {"isolation": {"minimum": "uid"}},
+    Feature.BEYOND_THE_END: {"train": {"max_steps": STEPS * 100}},
+    Feature.NO_COST: {"cost": {"when": "never"}},
+    Feature.ONE_BY_ONE: {"runs": {"parallel": "never"}},
+    Feature.TOLERANCE: {"compare": {"tolerances": [{"metric": "*", "relative": 1e-6}]}},
+}
+
+
+def settings(features: frozenset[Feature], folder: Path) -> str:
+    """`repro-gate.yml` for these features; declared data lies in `folder`."""
+    one_step = {Feature.ONE_STEP, Feature.CHECKPOINT} & features == {Feature.ONE_STEP}
+    sections: dict[str, dict[str, object]] = {
+        "train": {"command": ["python", SCRIPT], "max_steps": 1 if one_step else STEPS},
+        # what is found must not hang on how busy this machine is
+        "diagnosis": {"budget_seconds": BUDGET_SECONDS},
+    }
+    for feature in Feature:
+        for name, keys in SETTINGS.get(feature, {}).items() if feature in features else ():
+            sections[name] = sections.get(name, {}) | keys
+    metrics = sections.pop("metrics", None)
+    if metrics:
+        sections["train"]["metrics"] = metrics
+    document: dict[str, object] = {"version": 1, **sections}
+    if Feature.DATA in features:
+        document["data"] = [{"path": str(folder / "offset.txt")}]
+    if Feature.THREE_RUNS in features:
+        document["repeats"] = 3
+    return yaml.safe_dump(document)
+
+
+PREPARE: Final = """import os
+
+import torch
+
+os.makedirs("prepared", exist_ok=True)
+torch.save(torch.linspace(0, 2, 64).reshape(16, 4), "prepared/x.pt")
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What the gate said of a change under some features; no `problems` where all is right."""
+
+    features: frozenset[Feature]
+    problems: tuple[str, ...]
+
+
+def told(features: frozenset[Feature], python: str = sys.executable) -> Told:
+    """One change, gated in a folder of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        # another account has to reach what lies below
+        Path(name).chmod(0o755)
+        return Told(features=features, problems=tuple(_problems(features, Path(name), python)))
+
+
+def _problems(features: frozenset[Feature], folder: Path, python: str) -> Iterator[str]:
+    (folder / "offset.txt").write_text("0.25")
+    project = Repository(folder / "project")
+    one_step = Feature.ONE_STEP in features
+    whole = script(features, 1.0)
+    if one_step:
+        whole = whole.replace(f"range(1, {STEPS + 1})", "range(1, 2)")
+    project.write("repro-gate.yml", settings(features, folder))
+    project.write(SCRIPT, whole)
+    if Feature.PREPROCESS in features:
+        project.write("prepare.py", PREPARE)
+    project.commit()
+    recorded = _repro_gate(python, project.path, "baseline", "record", "--reason", "first")
+    if recorded.returncode != 0:
+        yield f"the baseline was not recorded: {_last(recorded)}"
+        return
+    base = project.commit()
+    project.write(SCRIPT, whole.replace("SCALE = 1.0", "SCALE = 1.5"))
+    project.commit()
+    out = folder / "out"
+    gated = _repro_gate(python, project.path, "gate", "--base", base, "--out", str(out))
+    if not (out / "verdict.json").exists():
+        yield f"no verdict: {_last(gated)}"
+        return
+    verdict = json.loads((out / "verdict.json").read_text())
+    yield from _false(verdict, gated, (out / "comment.md").read_text(), changed_line(features))
+
+
+def _false(
+    verdict: dict[str, object],
+    gated: subprocess.CompletedProcess[str],
+    comment: str,
+    line: int,
+) -> Iterator[str]:
+    if (verdict["outcome"], gated.returncode) != ("code-drift", 1):
+        yield f"{verdict['outcome']}, exit code {gated.returncode}: {_last(gated)}"
+        return
+    printed = gated.stdout + gated.stderr + comment
+    yield from (word for word in ("Traceback", "itself failed") if word in printed)
+    diagnosis = verdict["diagnosis"]
+    if not isinstance(diagnosis, dict):
+        yield "no diagnosis"
+        return
+    if diagnosis["first_step"] != 1:
+        yield f"first step {diagnosis['first_step']}"
+    if f"{SCRIPT}:{line}" not in comment.partition("<details>")[0]:
+        trace = diagnosis.get("trace") or {}
+        yield f"the first block lacks {SCRIPT}:{line}; the trace: {trace.get('sentence', 'none')}"
+
+
+def _repro_gate(python: str, project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    here = Path(python).absolute().parent
+    command = [python, "-m", "gate", *words]
+    environment = {**os.environ, **IDENTITY, "PATH": f"{here}:{IDENTITY['PATH']}"}
+    return subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+    errors = [line for line in lines if line.startswith("error:")]
+    return (errors or lines)[-1][:300]
+
+
+def table(rows: list[Told], features: tuple[Feature, ...]) -> Iterator[str]:
+    """The page in Markdown: who was tried with whom."""
+    failed = [row for row in rows if row.problems]
+    yield "# Two features at a time\n"
+    yield (
+        "`make test-pairs`: a small training that uses two features, and one number of its "
+        "forward pass changes. Right is: code drift from step 1, the changed line in the first "
+        "block of the comment, and no fault.\n"
+    )
+    yield (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}: of {len(rows)} pairs "
+        f"{len(rows) - len(failed)} right, {len(failed)} not.\n"
+    )
+    yield f"| | {' | '.join(features)} |"
+    yield "|---" * (len(features) + 1) + "|"
+    known = {row.features: "**no**" if row.problems else "yes" for row in rows}
+    for one in features:
+        cells = (known.get(frozenset((one, other)), "") for other in features)
+        yield f"| {one} | {' | '.join(cells)} |"
+    if failed:
+        yield "\n| pair | what was wrong |"
+        yield "|---|---|"
+        for row in failed:
+            yield f"| {' + '.join(sorted(row.features))} | {'; '.join(row.problems)} |"
+
+
+def main() -> int:
+    """Run the pairs; see the module's text."""
+    parser = argparse.ArgumentParser(description="Gate every two features together.")
+    parser.add_argument("features", nargs="*", type=Feature)
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--python", default=sys.executable)
+    chosen = parser.parse_args()
+    features = available(chosen.python)
+    pairs = [
+        pair for pair in pairs_of(features) if not chosen.features or pair <= set(chosen.features)
+    ]
+    rows = []
+    for pair in pairs:
+        row = told(pair, chosen.python)
+        rows.append(row)
+        mark = "; ".join(row.problems) or "right"
+        print(f"{' + '.join(sorted(row.features))}: {mark}", flush=True)
+    failed = sum(bool(row.problems) for row in rows)
+    print(f"{len(rows) - failed} of {len(rows)} pairs right")
+    if chosen.write:
+        chosen.write.write_text("\n".join(table(rows, features)) + "\n", "utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
