@@ -226,7 +226,7 @@ class Launcher:
         if self.isolation.in_container:
             return None
         # looked at before each run: what one did to it must not reach the next
-        return self.files.short_link(folders.tmp, for_others=self.isolation.credentials is not None)
+        return self.files.short_link(folders.tmp, for_others=bool(self.isolation.own_accounts))
 
     def _module_hint(self, result: ProcessResult, snapshot: Snapshot) -> str:
         """Where a module is missing that the repository itself has."""

@@ -179,7 +179,8 @@ def test_workflow_grants_nothing_that_a_job_does_not_ask_for(path: Path) -> None
 def test_workflow_ends_by_itself(path: Path) -> None:
     workflow = _workflow(path)
     assert "concurrency" in workflow
-    assert all(job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+    # what a runner allows by itself; a call may train twelve times
+    assert all(job["timeout-minutes"] <= 360 for job in workflow["jobs"].values())
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

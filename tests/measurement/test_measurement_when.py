@@ -64,7 +64,7 @@ def test_a_call_that_is_not_priced_makes_strict_runs_alone(bench: Bench, project
         "no cost"
     )
     (sentence,) = (text for text in verdict.not_exercised if text.startswith("rare faults"))
-    assert "two runs miss 82%" in sentence
+    assert "two runs miss 82 %" in sentence
     assert "Cost of determinism" not in comment_text(verdict, ReportLinks())
 
 

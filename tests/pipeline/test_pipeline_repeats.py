@@ -75,7 +75,7 @@ def test_equal_repeats_say_what_share_of_rare_faults_they_miss(
     assert verdict.strict_runs == 5
     (sentence,) = (text for text in verdict.not_exercised if text.startswith("rare faults"))
     # 0.9 ** 5 + 0.1 ** 5
-    assert "of those that affect one run in ten, 5 runs miss 59%" in sentence
+    assert "of those that affect one run in ten, 5 runs miss 59 %" in sentence
 
 
 def test_a_call_may_ask_for_more_than_the_settings(bench: Bench) -> None:

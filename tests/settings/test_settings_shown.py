@@ -116,6 +116,7 @@ SHOWN_BY = {
     **dict.fromkeys(
         ("data.path", "data.as"), "pipeline/pipeline_data: the_base_commit_tells_data_from_code"
     ),
+    "data.at": "pipeline/pipeline_data: a_script_finds_data_at_the_path_that_it_already_uses",
     "data.verify": "pipeline/pipeline_data: a_sample_is_told_and_is_another_training",
     "data.dvc": "data/data_preparation: entries_of_both_kinds_are_read_from_the_project",
     "data.stage": "data/data_dvc_files: a_lock_names_the_outputs_of_all_stages_or_of_one",

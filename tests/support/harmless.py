@@ -19,6 +19,8 @@ REFERENCE = re.compile(
     re.IGNORECASE,
 )
 FENCE = re.compile(r"^ *(`{3,})sh\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
+# a hash in a block is not linked either; a mention in one is, in e-mails
+BLOCK = re.compile(r"^ *(`{3,})[a-z]*\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]*`|<code>.*?</code>")
 # the page's own table of contents
 OWN_PLACE = re.compile(
@@ -49,7 +51,7 @@ def markdown_faults(text: str) -> list[str]:
     tags = [tag for tag in re.findall(r"<[^>]*>", html) if not OWN_TAGS.fullmatch(tag)]
     shown = FENCE.sub("", text)
     # a hash in the code face is not linked, and our own digests stand there
-    plain = CODE_SPAN.sub("", shown)
+    plain = CODE_SPAN.sub("", BLOCK.sub("", shown))
     mentions = re.findall(r"@\w+|(?<!&)#\w+", shown)
     references = [match.group() for match in REFERENCE.finditer(plain)]
     return [*kinds, *tags, *mentions, *references, *hidden_characters(text)]

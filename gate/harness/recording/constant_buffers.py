@@ -58,7 +58,13 @@ class ConstantBuffers:
 
 def _can_hold(buffer: torch.Tensor) -> bool:
     plain = type(buffer) is torch.Tensor and buffer.layout is torch.strided
-    return plain and buffer.is_floating_point() and byte_size(buffer) <= MAX_BYTES
+    # one on the device `meta` has no bytes
+    return (
+        plain
+        and not buffer.is_meta
+        and buffer.is_floating_point()
+        and byte_size(buffer) <= MAX_BYTES
+    )
 
 
 def _digest(buffer: torch.Tensor) -> bytes:
