@@ -200,7 +200,7 @@ def test_an_environment_without_a_seed_is_named(tmp_path: Path) -> None:
     verdict = project(tmp_path, REINFORCE.replace("RESET", ""), 3).gate().verdict
     assert verdict.outcome is Outcome.NONDETERMINISTIC
     block = first_block(verdict)
-    assert "reset(seed=" in block
+    assert "Pass seed= to reset()" in block
     line = REINFORCE.splitlines().index("    state, _ = env.reset(RESET)") + 1
     assert f"train.py:{line}" in block
 

@@ -129,7 +129,7 @@ def test_a_users_own_start_up_is_chained(trainings: Trainings, plain: Trained) -
 
 
 def test_a_probe_alone_loads_nothing(trainings: Trainings) -> None:
-    with pytest.raises(EvidenceError, match="no process of the training loaded the harness"):
+    with pytest.raises(EvidenceError, match="the script never imported torch"):
         trainings.run("import importlib.util; assert importlib.util.find_spec('torch')")
 
 

@@ -45,3 +45,15 @@ def test_only_what_never_changed_is_a_constant(harness: Harness) -> None:
 def test_a_model_without_an_infinity_has_none(harness: Harness) -> None:
     plain = SCRIPT.replace('float("inf")', "1.0").replace('float("-inf")', "1.0")
     assert harness.run(plain).document("summary")["constant_infinities"] == []
+
+
+# as libraries do whose modules are not called through `Module.__call__`
+PAST_MODULE = SCRIPT.replace(
+    "    def forward(self, x):",
+    "    def __call__(self, x):\n        return self.forward(x)\n    def forward(self, x):",
+).replace("self.norm(self.layer(x))", "self.layer.forward(x)")
+
+
+def test_what_was_registered_counts_where_no_call_is_seen(harness: Harness) -> None:
+    names = harness.run(PAST_MODULE).document("summary")["constant_infinities"]
+    assert names == ["model/0/bound", "model/0/mask"]

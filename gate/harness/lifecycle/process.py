@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim import Optimizer
 
 from .. import cuda
@@ -58,6 +59,7 @@ def begin(settings: HarnessSettings) -> None:
         module_search.remember()
         # also where nothing is observed: who was called is no garbage, which is slow to rule out
         first_inputs.install(_on_input)
+        register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
         cuda_graphs.install(_capture, _on_replay)
         # by now every module that has hooks is loaded
@@ -145,6 +147,13 @@ def _on_input(module: nn.Module, arguments: object) -> None:
             if not session.recorder.steps:
                 session.constants.look(module)
             precision.PRECISION_SWITCHES.poll(precision.IN_FORWARD, calling_frame(1))
+
+
+def _on_buffer(module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
+    session = current()
+    if session is not None and not cuda.capturing() and not torch.compiler.is_compiling():
+        with session.problems.noting("noting a buffer"):
+            session.constants.note_registered(module, name, buffer)
 
 
 def _on_source(source: Source) -> None:

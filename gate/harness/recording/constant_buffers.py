@@ -1,5 +1,8 @@
 """Buffers of the model that hold the same bytes at the end as before the first forward pass.
 
+What a module registers before then counts too: some libraries call their modules past `Module`, so
+that no first call is seen.
+
 An infinity in one of them is a constant of the script's, such as a bound or a mask, and no number
 that the training came to. Equal bytes at both ends are the only proof: a running average that has
 overflowed stays infinite too.
@@ -27,6 +30,24 @@ class ConstantBuffers:
 
     def __init__(self) -> None:
         self._first: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] | None = None
+        self._registered: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] = {}
+        self._places: set[tuple[int, str]] = set()
+        self._left = MAX_ALL_BYTES
+
+    def note_registered(self, module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
+        """Remember a buffer as it is registered, until a module is called.
+
+        What takes the place of another was computed, and may be what the training came to.
+        """
+        place = id(module), name
+        again = place in self._places
+        if self._first is not None or again or len(self._places) >= MAX_BUFFERS:
+            return
+        self._places.add(place)
+        if buffer is None or not _can_hold(buffer) or byte_size(buffer) > self._left:
+            return
+        self._left -= byte_size(buffer)
+        self._registered[id(buffer)] = weakref.ref(buffer), _digest(buffer)
 
     def look(self, module: nn.Module) -> None:
         """Remember the floating-point buffers of a module that is about to be called; once."""
@@ -47,7 +68,7 @@ class ConstantBuffers:
         return sorted(self._constant(modules))[:MAX_BUFFERS]
 
     def _constant(self, modules: Sequence[nn.Module]) -> Iterator[str]:
-        first = self._first or {}
+        first = {**self._registered, **(self._first or {})}
         for number, module in enumerate(modules):
             for name, buffer in module.named_buffers(remove_duplicate=False):
                 reference, digest = first.get(id(buffer), (None, b""))
