@@ -179,8 +179,8 @@ optimizer = torch.optim.SGD([weight], lr=rate)
 for _ in range(2):
     weight.square().sum().backward()
     optimizer.step()
-os.makedirs("out/deep")
-torch.save({"ema": weight}, "out/deep/ema.pt")
+os.makedirs("runs/deep")
+torch.save({"ema": weight}, "runs/deep/ema.pt")
 torch.save({"half": weight.half()}, "half.pth")
 open("notes.txt", "w").close()
 """
@@ -194,7 +194,7 @@ def test_variables_that_are_not_set_and_states_that_are_saved_are_told_by_name(
     told = [(one["kind"], one["call"]) for one in _told(outcome)]
     assert sorted(one for one in told if one[0] in {"variable", "saved"}) == [
         ("saved", "half.pth"),
-        ("saved", "out/deep/ema.pt"),
+        ("saved", "runs/deep/ema.pt"),
         ("variable", "TRAIN_LR"),
         ("variable", "TRAIN_MUST"),
         ("variable", "TRAIN_TAG"),
