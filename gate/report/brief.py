@@ -423,7 +423,7 @@ def _not_finite_change(verdict: Verdict, found: NotFiniteResult) -> str:
     if found.brought and verdict.base_run is not None:
         return "Yes. The base commit, run on this machine, is finite."
     if found.brought:
-        return "Yes. The machine and the packages are the baseline's, which is finite."
+        return "Yes. The machine and the packages match the baseline, and the baseline is finite."
     if verdict.baseline is None:
         return "Not known. There is no baseline and no run of the base commit to compare with."
     return "Not known. More than this pull request changed since the baseline was recorded."

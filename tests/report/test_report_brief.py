@@ -193,7 +193,7 @@ SAID = {
             "The loss is NaN from step 1 on (baseline: 2.418). That was run strict-1. NaN and "
             "infinity never pass."
         ),
-        "Yes. The machine and the packages are the baseline's, which is finite.",
+        "Yes. The machine and the packages match the baseline, and the baseline is finite.",
     ),
 }
 
