@@ -21,7 +21,7 @@ def test_a_pass_that_costs_too_much_fails_with_its_outcome(bench: Bench, project
     verdict = _gated(bench, project, 5)
     assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, False)
     assert "determinism costs at least 19." in verdict.cause
-    assert verdict.next_steps[0].command == "repro-gate cost --attribute --config repro-gate.yml"
+    assert verdict.next_steps[0].command == "repro-gate cost --attribute"
 
 
 def test_a_pass_inside_the_budget_passes(bench: Bench, project: Project) -> None:

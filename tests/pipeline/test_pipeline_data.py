@@ -110,7 +110,7 @@ def test_what_moved_is_told_before_the_first_run(bench: Bench, mini: Path) -> No
 
     gate(bench.request(), replace(adapters, progress=Told()))
     told = [text.partition(":")[0] for text in shown]
-    assert told.index("data-moved") < told.index("strict-1")
+    assert told.index("data-moved") < told.index("default-1")
 
 
 @pytest.mark.usefixtures("reading")
