@@ -7,10 +7,14 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
-# A required check must answer the same for the same commit; new examples are for developers.
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.register_profile("developer", deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "developer")
+# A required check must answer the same for the same commit; developers draw new examples, as few.
+# `make nightly` looks for what thirty do not find.
+settings.register_profile("ci", max_examples=30, derandomize=True, deadline=None)
+settings.register_profile("developer", max_examples=30, deadline=None)
+settings.register_profile("nightly", max_examples=1_000, deadline=None)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer")
+)
 
 
 class WithoutTorch(pytest.Module):

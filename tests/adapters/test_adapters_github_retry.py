@@ -11,7 +11,7 @@ import pytest
 from fake_github import FakeGitHub
 from github_client import AT_ONCE, SleepClock, connect
 from github_failures import Failure
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from urllib3 import BaseHTTPResponse, HTTPConnectionPool
 from urllib3.connection import HTTPConnection
@@ -110,7 +110,6 @@ def test_waits_for_one_request_are_bounded_together(
 
 
 @given(method=st.sampled_from(["GET", "POST", "PATCH"]), failures=st.lists(HARMFUL, max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_whatever_happens_the_wait_is_bounded_and_no_write_is_doubled(
     method: str, failures: list[Failure]
 ) -> None:

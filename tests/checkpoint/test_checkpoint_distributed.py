@@ -10,7 +10,7 @@ import pytest
 import torch
 from checkpoint_digests import content_of, leaves_of, root_of
 from distributed_states import altered, in_chunks, saved
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch_states import WEIGHT, Save
 
@@ -91,7 +91,6 @@ def held_box(tensor: torch.Tensor, offsets: tuple[int, ...], sizes: tuple[int, .
     return Box(offsets, sizes, HeldBytes(part.contiguous().numpy().tobytes()))
 
 
-@settings(deadline=None, max_examples=50)
 @given(cut=grids(), size=st.integers(1, 64))
 def test_any_grid_is_put_together_at_any_size_of_piece(
     cut: tuple[tuple[int, ...], list[list[int]]], size: int

@@ -185,9 +185,7 @@ WRAPS: tuple[Any, ...] = (
     lambda state, part: [state, part],
     lambda state, part: {"model": {"deep": [part]}, 3: state},
 )
-FEW = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FEW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(FEW, max_examples=1000)
 
 

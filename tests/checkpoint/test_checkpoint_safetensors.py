@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from checkpoint_digests import content_of, digests_of, root_of, small_tensor
 from harness_folder import safetensors_bytes, safetensors_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
@@ -133,7 +133,6 @@ def test_too_many_tensors_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         read(path)
 
 
-@settings(deadline=None, max_examples=60)
 @given(cut=st.integers(min_value=0, max_value=140))
 def test_every_cut_of_a_file_is_refused(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     whole = safetensors_bytes({"a": ("U8", [4], b"1234"), "b": ("F64", [], b"12345678")})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evidence_cases import evidence_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import LINKS
 from report_outcomes import REQUEST, TOLERANT, entry, judged
@@ -27,7 +27,6 @@ def _ran(label: str, values: tuple[float, ...], seconds: float) -> RunEvidence:
     return evidence_of(label, values=values, step_seconds=(seconds,) * 20)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     VALUES | st.lists(EXTREME, min_size=1, max_size=4).map(tuple),
     VALUES,

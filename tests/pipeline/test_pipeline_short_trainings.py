@@ -8,7 +8,6 @@ from dataclasses import replace
 from compare_cases import compared_of, request_of
 from evidence_cases import LOSSES, evidence_of, evidence_set_of
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from report_cases import LINKS
 from rich.console import Console
@@ -108,7 +107,6 @@ def reports(gated: Gated) -> str:
     return "\n".join(made)
 
 
-@hypothesis_settings(max_examples=100)
 @given(st.data(), requests)
 def test_a_training_of_few_steps_always_gets_a_verdict(
     data: st.DataObject, request: GateRequest

@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 from harmless import markdown_faults, page_faults
-from hypothesis import given, settings
+from hypothesis import given
 from page_reader import Page
 from report_cases import LINKS
 from report_hostile import HOSTILE
@@ -75,7 +75,6 @@ def test_a_fault_is_seen_without_a_click() -> None:
     assert "! not-published: The package was not pushed to a.example/b: no." in shown(told)
 
 
-@settings(max_examples=60, deadline=None)
 @given(HOSTILE)
 def test_what_a_registry_says_adds_no_link_no_tag_and_no_mention(text: str) -> None:
     told = poisoned(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from report_cases import LINKS, delta, tensor
@@ -81,7 +81,6 @@ def test_what_does_not_fit_in_a_table_is_counted() -> None:
     assert text.count("*and 4,990 more*") == 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(HOSTILE)
 def test_hostile_text_adds_no_link_no_tag_and_no_mention(text: str) -> None:
     shown = comment_text(poisoned(CODE_DRIFT, text), ReportLinks())

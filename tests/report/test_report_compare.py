@@ -8,7 +8,7 @@ import json
 import pytest
 from compare_cases import MOVED, compared_of, request_of, run_of
 from evidence_cases import LOSSES
-from hypothesis import given, settings
+from hypothesis import given
 from page_reader import Page
 from report_hostile import HOSTILE
 from rich.console import Console
@@ -166,7 +166,6 @@ def hostile(text: str) -> tuple[str, str]:
 HARMLESS = Page(hostile("")[0])
 
 
-@settings(max_examples=30, deadline=None)
 @given(HOSTILE)
 def test_hostile_names_bring_no_tag_no_attribute_and_no_control_character(text: str) -> None:
     written, terminal = hostile(text)

@@ -62,7 +62,7 @@ def _is_command(line: str) -> bool:
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("outcome", Outcome)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(place=PLACES, over_budget=st.booleans())
 def test_each_next_command_of_a_verdict(
     outcome: Outcome, width: int, place: Place, *, over_budget: bool
@@ -75,7 +75,6 @@ def test_each_next_command_of_a_verdict(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=50, deadline=None)
 @given(package=NAMES, keys=NAMES)
 def test_the_verify_command_of_a_pass(width: int, package: str, keys: str) -> None:
     words = ["repro-gate", "verify", package, "--trusted-keys", keys, "--commit", "0" * 40]
@@ -84,7 +83,6 @@ def test_the_verify_command_of_a_pass(width: int, package: str, keys: str) -> No
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=50, deadline=None)
 @given(add=st.lists(NAMES, max_size=4), folder=st.one_of(st.just(""), NAMES), first=st.booleans())
 def test_each_next_command_of_init(width: int, add: list[str], folder: str, *, first: bool) -> None:
     plan = Plan(training=Training(command="python t.py"), new={"a": ""}, kept=(), ignore=("b/",))
@@ -118,7 +116,6 @@ def test_no_command_within_a_sentence_of_a_verdict(name: str, width: int) -> Non
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@settings(max_examples=100)
 @given(st.lists(st.tuples(NAMES, NAMES), max_size=6), NAMES)
 def test_no_command_within_any_sentence(
     width: int, parts: list[tuple[str, str]], lead: str

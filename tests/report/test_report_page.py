@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from page_cases import baseline_entry, distance_of, repeat_apart, sources
 from page_outcomes import SOURCES
 from page_reader import Page
@@ -278,7 +278,6 @@ HARMLESS = Page(page_html(poisoned(CODE_DRIFT, "x"), LINKS))
 HARMLESS_RUNS = Page(page_html(poisoned(CODE_DRIFT, "x"), LINKS, sources=sources(name="x")))
 
 
-@settings(max_examples=40, deadline=None)
 @given(HOSTILE)
 def test_hostile_text_changes_no_tag(text: str) -> None:
     hostile = Page(page_html(poisoned(CODE_DRIFT, f"x{text}"), LINKS))
@@ -291,7 +290,6 @@ def _kinds(page: Page) -> set[tuple[str, frozenset[str]]]:
     return {(tag, frozenset(attrs)) for tag, attrs in page.tags}
 
 
-@settings(max_examples=40, deadline=None)
 @given(HOSTILE)
 def test_hostile_text_of_the_runs_brings_no_tag_and_no_attribute(text: str) -> None:
     name = f"x{text}"[:100]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 GATE = ROOT / "gate"
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a file, parsed once a process: every law asks all of them."""
+    return ast.parse(path.read_text("utf-8"))
 
 
 def dotted(path: Path, root: Path = ROOT) -> str:
@@ -16,12 +23,17 @@ def dotted(path: Path, root: Path = ROOT) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(path: Path, root: Path = ROOT) -> Iterator[str]:
+@cache
+def imported_modules(path: Path, root: Path = ROOT) -> tuple[str, ...]:
     """Each name that the file imports, absolute; what comes from a package is named below it too.
 
     Imports in functions and under `TYPE_CHECKING` count as any other.
     """
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    return tuple(_imported(path, root))
+
+
+def _imported(path: Path, root: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
