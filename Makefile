@@ -46,6 +46,12 @@ test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
 	$(BIN)/coverage erase
 	$(PYTEST) $(PARALLEL) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker and not browser"
 
+BASE ?= main
+
+.PHONY: unchanged
+unchanged: $(READY) ## Hold that no result differs from the program of commit BASE=main (quarter of an hour)
+	$(BIN)/python scripts/unchanged.py $(BASE)
+
 .PHONY: test-slow
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
 	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser"
