@@ -37,6 +37,7 @@ FINDINGS: Final = {
     "uninstrumented-subprocess": AuditedPart.CONFIGURATION,
     "subprocess-without-variable": AuditedPart.CONFIGURATION,
     "seed-differs": AuditedPart.SEEDS,
+    "entropy-drawn": AuditedPart.SEEDS,
     "gpu-unused": AuditedPart.HARDWARE,
 }
 RISKS: Final = {

@@ -43,6 +43,7 @@ from gate.verdict.environment import environment
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
 from gate.verdict.next_step import (
+    after_entropy,
     after_fault,
     after_missed_threshold,
     next_steps,
@@ -53,7 +54,7 @@ from gate.verdict.next_step import (
     where_provisional,
     where_settings_differ,
 )
-from gate.verdict.overrides import override_findings
+from gate.verdict.overrides import entropy_stopped_pass, override_findings
 from gate.verdict.quarantine import excusing, quarantine_findings
 from gate.verdict.undeclared import saved_and_asked, splits_by_listing, undeclared_reads
 
@@ -254,6 +255,9 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     place, proposed = place_of(request, assessment.proposed), bool(assessment.proposed)
     if decision.other_training and facts.other_settings:
         return where_settings_differ(place, facts.other_settings, proposed=proposed)
+    draw = facts.entropy
+    if decision.by_chance and draw is not None:
+        return after_entropy(draw.call, draw.place)
     # accepted as the new baseline, a drift would miss the threshold again
     missed = decision.outcome in DRIFTS and any(not one.met for one in facts.thresholds)
     return next_steps(
@@ -339,6 +343,7 @@ def _findings(
         *levels.brought_seeds(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
+        *entropy_stopped_pass(facts.entropy, by_chance=decision.by_chance),
         *findings.beside_the_verdict(
             evidence, request.settings.train.checkpoint, request.history.problem
         ),

@@ -128,6 +128,11 @@ def missed_threshold(missed: ThresholdResult) -> str:
     )
 
 
+def entropy(call: str, place: str) -> str:
+    """Why a result inside a tolerance is not enough."""
+    return f"{place} draws from {call}, which no seed sets: then only equal bits pass"
+
+
 def _how(comparison: Comparison) -> str:
     first = comparison.first
     if first is None or first.kind is EventKind.STATE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gate.records.comparison import Comparison
+from gate.records.sections.levels import ReachedLevel
 from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
 from gate.records.verdict import (
@@ -32,7 +33,7 @@ def decide(facts: Facts) -> Decision:
     # outcome and answers come from the same facts by
     # the same functions, so a report cannot disagree
     decision = replace(_judge(facts), answers=_answers(facts))
-    decision = _by_level(decision, facts)
+    decision = _without_chance(_by_level(decision, facts), facts)
     return _priced(decision, facts) if decision.passes else decision
 
 
@@ -54,6 +55,19 @@ def _by_level(decision: Decision, facts: Facts) -> Decision:
         cause = f"{decision.cause}; but {causes.missed_threshold(missed[0])}"
         return replace(decision, passes=False, cause=cause, missed_threshold=True)
     return decision
+
+
+def _without_chance(decision: Decision, facts: Facts) -> Decision:
+    """What draws entropy passes by equal bits alone.
+
+    Two runs that draw, each for itself, and agree have most likely shared a number; a tolerance
+    would then take whatever number that was.
+    """
+    exact = decision.level is ReachedLevel.BITWISE
+    if not decision.passes or exact or facts.entropy is None:
+        return decision
+    cause = f"{decision.cause}; but {causes.entropy(facts.entropy.call, facts.entropy.place)}"
+    return replace(decision, passes=False, cause=cause, by_chance=True)
 
 
 def _priced(decision: Decision, facts: Facts) -> Decision:

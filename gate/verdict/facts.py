@@ -18,11 +18,21 @@ from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
 from gate.records.verdict import (
     Answers,
+    CodePlace,
     NotFinite,
     Outcome,
     SelfTestProbe,
     ThresholdResult,
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EntropyDraw:
+    """A line of the training's own that draws from what no seed sets, and by which call."""
+
+    call: str
+    place: str
+    code_place: CodePlace | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +55,7 @@ class Facts:
     chosen entry today. `judged` is what came of a level that several seeds decide. `data_moved`
     is how declared data moved since the entry was recorded, and `data_brought` says that the change
     moved it; `unrepeated` is what the preprocessing command wrote differently when it ran again.
+    `entropy` is the first line of a strict run that draws from what no seed sets.
     """
 
     settings: GateSettings
@@ -74,6 +85,7 @@ class Facts:
     data_moved: DataMoves = ()
     data_brought: bool = False
     unrepeated: UnrepeatedData | None = None
+    entropy: EntropyDraw | None = None
 
     @property
     def nothing_moved(self) -> bool:
@@ -87,7 +99,8 @@ class Decision:
     """An outcome, whether it passes, the one sentence that says why, and each question's answer.
 
     `over_budget` tells that nothing but the price of determinism keeps it from passing,
-    `missed_threshold` that nothing but a threshold does. `level` is what was reached. `decided`
+    `missed_threshold` that nothing but a threshold does, `by_chance` that nothing but a draw of
+    entropy does. `level` is what was reached. `decided`
     is the comparison that the outcome rests on: what a diagnosis is made of. `excused` tells that
     a quarantine left the judgement to the base commit, and that it agrees. `other_training`: the
     entry was recorded under other settings, which the base commit, run under these, does not show.
@@ -100,6 +113,7 @@ class Decision:
     decided: Comparison | None = None
     over_budget: bool = False
     missed_threshold: bool = False
+    by_chance: bool = False
     level: ReachedLevel | None = None
     excused: bool = False
     other_training: bool = False

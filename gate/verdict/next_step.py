@@ -150,6 +150,11 @@ def after_missed_threshold() -> tuple[NextStep, ...]:
     return _step(_look(None)), _step(OTHER_THRESHOLD)
 
 
+def after_entropy(call: str, place: str) -> tuple[NextStep, ...]:
+    """What to do where a draw of entropy stops a pass: a new baseline would be drawn as well."""
+    return (_step(f"Seed the draw from {call} in {place} with a constant, or remove it."),)
+
+
 def where_not_finite(
     found: NotFiniteResult, change: ShownChange | None, *, own_settings: bool
 ) -> tuple[NextStep, ...]:

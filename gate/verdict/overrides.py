@@ -10,6 +10,7 @@ from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
 from gate.records.observed.sources import SourceKind
 from gate.records.verdict import CodePlace, Finding, Severity
+from gate.verdict.facts import EntropyDraw
 from gate.verdict.findings import notice
 
 SHOWN = 5
@@ -153,6 +154,38 @@ def _log_is_full(run: RunEvidence) -> bool:
     return any(count >= MOST_OF_ALL for count in of_all.values()) or any(
         count >= MOST_OF_PRIVATE for count in private.values()
     )
+
+
+def drawn_entropy(strict: tuple[RunEvidence, ...]) -> EntropyDraw | None:
+    """The first line of the script's that draws from what no seed sets, in any of these runs.
+
+    What a library does while it is imported names its runs and files, and is left out.
+    """
+    for run in strict:
+        for source in run.sources:
+            if source.kind is SourceKind.ENTROPY:
+                place = CodePlace.known(source.file, source.line)
+                return EntropyDraw(call=source.call, place=source.place, code_place=place)
+        for override in run.overrides:
+            if override.kind is OverrideKind.ENTROPY and override.file and not override.importing:
+                place = CodePlace.known(override.file, override.line)
+                return EntropyDraw(call=override.name, place=override.place, code_place=place)
+    return None
+
+
+def entropy_stopped_pass(draw: EntropyDraw | None, *, by_chance: bool) -> tuple[Finding, ...]:
+    """Did nothing but a draw of entropy keep the result from passing?"""
+    if draw is None or not by_chance:
+        return ()
+    finding = Finding(
+        code="entropy-drawn",
+        severity=Severity.WARNING,
+        message=f"{draw.place} draws from {draw.call}, which no seed sets. Runs that draw and "
+        "agree may have shared a number, so only equal bits pass, and no tolerance",
+        remedy="Seed that draw with a constant, or remove it.",
+        code_place=draw.code_place,
+    )
+    return (finding,)
 
 
 def suspected_seeds(strict: tuple[RunEvidence, ...]) -> tuple[Override, ...]:

@@ -27,9 +27,11 @@ from hypothesis import strategies as st
 from gate.records.comparison import StepFault, StepFaultKind
 from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.evidence import RunEvidence
+from gate.records.sections.levels import Level
 from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, NotFinite, Outcome, SelfTestProbe
+from gate.records.verdict import Answer, NotFinite, Outcome, SelfTestProbe, ThresholdResult
 from gate.verdict.decision import decide
+from gate.verdict.facts import EntropyDraw
 
 
 def test_equal_runs_equal_to_the_baseline_reproduce_it() -> None:
@@ -312,3 +314,44 @@ def test_a_verdict_that_fails_has_a_question_that_was_not_answered_well(
         assert answers.baseline.good or answers.base_run.good
     elif decision.outcome is not Outcome.ERROR:
         assert not (answers.repeat.good and answers.baseline.good)
+
+
+DRAW = EntropyDraw(call="os.urandom", place="train.py:4", code_place=None)
+
+
+@given(st.sampled_from([EXACT, TOLERANT, BITWISE]), RUNS, MAYBE, MAYBE)
+def test_what_draws_entropy_passes_by_equal_bits_alone(
+    settings: GateSettings,
+    again: RunEvidence,
+    baseline: RunEvidence | None,
+    base: RunEvidence | None,
+) -> None:
+    facts = facts_of(settings, baseline=baseline, again=again)
+    if base is not None:
+        facts = replace(
+            facts,
+            base_run=compare(base, RUN, settings),
+            base_repeat=compare(base, base, settings),
+        )
+    seeded, drawn = decide(facts), decide(replace(facts, entropy=DRAW))
+    assert row(drawn) == (seeded.outcome, seeded.passes and seeded.level == "numerical-bitwise")
+    assert drawn.by_chance == (seeded.passes and not drawn.passes)
+
+
+def test_a_draw_that_stops_a_pass_is_named() -> None:
+    near = replace(facts_of(TOLERANT, baseline=NEAR), entropy=DRAW)
+    assert row(decide(replace(near, entropy=None))) == (Outcome.WITHIN_TOLERANCE, True)
+    decision = decide(near)
+    assert row(decision) == (Outcome.WITHIN_TOLERANCE, False)
+    assert decision.cause.endswith(
+        "; but train.py:4 draws from os.urandom, which no seed sets: then only equal bits pass"
+    )
+
+
+def test_a_lower_level_does_not_pass_a_draw_either() -> None:
+    bounds = {"loss": {"max": 9.0}}
+    asked = settings_of(policy={"level": Level.FUNCTIONAL, "thresholds": bounds})
+    met = (ThresholdResult(metric="loss", value="2", step=3, least=None, most=9.0, met=True),)
+    facts = replace(facts_of(asked, baseline=FAR), thresholds=met)
+    assert decide(facts).passes
+    assert not decide(replace(facts, entropy=DRAW)).passes

@@ -7,7 +7,13 @@ from gate.records.determinism import knobs
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind, SeedScope
 from gate.records.verdict import Finding, Severity
-from gate.verdict.overrides import override_findings, suspected_seeds, suspected_settings
+from gate.verdict.overrides import (
+    drawn_entropy,
+    entropy_stopped_pass,
+    override_findings,
+    suspected_seeds,
+    suspected_settings,
+)
 
 
 def override(line: int = 12, **changes: object) -> Override:
@@ -232,3 +238,18 @@ def test_an_environment_without_a_seed_is_told_how_to_get_one() -> None:
     )
     (finding,) = override_findings((run(unseeded), run(unseeded)), repeats=False)
     assert finding.remedy == "Pass seed= to reset(), or to the model that calls it."
+
+
+def test_a_draw_is_the_scripts_own_in_any_strict_run() -> None:
+    unseeded = override(kind=OverrideKind.ENTROPY, name="numpy.random.default_rng")
+    library = override(kind=OverrideKind.ENTROPY, importing=True)
+    assert drawn_entropy((run(library), run(override()))) is None
+    draw = drawn_entropy((run(), run(unseeded)))
+    assert draw is not None
+    assert (draw.call, draw.place) == ("numpy.random.default_rng", "train.py:12")
+    assert entropy_stopped_pass(draw, by_chance=False) == ()
+    (finding,) = entropy_stopped_pass(draw, by_chance=True)
+    assert finding.message == (
+        "train.py:12 draws from numpy.random.default_rng, which no seed sets. Runs that draw and "
+        "agree may have shared a number, so only equal bits pass, and no tolerance"
+    )

@@ -29,6 +29,7 @@ from gate.records.runs import Commit, RunMode
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
+from gate.verdict.overrides import drawn_entropy
 
 BROUGHT_SIDE = "the pull request's baseline"
 
@@ -113,5 +114,6 @@ def _facts(
         thresholds=threshold_results(first, settings.policy.thresholds),
         judged=judged(trusted, evidence, settings),
         # without default runs nothing was priced, and nothing failed to be
+        entropy=drawn_entropy(strict),
         cost=determinism_cost((first, second), default, settings.cost) if default[1:] else None,
     )
