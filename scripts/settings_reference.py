@@ -92,7 +92,7 @@ compare:
     - metric: "*loss"          # the steps after those
       relative: 1.0e-5
       ulp: 4
-  tensors_within_tolerance: true
+  tensors: {relative: 0.01}
   allow_not_finite:
     - pattern: state/model/*/mask
       reason: a mask of minus infinity

@@ -19,7 +19,7 @@ from gate.checkpoint.hashing.canonical import ALGORITHM, part_root, state_root
 from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.checkpoint.hashing.tensors import available_threads, digest_leaves
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
-from gate.checkpoint.parts import PARTS, part_of
+from gate.checkpoint.parts import MODEL, PARTS, part_of
 from gate.codec.untrusted_text import short_text
 from gate.errors import EvidenceError
 
@@ -158,6 +158,12 @@ def roots_below(listed: Iterable[ListedLeaf], prefix: re.Pattern[str]) -> Roots 
 def roots_of_listed(listed: Iterable[ListedLeaf]) -> Roots:
     """The roots over every leaf of a manifest, under the names that it has there."""
     return roots_of(_listed(leaf.name, leaf) for leaf in listed)
+
+
+def is_weight(name: str, dtype: str) -> bool:
+    """Whether a leaf of a manifest is a weight or a buffer of a model."""
+    is_tensor = dtype[:1].isupper() and dtype != RAW_DTYPE
+    return is_tensor and part_of(PREFIX.sub("", name), dtype, tensor=True) == MODEL
 
 
 def _listed(path: str, leaf: ListedLeaf) -> LeafDigest:

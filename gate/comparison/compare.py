@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from gate.checkpoint.digest import is_weight
+from gate.checkpoint.sketches import relative_distance
 from gate.comparison.first import Numbering, first_events
 from gate.comparison.given import compare_optimizer_settings, compare_work
 from gate.comparison.metrics import compare_metrics
@@ -21,10 +23,12 @@ from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import PACKAGES, Environment, PackageMoves, moved_packages
 from gate.records.observed.evidence import CheckpointManifest, MetricSeries, TensorDigest
 from gate.records.observed.given import StepGiven
+from gate.records.sections.tolerances import TensorLimit
 from gate.records.settings import ComparisonSettings
 
 ABSENT = "none"
 SHOWN_DIGITS = 16
+ROUNDING = 1e-5
 
 
 class Result(Protocol):
@@ -66,7 +70,7 @@ def compare_results(
     metrics = compare_metrics(expected.metrics, observed.metrics, settings.tolerances)
     step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
     fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
-    tensors = compare_tensors(expected.checkpoint, observed.checkpoint)
+    tensors = compare_tensors(expected.checkpoint, observed.checkpoint, settings.tensors)
     counts = (len(expected.steps), len(observed.steps))
     work = compare_work(expected, observed)
     return Comparison(
@@ -186,7 +190,7 @@ def _first_difference(
 
 
 def compare_tensors(
-    expected: CheckpointManifest, observed: CheckpointManifest
+    expected: CheckpointManifest, observed: CheckpointManifest, limit: TensorLimit | None = None
 ) -> tuple[TensorDelta, ...]:
     """Tensors that changed, are missing or are extra, sorted by name."""
     # digests by two algorithms differ for equal tensors, so no row below would mean anything
@@ -201,26 +205,60 @@ def compare_tensors(
     left = {tensor.name: tensor for tensor in expected.tensors}
     right = {tensor.name: tensor for tensor in observed.tensors}
     names = sorted(left.keys() | right.keys())
-    return tuple(_tensor_deltas((name, left.get(name), right.get(name)) for name in names))
+    rows = ((name, left.get(name), right.get(name)) for name in names)
+    return tuple(_tensor_deltas(rows, limit, (expected.sketches, observed.sketches)))
 
 
 def _tensor_deltas(
     rows: Iterable[tuple[str, TensorDigest | None, TensorDigest | None]],
+    limit: TensorLimit | None,
+    sketched: tuple[Mapping[str, str], Mapping[str, str]],
 ) -> Iterable[TensorDelta]:
     for name, expected, observed in rows:
+        weight, distance, allowed = False, None, None
         if expected is None:
             kind = TensorChange.EXTRA
         elif observed is None:
             kind = TensorChange.MISSING
         elif (expected.dtype, expected.shape) != (observed.dtype, observed.shape):
             kind = TensorChange.RETYPED
-        elif expected != observed:
+        elif expected != observed or _disagree(expected.sha256, sketched):
             kind = TensorChange.CHANGED
+            weight = is_weight(name, observed.dtype)
+            distance = _distance(expected, observed, sketched)
+            # zero is exact, of an optimizer's state too; a distance means something of weights
+            if limit is not None and (weight or limit.relative == 0):
+                allowed = limit.relative
         else:
             continue
         yield TensorDelta(
-            name=name, kind=kind, expected=_shown(expected), observed=_shown(observed)
+            name=name,
+            kind=kind,
+            expected=_shown(expected),
+            observed=_shown(observed),
+            weight=weight,
+            distance=distance,
+            limit=allowed,
         )
+
+
+def _distance(
+    expected: TensorDigest,
+    observed: TensorDigest,
+    sketched: tuple[Mapping[str, str], Mapping[str, str]],
+) -> float | None:
+    left, right = sketched
+    return relative_distance(left.get(expected.sha256, ""), right.get(observed.sha256, ""))
+
+
+def _disagree(sha256: str, sketched: tuple[Mapping[str, str], Mapping[str, str]]) -> bool:
+    """Whether one side has another sketch of the same bytes: an entry that was edited.
+
+    A brought entry is taken for equal when its digests are; later its sketches say what is near.
+    """
+    left, right = (side.get(sha256, "") for side in sketched)
+    # the order in which a processor adds moves the last digits
+    return left != right and (relative_distance(left, right) or 0.0) > ROUNDING
 
 
 def _shown(tensor: TensorDigest | None) -> str:

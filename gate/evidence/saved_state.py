@@ -17,6 +17,7 @@ from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
+from gate.checkpoint.sketches import MAX_SKETCHES, sketches
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.optimizer_settings import optimizer_settings
@@ -44,7 +45,8 @@ def open_captured(files: Files, path: Path) -> Iterator[StateContent]:
 class ReadState:
     """Digests of all leaves of a state, and which of them hold NaN or infinity.
 
-    `excluded` are the patterns that left something out; `optimizer_settings` as in a manifest.
+    `excluded` are the patterns that left something out; `optimizer_settings` as in a manifest,
+    `sketches` by path.
     """
 
     leaves: tuple[LeafDigest, ...] = ()
@@ -52,6 +54,7 @@ class ReadState:
     notes: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     optimizer_settings: dict[str, str] = field(default_factory=dict)
+    sketches: dict[str, str] = field(default_factory=dict)
 
 
 def captured_state(files: Files, path: Path, rank: int) -> ReadState:
@@ -66,12 +69,17 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
         digest = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
         not_finite = not_finite_leaves(content.leaves, available_threads())
         settings = optimizer_settings(content.leaves, prefix)
+        sketched = sketches(content.leaves, available_threads())
     if all(leaf.shape is None for leaf in digest.leaves):
         raise EvidenceError(
             f"{path.name}: holds no tensor, so no training state could be compared",
             hint="The optimizer must own parameters of the model.",
         )
-    return replace(_below(prefix, digest, not_finite), optimizer_settings=settings)
+    return replace(
+        _below(prefix, digest, not_finite),
+        optimizer_settings=settings,
+        sketches=_prefixed(prefix, sketched),
+    )
 
 
 def saved_checkpoint(files: Files, workdir_tree: Path, train: TrainSettings) -> ReadState:
@@ -104,6 +112,7 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
         # what is not compared may hold NaN: a timestamp or a path cannot be a diverged training
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
+        sketched = sketches(counted, available_threads())
     # names and texts alone are equal in every run, so they would pass whatever was trained
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in digest.leaves):
         raise EvidenceError(
@@ -114,6 +123,7 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
     return replace(
         _below(SAVED, digest, not_finite),
         notes=_notes(shown, digest),
+        sketches=_prefixed(SAVED, sketched),
         excluded=tuple(rule.pattern for rule in digest.excluded),
     )
 
@@ -124,6 +134,9 @@ def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
         (leaf for state in states for leaf in state.leaves), key=lambda leaf: leaf.path
     )
     roots = roots_of(ordered)
+    sketched = {path: sketch for state in states for path, sketch in state.sketches.items()}
+    # by digest: tied weights, and what the script saves beside the harness's capture, have one
+    kept = {leaf.digest.hex(): sketched[leaf.path] for leaf in ordered if leaf.path in sketched}
     return CheckpointManifest(
         algorithm=ALGORITHM,
         tensors=tuple(
@@ -137,6 +150,7 @@ def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
         optimizer_settings={
             name: number for state in states for name, number in state.optimizer_settings.items()
         },
+        sketches=dict(islice(kept.items(), MAX_SKETCHES)),
     )
 
 
@@ -179,6 +193,10 @@ def _below(prefix: str, digest: StateDigest, not_finite: tuple[NotFiniteLeaf, ..
         leaves=tuple(leaf._replace(path=prefix + leaf.path) for leaf in digest.leaves),
         not_finite=tuple(leaf._replace(path=prefix + leaf.path) for leaf in not_finite),
     )
+
+
+def _prefixed(prefix: str, named: Mapping[str, str]) -> dict[str, str]:
+    return {prefix + path: text for path, text in named.items()}
 
 
 def _notes(shown: str, digest: StateDigest) -> tuple[str, ...]:

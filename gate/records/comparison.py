@@ -83,12 +83,28 @@ class TensorChange(StrEnum):
 
 
 class TensorDelta(Document):
-    """One tensor that is not the same."""
+    """One tensor that is not the same.
+
+    `weight` says that it is a weight or a buffer of the model. `distance` is how far it moved,
+    estimated: the norm of the difference over the larger norm; None where that cannot be known.
+    `limit` is what the settings allow, None where they set none.
+    """
 
     name: str
     kind: TensorChange
     expected: str
     observed: str
+    weight: bool = False
+    distance: float | None = None
+    limit: float | None = None
+
+    @property
+    def beyond(self) -> bool:
+        """Whether it is outside its limit; a distance that is not known is."""
+        if self.limit is None:
+            return False
+        # other bits are a difference, however small
+        return self.limit == 0 or self.distance is None or self.distance > self.limit
 
 
 class OptimizerSettingChange(Document):
@@ -354,6 +370,21 @@ class Comparison(Document):
     def metrics_within(self) -> bool:
         """Whether every metric is inside its tolerance; whether that is enough is decided later."""
         return self.comparable and all(delta.within for delta in self.metrics)
+
+    @property
+    def farthest_tensor(self) -> TensorDelta | None:
+        """The weight or buffer that moved farthest; one whose distance is not known goes last."""
+        weights = [
+            delta for delta in self.tensors if delta.weight and delta.kind is TensorChange.CHANGED
+        ]
+        return max(weights, key=lambda delta: delta.distance or 0.0, default=None)
+
+    @property
+    def first_tensor_beyond(self) -> TensorDelta | None:
+        """The tensor that is farthest outside its limit."""
+        beyond = [delta for delta in self.tensors if delta.beyond]
+        # what has no distance cannot be said to be near
+        return max(beyond, key=lambda delta: delta.distance or 0.0, default=None)
 
     @property
     def first_outside(self) -> MetricDelta | None:

@@ -22,7 +22,7 @@ from gate.records.sections.quarantine import Quarantines
 from gate.records.sections.recording import RecordSettings
 from gate.records.sections.runs import RunsSettings
 from gate.records.sections.signing import SigningSettings
-from gate.records.sections.tolerances import Tolerance
+from gate.records.sections.tolerances import TensorLimit, Tolerance
 from gate.records.sections.types import (
     Argv,
     RelativePath,
@@ -157,11 +157,11 @@ class ComparisonSettings(Document):
         description="How far metrics may be from the baseline. The first pattern that matches "
         "decides. A metric that none matches must be equal, bit for bit.",
     )
-    tensors_within_tolerance: bool = Field(
-        default=True,
-        description="With tolerances, let tensors and the parameters' digests of each step differ "
-        "as long as every metric is within its own: nothing bounds how far. Without any tolerance "
-        "they must be equal.",
+    tensors: TensorLimit | None = Field(
+        default=None,
+        description="How far weights and buffers may be from the baseline. Without it, and with "
+        "`tolerances`, nothing limits them: the comment shows how far they moved. Without either, "
+        "every tensor must be equal, bit for bit.",
     )
     allow_not_finite: tuple[NotFiniteAllowed, ...] = Field(
         default=(),

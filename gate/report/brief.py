@@ -23,7 +23,12 @@ from gate.report.measured.entry_words import (
     quarantine_sentence,
 )
 from gate.report.measured.level_words import level_sentence
-from gate.report.measured.number_words import delta_words, numbers_words, worst_words
+from gate.report.measured.number_words import (
+    delta_words,
+    numbers_words,
+    tensor_words,
+    worst_words,
+)
 from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
@@ -32,6 +37,7 @@ from gate.report.wording import (
     not_finite_words,
     percent,
     setting_words,
+    share,
     strict_runs,
     suspect_words,
     threshold_words,
@@ -164,14 +170,24 @@ def _within(verdict: Verdict) -> str:
 
 
 def _within_of_baseline(comparison: Comparison | None) -> str:
-    """A tolerance is of metrics: it says nothing of a tensor."""
-    if comparison is None or comparison.metrics:
-        return f"The result is within tolerance of the baseline{worst_words(comparison)}."
-    count = len(comparison.tensors)
-    return (
-        f"Every metric equals the baseline. {count:,} of {comparison.compared_tensors:,} tensors "
-        "differ after the last step, and no tolerance bounds them."
-    )
+    """A tolerance of metrics says nothing of a tensor; a limit of tensors may."""
+    if comparison is None:
+        return "The result is within tolerance of the baseline."
+    metrics = "Every metric equals the baseline."
+    if comparison.metrics:
+        metrics = f"Every metric is within tolerance of the baseline{worst_words(comparison)}."
+    if not comparison.tensors:
+        return metrics
+    farthest = comparison.farthest_tensor
+    if farthest is None or farthest.distance is None:
+        return (
+            f"{metrics} {len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors "
+            "differ after the last step, and no tolerance bounds them."
+        )
+    allowed = "nothing limits that"
+    if farthest.limit is not None:
+        allowed = f"compare.tensors allows {share(farthest.limit)}"
+    return f"{metrics} Of the weights and buffers, {tensor_words(farthest)}, at most; {allowed}."
 
 
 def _code_drift(verdict: Verdict) -> str:

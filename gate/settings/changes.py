@@ -133,6 +133,9 @@ def _entry(data: bytes, name: str) -> Iterator[tuple[str, str]]:
     yield "checkpoint digest", captured_digest(entry.checkpoint.tensors)
     # of every rank and of what the script saves: none of them changes without a word
     yield "digest of all states", entry.checkpoint.root
+    if entry.checkpoint.sketches:
+        # they say how far a later result may be: none of them changes without a word either
+        yield "sketches of weights", canonical_sha256(entry.checkpoint.sketches)
     for series in entry.metrics:
         last = series.points[-1].decimal if series.points else "no value"
         # the last value alone would hide a change of the steps before it

@@ -13,18 +13,21 @@ def agree(comparison: Comparison, settings: GateSettings) -> bool:
 
 
 def inside(comparison: Comparison, settings: GateSettings) -> bool:
-    """Metrics within tolerance; tensors too, unless a tolerance was given and the settings agree.
+    """Metrics within tolerance, and weights and buffers within a limit of their own.
 
-    Weights cannot stay equal where metrics may move, but a gate without any tolerance is exact.
-    What has another type or shape is another model, however near its numbers are.
+    Without such a limit a tolerance of metrics lets tensors differ, since weights cannot stay equal
+    where the loss may move; without any tolerance the gate is exact. What has another type or
+    shape is another model, however near its numbers are.
     """
     compare = settings.compare
-    # weights cannot stay equal where the loss may move; without any tolerance the gate is exact
-    tensors_may_differ = bool(compare.tolerances) and compare.tensors_within_tolerance
+    tensors_may_differ = bool(compare.tolerances)
+    if compare.tensors is not None:
+        tensors_may_differ = compare.tensors.relative > 0
     tensors_differ = bool(comparison.tensors or comparison.step_faults)
     return (
         comparison.metrics_within
         and not comparison.retyped
+        and comparison.first_tensor_beyond is None
         and (tensors_may_differ or not tensors_differ)
     )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import TensorChange, ToleranceUse
+from gate.records.comparison import TensorDelta, ToleranceUse
 from gate.records.observed.evidence import MetricSource, RunEvidence, WhyPassedOver
 from gate.records.settings import GateSettings, NotFiniteAllowed
 from gate.records.verdict import Finding, Outcome, Severity
+from gate.verdict import causes
 from gate.verdict.facts import Facts
 from gate.verdict.findings import warning
 
 SHOWN = 5
+# a halved weight has moved by half of its size
+FAR_SHARE = 0.1
 # what a gate should at least catch: a change of one percent
 BLIND_SHARE = 0.01
 # counted metrics such as an accuracy move in steps; beyond this nothing excuses it
@@ -192,22 +195,40 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
 
 
 def unbounded_tensors(facts: Facts, outcome: Outcome) -> tuple[Finding, ...]:
-    """Does the result pass by its metrics alone, with weights or buffers that no metric follows?"""
-    against = facts.baseline
-    if outcome is not Outcome.WITHIN_TOLERANCE or against is None or facts.base_run is not None:
+    """Does the result pass by its metrics, with weights or buffers that no metric follows?"""
+    against = facts.base_run or facts.baseline
+    if outcome is not Outcome.WITHIN_TOLERANCE or against is None:
         return ()
-    names = [delta.name for delta in against.tensors if delta.kind is TensorChange.CHANGED]
-    if not names or against.metrics:
+    farthest = against.farthest_tensor
+    if farthest is None or (against.metrics and not _is_far(farthest)):
         return ()
-    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return warning(
-        "tensors-unbounded",
-        message=f"every metric equals the baseline, but {len(names)} tensor(s) differ after the "
-        f"last step: {', '.join(names[:SHOWN])}{more}. The baseline keeps their digests, so how "
-        "far they moved is not known",
-        remedy="If unintended: find what writes to them. To let it fail, set "
-        "`compare.tensors_within_tolerance: false`, or log an evaluation after the last step.",
+    count = sum(delta.weight for delta in against.tensors)
+    metrics = "is within tolerance of" if against.metrics else "equals"
+    expected = "the base commit" if facts.base_run else "the baseline"
+    return (
+        Finding(
+            code="tensors-unbounded",
+            severity=Severity.WARNING if farthest.limit is None else Severity.NOTICE,
+            message=f"every metric {metrics} {expected}, but {count} weight(s) or buffer(s) differ "
+            f"after the last step; most of all, {causes.tensor_distance(farthest)}",
+            remedy=_remedy(farthest),
+        ),
     )
+
+
+def _is_far(delta: TensorDelta) -> bool:
+    """Whether metrics that moved by less than a tolerance do not explain it."""
+    return delta.limit is None and delta.distance is not None and delta.distance >= FAR_SHARE
+
+
+def _remedy(delta: TensorDelta) -> str:
+    if delta.limit is not None:
+        return "No action needed if this is intended: compare.tensors allows it."
+    limit = "Limit it with `compare: {tensors: {relative: 0.01}}`"
+    if delta.distance is None:
+        # an entry of before sketches, or a type without one
+        limit += ", and record the baseline again, so that it keeps what distances are taken from"
+    return f"If unintended: find what writes to it. {limit}."
 
 
 def rare_faults(

@@ -11,6 +11,7 @@ from gate.records.comparison import (
     MetricDelta,
     OtherSetting,
     TensorChange,
+    TensorDelta,
 )
 from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.observed.data.sets import DataMoves, UnrepeatedData
@@ -190,6 +191,10 @@ def drift(comparison: Comparison, against: str) -> str:
             f"{_form(tensor.expected)}"
         )
     first, outside = comparison.first, comparison.first_outside
+    beyond = comparison.first_tensor_beyond
+    # metrics are within their tolerances: what fails is what to name
+    if outside is None and beyond is not None and beyond.limit:
+        return f"{before}: {tensor_distance(beyond)}; compare.tensors allows {beyond.limit:g}"
     if first is None:
         return before
     if outside is not None and outside.metric == first.name:
@@ -198,6 +203,13 @@ def drift(comparison: Comparison, against: str) -> str:
     if first.kind is EventKind.STATE:
         sentence = f"{before} in {len(comparison.tensors):,} tensor(s) at the end: {first.name}"
     return f"{sentence}; {_number(outside)}" if outside is not None else sentence
+
+
+def tensor_distance(delta: TensorDelta) -> str:
+    """How far a tensor moved, as an estimate, or that it is not known."""
+    if delta.distance is None:
+        return f"{delta.name} differs, and its distance is not known"
+    return f"{delta.name} differs by about {delta.distance:.2g} of its size"
 
 
 def _form(described: str) -> str:
@@ -209,6 +221,14 @@ def _number(delta: MetricDelta) -> str:
     words = f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
     # it did not fail for being bad, and whoever reads this should not look for a regression
     return f"{words}: better, and outside the tolerance all the same" if delta.better else words
+
+
+def nearness(comparison: Comparison) -> str:
+    """`equal to`, or what is within tolerance of: one of metrics says nothing of a tensor."""
+    if comparison.numerically_equal:
+        return "equal to"
+    bounded = all(delta.limit is not None for delta in comparison.tensors if delta.weight)
+    return f"{'' if bounded else 'metrics '}within tolerance of"
 
 
 def worst(comparison: Comparison) -> str:

@@ -173,7 +173,7 @@ def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
     if baseline.comparable_environment and not baseline.comparable:
         return failed(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
     if baseline.comparable_environment and inside(baseline, facts.settings):
-        return within(facts, f"within tolerance of the baseline{causes.worst(baseline)}")
+        return within(facts, f"{causes.nearness(baseline)} the baseline{causes.worst(baseline)}")
     return _outside(facts, baseline)
 
 
@@ -199,8 +199,7 @@ def _in_quarantine(
     if not agree(base, facts.settings):
         cause = causes.drift(base, "the base commit run on this machine")
         return failed(Outcome.CODE_DRIFT, f"{words}; {cause}", base)
-    how = "equal to" if base.numerically_equal else "within tolerance of"
-    cause = f"{words}; {how} the base commit run on this machine"
+    cause = f"{words}; {causes.nearness(base)} the base commit run on this machine"
     return replace(within(facts, cause), excused=True)
 
 
@@ -224,13 +223,12 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             f"the environment moved ({moved}) and two runs of the base commit differ here",
             baseline,
         )
-    agrees = base.numerically_equal
     if not agree(base, facts.settings):
         cause = causes.drift(base, "the base commit run on this machine")
         return failed(Outcome.CODE_DRIFT, cause, base)
     if baseline.software_moved:
         return _environment_drift(causes.software_moved(baseline, moved), baseline)
-    how = "equal to" if agrees else "within tolerance of"
+    how = causes.nearness(base)
     cause = f"the environment moved ({moved}); {how} the base commit run on this machine"
     return _held_by_base(facts, cause, baseline)
 
@@ -250,7 +248,7 @@ def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -
             baseline,
         )
     if agree(base, facts.settings):
-        how = "equal to" if base.numerically_equal else "within tolerance of"
+        how = causes.nearness(base)
         cause = f"the change brings another environment; {how} the base commit in its own"
         return _held_by_base(facts, cause, baseline)
     # the base commit in the new environment tells what is the environment's and what the code's

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from baseline_cases import FOLDER
 from gate_bench import Bench
@@ -14,6 +16,7 @@ from gate.errors import (
     SettingsError,
 )
 from gate.records.verdict import Outcome
+from gate.report.brief import brief_of
 
 TOLERANCE = "compare: {tolerances: [{metric: '*loss', absolute: 0.5}]}\n"
 
@@ -81,6 +84,23 @@ def test_a_tolerance_lets_small_differences_pass(bench: Bench, project: Project)
     bench.record()
     project.play(losses=["2.5", "2.25", "2.0"])
     assert bench.gate().verdict.outcome is Outcome.WITHIN_TOLERANCE
+
+
+def test_moved_weights_beside_equal_losses_are_found_and_fail_beyond_a_limit(
+    bench: Bench, project: Project
+) -> None:
+    project.settings(TOLERANCE)
+    bench.record()
+    project.play(weights="other")
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.WITHIN_TOLERANCE
+    (found,) = (one for one in verdict.findings if one.code == "tensors-unbounded")
+    assert re.search(r"state/model/0/weight differs by about 0\.\d+ of its size$", found.message)
+    project.settings(TOLERANCE.replace("}]}", "}], tensors: {relative: 0.01}}"))
+    verdict = bench.gate().verdict
+    assert verdict.outcome is Outcome.CODE_DRIFT
+    assert verdict.cause.endswith("compare.tensors allows 0.01")
+    assert brief_of(verdict).happened.startswith("Tensor state/model/0/weight moved by about ")
 
 
 def test_settings_of_another_training_are_not_comparable(bench: Bench, project: Project) -> None:

@@ -10,7 +10,7 @@ from gate.settings.marked_block import BEGIN, END, with_block
 
 HEAD = "version: 1 # mine\ntrain: {command: python a.py, max_steps: 3}\n"
 BLOCK = "# measured\ncompare:\n  tolerances:\n    - metric: loss\n      absolute: 0.5\n"
-OWN = "compare: {tensors_within_tolerance: false}\n"
+OWN = "compare: {tensors: {relative: 0}}\n"
 OTHER = BLOCK.replace("0.5", "0.25")
 
 

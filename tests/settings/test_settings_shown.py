@@ -71,8 +71,8 @@ SHOWN_BY = {
         ),
         "comparison/comparison_tolerances: an_edit_that_no_longer_fits_is_told",
     ),
-    "compare.tensors_within_tolerance": "verdict/verdict_decision: "
-    "the_settings_may_want_equal_tensors_where_metrics_may_move",
+    "compare.tensors.relative": "verdict/verdict_decision: "
+    "weights_are_within_tolerance_only_where_they_have_a_limit_of_their_own",
     "compare.allow_not_finite.pattern": "comparison/comparison_first: "
     "nan_in_a_tensor_is_an_error_unless_the_settings_allow_it",
     "compare.allow_not_finite.reason": "comparison/comparison_first: "

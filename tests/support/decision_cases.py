@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from dataclasses import replace
 
 from evidence_cases import PARTS, evidence_of, settings_of
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from gate.comparison.compare import compare_results
 from gate.records.comparison import Comparison
 from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import RunEvidence
+from gate.records.observed.evidence import RunEvidence, TensorDigest
 from gate.records.settings import GateSettings
 from gate.records.verdict import Outcome, SelfTestProbe
 from gate.verdict.decision import decide
@@ -34,14 +36,37 @@ def compare(expected: RunEvidence, observed: RunEvidence, settings: GateSettings
     return compare_results(expected, observed, settings.compare, ("expected", "observed"))
 
 
+def with_head(content: bytes, numbers: tuple[float, ...], run: RunEvidence = RUN) -> RunEvidence:
+    """The run with a weight of 16 numbers, which are its sketch."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    sketch = struct.pack("<16f", *numbers).hex()
+    head = TensorDigest(name="state/model/0/head.weight", dtype="F32", shape=(16,), sha256=sha256)
+    tensors = sorted((*run.checkpoint.tensors, head), key=lambda tensor: tensor.name)
+    update = {"tensors": tuple(tensors), "sketches": {sha256: sketch}}
+    return run.model_copy(update={"checkpoint": run.checkpoint.model_copy(update=update)})
+
+
+def without_sketches(run: RunEvidence) -> RunEvidence:
+    return run.model_copy(update={"checkpoint": run.checkpoint.model_copy(update={"sketches": {}})})
+
+
+HALF = (0.5,) * 16
+HALVED = with_head(b"halved", HALF)
+WHOLE = with_head(b"whole", (1.0,) * 16)
+
+
 def facts_of(
-    settings: GateSettings = EXACT, *, baseline: RunEvidence | None = RUN, again: RunEvidence = RUN
+    settings: GateSettings = EXACT,
+    *,
+    baseline: RunEvidence | None = RUN,
+    again: RunEvidence | None = None,
+    head: RunEvidence = RUN,
 ) -> Facts:
     return Facts(
         settings=settings,
-        repeat=compare(RUN, again, settings),
+        repeat=compare(head, again or head, settings),
         self_test=SEEN,
-        baseline=compare(baseline, RUN, settings) if baseline else None,
+        baseline=compare(baseline, head, settings) if baseline else None,
     )
 
 

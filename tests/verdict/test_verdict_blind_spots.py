@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from decision_cases import NEAR, TOLERANT, facts_of
+from decision_cases import HALF, HALVED, TOLERANT, WHOLE, facts_of, with_head, without_sketches
 from evidence_cases import evidence_of, series_of, settings_of
 
 from gate.comparison.tolerance_factor import derive
@@ -26,6 +26,7 @@ from gate.verdict.blind_spots import (
     unbounded_tensors,
     unused_settings,
 )
+from gate.verdict.facts import Facts
 
 RUN = evidence_of()
 TWO = RUN.model_copy(
@@ -142,15 +143,32 @@ def test_a_logged_value_that_is_no_metric_is_a_warning_and_a_label_a_notice() ->
     )
 
 
-def test_weights_that_differ_beside_equal_metrics_are_a_warning() -> None:
-    halved = facts_of(TOLERANT, baseline=evidence_of(weights=b"WEIGHTS"))
-    (found,) = unbounded_tensors(halved, Outcome.WITHIN_TOLERANCE)
-    assert (found.code, found.severity) == ("tensors-unbounded", Severity.WARNING)
-    assert found.message.startswith(
-        "every metric equals the baseline, but 1 tensor(s) differ after the last step: weight. "
+def test_weights_that_differ_beside_equal_metrics_are_found_with_their_distance() -> None:
+    def found(facts: Facts) -> Finding:
+        (one,) = unbounded_tensors(facts, Outcome.WITHIN_TOLERANCE)
+        assert one.code == "tensors-unbounded"
+        return one
+
+    halved = facts_of(TOLERANT, baseline=HALVED, head=WHOLE)
+    assert found(halved).severity is Severity.WARNING
+    assert found(halved).message == (
+        "every metric equals the baseline, but 1 weight(s) or buffer(s) differ after the last "
+        "step; most of all, state/model/0/head.weight differs by about 0.5 of its size"
     )
     assert not unbounded_tensors(halved, Outcome.CODE_DRIFT)
-    assert not unbounded_tensors(facts_of(TOLERANT, baseline=NEAR), Outcome.WITHIN_TOLERANCE)
+    # a metric that moved by less than its tolerance does not explain a halved head
+    moved = evidence_of(values=(2.5, 2.25, 2.25))
+    beside = facts_of(TOLERANT, baseline=with_head(b"halved", HALF, moved), head=WHOLE)
+    assert found(beside).message.startswith("every metric is within tolerance of the baseline, but")
+    near = facts_of(TOLERANT, baseline=with_head(b"near", (0.99,) * 16, moved), head=WHOLE)
+    assert not unbounded_tensors(near, Outcome.WITHIN_TOLERANCE)
+    # a limit makes it a notice, an entry without sketches asks for a new one
+    rule = {"metric": "*", "absolute": 0.5}
+    limited = settings_of(compare={"tolerances": (rule,), "tensors": {"relative": 0.6}})
+    assert found(facts_of(limited, baseline=HALVED, head=WHOLE)).severity is Severity.NOTICE
+    old = found(facts_of(TOLERANT, baseline=without_sketches(HALVED), head=WHOLE))
+    assert old.message.endswith("state/model/0/head.weight differs, and its distance is not known")
+    assert "record the baseline again" in old.remedy
 
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:

@@ -7,6 +7,8 @@ from decision_cases import (
     BITWISE,
     EXACT,
     FAR,
+    HALF,
+    HALVED,
     MAYBE,
     NEAR,
     OTHER_CPU,
@@ -14,11 +16,14 @@ from decision_cases import (
     RUN,
     RUNS,
     TOLERANT,
+    WHOLE,
     compare,
     facts_of,
     moved,
     row,
     with_base,
+    with_head,
+    without_sketches,
 )
 from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
@@ -31,7 +36,7 @@ from gate.records.sections.levels import Level
 from gate.records.settings import GateSettings
 from gate.records.verdict import Answer, NotFinite, Outcome, SelfTestProbe, ThresholdResult
 from gate.verdict.decision import decide
-from gate.verdict.facts import EntropyDraw
+from gate.verdict.facts import Decision, EntropyDraw
 
 
 def test_equal_runs_equal_to_the_baseline_reproduce_it() -> None:
@@ -102,11 +107,39 @@ def test_inside_tolerance_passes_even_with_other_weights() -> None:
     assert row(decide(facts_of(TOLERANT, baseline=NEAR))) == (Outcome.WITHIN_TOLERANCE, True)
 
 
-def test_the_settings_may_want_equal_tensors_where_metrics_may_move() -> None:
+def test_weights_are_within_tolerance_only_where_they_have_a_limit_of_their_own() -> None:
     rule = {"metric": "*", "absolute": 0.5}
-    exact = settings_of(compare={"tolerances": (rule,), "tensors_within_tolerance": False})
-    assert row(decide(facts_of(exact, baseline=NEAR))) == (Outcome.CODE_DRIFT, False)
-    assert decide(facts_of(TOLERANT, baseline=NEAR)).outcome is Outcome.WITHIN_TOLERANCE
+
+    def limited(relative: float, baseline: RunEvidence = HALVED) -> Decision:
+        compare = {"tolerances": (rule,), "tensors": {"relative": relative}}
+        return decide(facts_of(settings_of(compare=compare), baseline=baseline, head=WHOLE))
+
+    unlimited = decide(facts_of(TOLERANT, baseline=HALVED, head=WHOLE))
+    assert row(unlimited) == (Outcome.WITHIN_TOLERANCE, True)
+    assert unlimited.cause == "metrics within tolerance of the baseline"
+    assert limited(0.6).cause == "within tolerance of the baseline"
+    found = limited(0.4)
+    assert row(found) == (Outcome.CODE_DRIFT, False)
+    assert found.cause == (
+        "differs from the baseline of this environment: state/model/0/head.weight differs by about "
+        "0.5 of its size; compare.tensors allows 0.4"
+    )
+    # with zero, other bits are a difference, of an optimizer's state too
+    near = with_head(b"near", (0.999,) * 16)
+    assert row(limited(0, near)) == (Outcome.CODE_DRIFT, False)
+    # a distance that is not known is none within a limit
+    assert limited(2, without_sketches(HALVED)).cause.endswith(
+        "state/model/0/head.weight differs, and its distance is not known; compare.tensors allows 2"
+    )
+
+
+def test_an_entry_whose_sketch_is_another_than_that_of_its_bytes_is_not_equal() -> None:
+    edited = with_head(b"whole", HALF)
+    assert row(decide(facts_of(baseline=edited, head=WHOLE))) == (Outcome.CODE_DRIFT, False)
+    assert row(decide(facts_of(baseline=without_sketches(WHOLE), head=WHOLE))) == (
+        Outcome.REPRODUCED,
+        True,
+    )
 
 
 def test_without_any_tolerance_weights_must_be_equal() -> None:

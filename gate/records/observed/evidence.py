@@ -9,7 +9,9 @@ from typing import Annotated, Final, Literal
 from pydantic import (
     AfterValidator,
     Field,
+    SerializerFunctionWrapHandler,
     field_validator,
+    model_serializer,
 )
 
 from gate.records.document import Document, Timestamp
@@ -38,6 +40,8 @@ EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # One is enough to refuse a run; a diverged model has them in every tensor.
 MAX_NOT_FINITE = 1000
 MAX_KEPT = 3000
+# a baseline lists them, and is read by people
+MAX_SKETCHES = 4000
 MAX_SOURCES = 1000
 MAX_PASSED_OVER = 50
 # of one rank, and of all: a reader wants those of the first ranks
@@ -101,6 +105,12 @@ class RecorderCost(Document):
         return self.observe_seconds / self.step_seconds if self.step_seconds else None
 
 
+SketchText = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+Sketches = Annotated[
+    dict[Annotated[str, Field(pattern=SHA256_PATTERN)], SketchText], Field(max_length=MAX_SKETCHES)
+]
+
+
 class TensorDigest(Document):
     """A leaf of a training state: a tensor by type, shape and bytes, or a plain value by its kind.
 
@@ -119,7 +129,8 @@ class CheckpointManifest(Document):
     `algorithm` and `hash` name how the digests were made; digests of two kinds are never compared.
     `parts` holds the roots of model, optimizer, random state and the rest; `root` is over them.
     `optimizer_settings` are numbers for a reader, by the name of their leaf; nothing is decided by
-    them.
+    them. `sketches` are those of weights and buffers, by their digest: how far another state is
+    from this one can be estimated with them.
     """
 
     algorithm: str = Field(max_length=40)
@@ -128,6 +139,15 @@ class CheckpointManifest(Document):
     parts: dict[str, str]
     root: str = Field(pattern=SHA256_PATTERN)
     optimizer_settings: Settings = Field(default_factory=dict)
+    sketches: Sketches = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_sketches(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """An entry that has none keeps the digest it was recorded with."""
+        written: dict[str, object] = handler(self)
+        if not self.sketches:
+            written.pop("sketches", None)
+        return written
 
     @field_validator("tensors")
     @classmethod

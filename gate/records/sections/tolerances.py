@@ -145,3 +145,17 @@ class Tolerance(Document):
         if self.better_is is None or not (observed < expected or observed > expected):
             return None
         return (observed < expected) == (self.better_is is Direction.LOWER)
+
+
+class TensorLimit(Document):
+    """How far weights and buffers may be from the baseline's where metrics may move."""
+
+    relative: float = Field(
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Limit for each weight and buffer after the last step: the norm of the "
+        "difference over the larger of the two norms, so `0.01` is 1 % of its size. It is "
+        "estimated, within a factor of 2. A tensor without a known distance is outside. With `0` "
+        "every tensor must be equal, bit for bit.",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison, MetricDelta
+from gate.records.comparison import Comparison, MetricDelta, TensorDelta
 from gate.report.wording import pair, points_words, share, worst_first
 
 
@@ -17,6 +17,12 @@ def numbers_words(comparison: Comparison | None) -> str:
         )
         return f"Tensor {tensor.name} is {observed} instead of {expected}."
     delta = comparison.first_outside
+    beyond = comparison.first_tensor_beyond
+    if delta is None and beyond is not None and beyond.limit:
+        return (
+            f"Tensor {tensor_words(beyond)}. compare.tensors allows "
+            f"{share(beyond.limit)}. Every metric is equal or within tolerance."
+        )
     if delta is None:
         return (
             f"{len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors differ at the "
@@ -29,6 +35,13 @@ def numbers_words(comparison: Comparison | None) -> str:
     if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
         words += f"; up to {moved_by(worst)} later (step {worst.step})"
     return f"{words}."
+
+
+def tensor_words(delta: TensorDelta) -> str:
+    """`state/model/0/head.weight moved by about 50 % of its size`."""
+    if delta.distance is None:
+        return f"{delta.name} moved by a distance that is not known"
+    return f"{delta.name} moved by about {share(delta.distance)} of its size"
 
 
 def moved_by(delta: MetricDelta) -> str:
