@@ -92,6 +92,7 @@ def compare_results(
         events=first_events(
             Numbering((*expected.metrics, *observed.metrics), max(counts)),
             steps=counts,
+            given=observed.given or expected.given,
             work=work,
             fingerprints=fingerprints,
             deltas=metrics.deltas,

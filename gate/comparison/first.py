@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from gate.records.comparison import (
     Event,
@@ -24,12 +25,18 @@ from gate.records.comparison import (
 )
 from gate.records.observed.evidence import MetricSeries, MetricSource
 from gate.records.observed.fingerprints import FAMILIES, PARAMETERS, family_of, optimizer_of
+from gate.records.observed.given import Given, turn_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)
 FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
-WORK_NAMES = {WorkKind.SAMPLES: "samples per step", WorkKind.PASSES: "backward passes per step"}
+WORK_NAMES = {
+    WorkKind.SAMPLES: "samples per step",
+    WorkKind.ROWS: "rows of input per step",
+    WorkKind.PASSES: "backward passes per step",
+    WorkKind.TURNS: "turns of the optimizers",
+}
 SERIES_KINDS = {
     SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
     SeriesFaultKind.EXTRA: EventKind.METRIC_MISSING,
@@ -65,6 +72,7 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
     numbering: Numbering,
     *,
     steps: tuple[int, int],
+    given: Given = (),
     work: Iterable[WorkChange] = (),
     fingerprints: Iterable[FingerprintDifference],
     deltas: Iterable[MetricDelta],
@@ -85,18 +93,21 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
     ]
     names = sorted(delta.name for delta in tensors)
     events += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
-    return tuple(sorted(events, key=_place))
+    return tuple(sorted(events, key=partial(_place, given)))
 
 
-def _place(event: Event) -> tuple[float, float, int, int, str]:
+def _place(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:
     """The end comes last, and before it what counts something else than steps.
 
     Within a step the optimizers follow each other: what one updates, the passes of the next see.
+    Where one makes several steps before the next makes its first, it is earlier in each of them.
     """
     at_the_end = event.kind is EventKind.STATE
+    optimizer = optimizer_of(event.name)
     # what has no step could be anywhere: it never stands before something that is known
     step = math.inf if event.step is None else event.step
-    return step, at_the_end, optimizer_of(event.name), ORDER.index(event.kind), event.name
+    turn = step if event.step is None else turn_of(given, optimizer, event.step)
+    return turn, at_the_end, optimizer, step, ORDER.index(event.kind), event.name
 
 
 def _step_events(expected: int, observed: int) -> Iterator[Event]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Protocol
 
 from gate.records.comparison import OptimizerSettingChange, TensorDelta, WorkChange, WorkKind
@@ -56,18 +57,42 @@ class Settled(Protocol):
 def compare_work(expected: Settled, observed: Settled) -> tuple[WorkChange, ...]:
     """How many samples and backward passes a step has, where both sides know it and differ."""
     pairs = _at_common_steps(expected, observed)
-    return tuple(
-        change
-        for kind in WorkKind
-        if (change := _work(kind, [(step, *_work_of(kind, both)) for step, both in pairs]))
+    in_a_step = (
+        _work(kind, [(step, count(one), count(other)) for step, (one, other) in pairs])
+        for kind, count in COUNTS.items()
+    )
+    others = sorted({int(name) for _, both in pairs for side in both for name in side.after})
+    turns = (
+        _work(
+            WorkKind.TURNS,
+            [
+                (step, _turn(one, optimizer), _turn(other, optimizer))
+                for step, (one, other) in pairs
+            ],
+        )
+        for optimizer in others
+    )
+    return (
+        *(change for change in in_a_step if change),
+        *(
+            change.model_copy(update={"optimizer": optimizer})
+            for optimizer, change in zip(others, turns, strict=True)
+            if change
+        ),
     )
 
 
-def _work_of(kind: WorkKind, both: tuple[StepGiven, StepGiven]) -> tuple[int | None, int | None]:
-    before, after = both
-    if kind is WorkKind.SAMPLES:
-        return before.samples, after.samples
-    return before.passes, after.passes
+COUNTS: Final[Mapping[WorkKind, Callable[[StepGiven], int | None]]] = {
+    WorkKind.SAMPLES: attrgetter("samples"),
+    WorkKind.ROWS: attrgetter("rows"),
+    WorkKind.PASSES: attrgetter("passes"),
+}
+
+
+def _turn(given: StepGiven, optimizer: int) -> int | None:
+    """None where it may have made no such step: only at the first one all are known to be there."""
+    there = given.step == 1 and str(optimizer) in given.kinds
+    return given.after.get(str(optimizer), 1 if there else None)
 
 
 def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> WorkChange | None:

@@ -17,6 +17,7 @@ from gate.records.comparison import (
     OptimizerSettingChange,
     TensorChange,
     WorkChange,
+    WorkKind,
 )
 from gate.records.observed.fingerprints import optimizer_of
 
@@ -28,7 +29,9 @@ TENSORS_SHOWN = 3
 # what an update changes, in the step that it ends
 UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC))
 # what the settings of a run change, and no code of the model
-WORK = frozenset((EventKind.SAMPLES, EventKind.PASSES))
+WORK = frozenset((EventKind.SAMPLES, EventKind.ROWS, EventKind.PASSES, EventKind.TURNS))
+# what settings of a run set, and nothing else
+OF_THE_RUN = WORK | {EventKind.STEPS}
 # what another number of samples in the data set changes from the first step on
 DATA = frozenset((EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT))
 
@@ -61,6 +64,14 @@ REPEAT = {
     EventKind.SAMPLES: Cause(
         "the runs do not read the same number of samples in a step",
         "Look for a batch size that depends on time, on free memory or on the number of files.",
+    ),
+    EventKind.ROWS: Cause(
+        "the runs do not give the model inputs of the same first dimension in a step",
+        "Look for a batch size that depends on time, on free memory or on the number of files.",
+    ),
+    EventKind.TURNS: Cause(
+        "the optimizers do not take turns alike in the two runs",
+        "Look for a schedule of updates that depends on time, on memory or on a metric.",
     ),
     EventKind.PASSES: Cause(
         "the runs do not make the same number of backward passes in a step",
@@ -123,6 +134,14 @@ DRIFT = {
     EventKind.SAMPLES: Cause(
         "a step reads another number of samples than in the baseline",
         "Look at changes to the batch size, to the number of samples and to accumulation.",
+    ),
+    EventKind.ROWS: Cause(
+        "the model's input has another first dimension than in the baseline",
+        "Look at changes to the batch size, and to how batches are cut.",
+    ),
+    EventKind.TURNS: Cause(
+        "the optimizers take turns in another way than in the baseline",
+        "Look at changes to how many updates each model gets before the other.",
     ),
     EventKind.PASSES: Cause(
         "a step makes another number of backward passes than in the baseline",
@@ -287,10 +306,21 @@ def _explains(change: OptimizerSettingChange, first: Event) -> bool:
 def work_words(change: WorkChange) -> str:
     """`each step reads 48 samples instead of 64`."""
     which = "each step" if change.every else f"step {change.step}"
-    does = "reads {} samples" if change.kind.value == "samples" else "makes {} backward passes"
-    if change.after == 1:
-        does = does.removesuffix("es") if does.endswith("passes") else does.removesuffix("s")
-    return f"{which} {does.format(f'{change.after:,}')} instead of {change.before:,}"
+    after, before = f"{change.after:,}", f"{change.before:,}"
+    one = change.after == 1
+    if change.kind is WorkKind.ROWS:
+        return (
+            f"{which} gives the model an input of {after} row{'' if one else 's'} (its first "
+            f"dimension) instead of {before}"
+        )
+    if change.kind is WorkKind.TURNS:
+        return (
+            f"optimizer {change.optimizer} makes its step {change.step} after {after} "
+            f"step{'' if one else 's'} of optimizer 0 instead of {before}"
+        )
+    if change.kind is WorkKind.SAMPLES:
+        return f"{which} reads {after} sample{'' if one else 's'} instead of {before}"
+    return f"{which} makes {after} backward pass{'' if one else 'es'} instead of {before}"
 
 
 def _drift(first: Event, comparison: Comparison) -> Cause:

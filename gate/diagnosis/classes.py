@@ -36,7 +36,9 @@ BY_EVENT: Final = {
 BY_DRIFT: Final = BY_EVENT | {
     EventKind.STEPS: CauseClass.RUN_SETTINGS,
     EventKind.SAMPLES: CauseClass.RUN_SETTINGS,
+    EventKind.ROWS: CauseClass.RUN_SETTINGS,
     EventKind.PASSES: CauseClass.RUN_SETTINGS,
+    EventKind.TURNS: CauseClass.RUN_SETTINGS,
     EventKind.LOSS: CauseClass.CODE,
     EventKind.BACKWARD: CauseClass.CODE,
     EventKind.GRADIENTS: CauseClass.CODE,

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from gate.diagnosis.causes import Cause, Question, beside, cause_of, explaining, reordered
+from gate.diagnosis.causes import (
+    OF_THE_RUN,
+    Cause,
+    Question,
+    beside,
+    cause_of,
+    explaining,
+    reordered,
+)
 from gate.diagnosis.classes import class_of, of_environment
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, Event, EventKind
@@ -60,9 +68,25 @@ def diagnose_drift(comparison: Comparison, known: Known = NOTHING_KNOWN) -> Diag
     """
     if not comparison.differs:
         return None
-    if comparison.environment:
-        return _environment(comparison, "since the baseline was recorded", GO_BACK)
-    return _diagnosis(comparison, Question(drift=True), known)
+    if not comparison.environment:
+        return _diagnosis(comparison, Question(drift=True), known)
+    moved = _environment(comparison, "since the baseline was recorded", GO_BACK)
+    # no machine and no package sets these: what somebody changed goes first
+    if not _settings_differ(comparison):
+        return moved
+    found = _diagnosis(comparison, Question(drift=True), known)
+    if found is None:
+        return moved
+    beside = f"Beside that, {moved.cause}."
+    return found.model_copy(update={"details": f"{found.details} {beside}".strip()})
+
+
+def _settings_differ(comparison: Comparison) -> bool:
+    """Whether settings of the run explain where two results first differ."""
+    first = comparison.first
+    if first is None:
+        return False
+    return first.kind in OF_THE_RUN or bool(explaining(first, comparison))
 
 
 def _environment(comparison: Comparison, when: str, remedy: str) -> Diagnosis:

@@ -43,7 +43,9 @@ ORDERED: Final = (
     EventKind.STATE,
 )
 EVERY: Final = frozenset(EventKind)
-WORK: Final = frozenset((EventKind.STEPS, EventKind.SAMPLES, EventKind.PASSES))
+WORK: Final = frozenset((
+    EventKind.STEPS, EventKind.SAMPLES, EventKind.ROWS, EventKind.PASSES, EventKind.TURNS,
+))  # fmt: skip
 AT_WORK: Final = EVERY - WORK
 CAN_CHANGE: Final = {
     SuspectKind.SETTING: frozenset(ARITHMETIC),
@@ -52,7 +54,7 @@ CAN_CHANGE: Final = {
     SuspectKind.ORDER: frozenset(ORDERED),
     SuspectKind.COMPLETION: AT_WORK - {EventKind.INITIAL, EventKind.STRUCTURE},
     SuspectKind.CHILD: AT_WORK,
-    SuspectKind.READ: (AT_WORK - {EventKind.RANDOM}) | {EventKind.SAMPLES},
+    SuspectKind.READ: (AT_WORK - {EventKind.RANDOM}) | {EventKind.SAMPLES, EventKind.ROWS},
     SuspectKind.THREAD: AT_WORK,
 }
 # what is drawn first; behind it a seed is one of many that may have changed something
@@ -144,6 +146,8 @@ USES: Final = {
     EventKind.ENVIRONMENT: "the environment",
     EventKind.STEPS: "the number of steps",
     EventKind.SAMPLES: "number of samples",
+    EventKind.ROWS: "number of rows",
+    EventKind.TURNS: "order of updates",
     EventKind.PASSES: "number of backward passes",
     EventKind.STRUCTURE: "the optimizer's parameters",
     EventKind.INITIAL: "the initial weights",

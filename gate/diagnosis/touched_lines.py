@@ -209,6 +209,29 @@ def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
     )
 
 
+def with_typed_numbers(diagnosis: Diagnosis, change: Change | None) -> Diagnosis:
+    """The diagnosis, in which only a number that the change took out is one to set again.
+
+    A setting may follow from something else, such as a number of steps or a file of settings.
+    """
+    hunks = change.hunks if change is not None else ()
+    removed = [_numbers(hunk.before) - _numbers(hunk.after) for hunk in hunks]
+    settings = tuple(
+        setting
+        if not setting.revert_to or any(_is_in(setting.revert_to, numbers) for numbers in removed)
+        else setting.model_copy(update={"revert_to": ""})
+        for setting in diagnosis.optimizer_settings
+    )
+    return diagnosis.model_copy(update={"optimizer_settings": settings})
+
+
+def _is_in(word: str, numbers: frozenset[float]) -> bool:
+    try:
+        return float(word) in numbers
+    except ValueError:
+        return False
+
+
 def _numbers(lines: tuple[str, ...]) -> frozenset[float]:
     return frozenset(
         float(match.group().replace("_", "")) for line in lines for match in NUMBER.finditer(line)

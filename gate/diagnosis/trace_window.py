@@ -7,6 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
+from gate.diagnosis.causes import OF_THE_RUN
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.observed.traced import TraceFinding
@@ -163,12 +164,12 @@ def explained_by_settings(diagnosis: Diagnosis | None) -> bool:
     """Whether settings of the run explain all of a first difference.
 
     Those of an optimizer do where nothing before its update differs. Another number of steps, of
-    samples or of passes in a step does by itself.
+    samples or of passes in a step does by itself, and so do optimizers that take other turns.
     """
     if diagnosis is None:
         return False
     optimizer = diagnosis.kind is EventKind.PARAMETERS and bool(diagnosis.optimizer_settings)
-    return optimizer or diagnosis.kind in {EventKind.STEPS, EventKind.SAMPLES, EventKind.PASSES}
+    return optimizer or diagnosis.kind in OF_THE_RUN
 
 
 def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagnosis | None:

@@ -144,13 +144,20 @@ class WorkKind(StrEnum):
     """What a step works on, of what the settings of a run set."""
 
     SAMPLES = "samples"
+    ROWS = "rows"
     PASSES = "passes"
+    TURNS = "turns"
 
 
 class WorkChange(Document):
-    """Another number of samples or backward passes in a step: the first one, or in `every` step."""
+    """Another number of samples or backward passes in a step: the first one, or in `every` step.
+
+    `rows` are the first dimension of the model's input, where no DataLoader counts samples. `turns`
+    are the steps that optimizer 0 had made before `optimizer` made this one.
+    """
 
     kind: WorkKind
+    optimizer: int = 0
     step: int
     before: int
     after: int
@@ -251,7 +258,9 @@ class EventKind(StrEnum):
     ENVIRONMENT = "environment"
     STEPS = "steps"
     SAMPLES = "samples"
+    ROWS = "rows"
     PASSES = "passes"
+    TURNS = "turns"
     STRUCTURE = "structure"
     INITIAL = "initial"
     RANDOM = "random"

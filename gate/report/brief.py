@@ -33,6 +33,7 @@ from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
     TWO,
+    led_by_settings,
     missed_words,
     not_finite_words,
     percent,
@@ -229,6 +230,11 @@ def _environment_drift(verdict: Verdict) -> str:
             f"the repository moved, or the hardware. {numbers_words(verdict.baseline)}"
         )
     moved = _moved(verdict.baseline)
+    if led_by_settings(verdict):
+        return (
+            f"{numbers_words(verdict.baseline)} A setting of the run is different, and since the "
+            f"baseline was recorded the environment moved too: {moved}."
+        )
     return f"Since the baseline was recorded: {moved}. {numbers_words(verdict.baseline)}"
 
 

@@ -78,6 +78,8 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
         EventKind.ENVIRONMENT: "environment",
         EventKind.STEPS: "number of steps",
         EventKind.SAMPLES: "samples per step",
+        EventKind.ROWS: "rows of input per step",
+        EventKind.TURNS: "turns of the optimizers",
         EventKind.PASSES: "backward passes per step",
         EventKind.STRUCTURE: "optimizer parameters",
         EventKind.INITIAL: "initial weights",
@@ -124,6 +126,20 @@ def headline(verdict: Verdict) -> str:
     return f"{_headline(verdict)}{until}"
 
 
+def led_by_settings(verdict: Verdict) -> bool:
+    """Whether settings of the run explain the difference, where the environment moved as well."""
+    led = verdict.diagnosis is not None and verdict.diagnosis.kind is not EventKind.ENVIRONMENT
+    return led and verdict.outcome is Outcome.ENVIRONMENT_DRIFT and not verdict.nothing_moved
+
+
+def _environment_title(verdict: Verdict) -> str:
+    if verdict.nothing_moved:
+        return "another result from the same code"
+    if led_by_settings(verdict):
+        return "a setting of the run is different, and the environment moved"
+    return TITLES[Outcome.ENVIRONMENT_DRIFT][1]
+
+
 def _headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     if verdict.outcome is Outcome.ERROR:
@@ -139,8 +155,8 @@ def _headline(verdict: Verdict) -> str:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
     if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:
         failing = "the baseline's entry is far from its peers"
-    if verdict.outcome is Outcome.ENVIRONMENT_DRIFT and verdict.nothing_moved:
-        failing = "another result from the same code"
+    if verdict.outcome is Outcome.ENVIRONMENT_DRIFT:
+        failing = _environment_title(verdict)
     if verdict.passes and verdict.answers.base_run is Answer.EQUAL:
         passing = "same result as the base commit"
     if verdict.outcome in DRIFTS and verdict.level is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.comparison import OtherSetting
+from gate.records.comparison import EventKind, OtherSetting
 from gate.records.gate_names import OUTPUT_FOLDER
 from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.request import GateRequest
@@ -273,8 +273,10 @@ def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ..
     return (_step(_look(diagnosis, place.change)), intended)
 
 
-def _environment_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _environment_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     steps = []
+    if diagnosis is not None and diagnosis.kind is not EventKind.ENVIRONMENT:
+        steps.append(_step(_look(diagnosis, place.change)))
     if not place.base_commit:
         how = "check out with fetch-depth: 0" if place.on_runner else "name the base with --base"
         steps.append(

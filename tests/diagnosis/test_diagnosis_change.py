@@ -11,6 +11,7 @@ from gate.diagnosis.touched_lines import (
     unchanged,
     where_raised,
     with_changed_lines,
+    with_typed_numbers,
 )
 from gate.diagnosis.trace_window import explained_by_settings
 from gate.records.comparison import EventKind, OptimizerSettingChange
@@ -125,7 +126,9 @@ RAN = TraceFinding(claim=Claim.CODE_PATH, sentence="a call", changed=(MODEL,))
         (EventKind.LOSS, RATES, False),
         (EventKind.STEPS, (), True),
         (EventKind.SAMPLES, (), True),
+        (EventKind.ROWS, (), True),
         (EventKind.PASSES, (), True),
+        (EventKind.TURNS, (), True),
     ],
 )
 def test_settings_explain_what_first_differs_in_the_update(
@@ -151,3 +154,21 @@ def test_a_line_that_ran_behind_the_last_call_made_none_of_them() -> None:
     nothing = TraceFinding(claim=Claim.NOT_FOUND, sentence="they agree")
     told = with_changed_lines(nothing, (early, late), trace, ".")
     assert (told.changed, told.changed_later) == ((early,), (late,))
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (Change(hunks=(MODEL, RATE)), True),
+        # the rate may follow from another number: no line has this one
+        (Change(hunks=(MODEL,)), False),
+        (None, False),
+    ],
+)
+def test_only_a_number_that_the_change_took_out_is_to_be_set_back(
+    change: Change | None, *, kept: bool
+) -> None:
+    settings = tuple(one.model_copy(update={"revert_to": one.before}) for one in RATES)
+    diagnosis = PLAIN.model_copy(update={"optimizer_settings": settings})
+    (setting_,) = with_typed_numbers(diagnosis, change).optimizer_settings
+    assert setting_.revert_to == ("0.001" if kept else "")

@@ -10,6 +10,7 @@ from harness_folder import HarnessFolder, exact, step_line
 
 from gate.adapters.files.files import LocalFiles
 from gate.comparison.compare import compare_results
+from gate.diagnosis.causes import work_words
 from gate.diagnosis.first_divergence import diagnose_drift
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
@@ -84,3 +85,90 @@ def test_a_rate_of_one_optimizer_explains_what_the_next_computes_in_that_step(
     assert found is not None
     assert (found.subject, found.cause_class) == ("loss.1", "optimizer-or-schedule")
     assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"
+
+
+def test_batches_that_are_cut_by_hand_are_told_by_the_first_dimension_of_the_input(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    def of(rows: int | None, samples: int = 0) -> RunEvidence:
+        lines = (step_line(1, rows=rows, samples=samples), step_line(2, rows=rows, samples=samples))
+        return run_of(files, harness, *lines)
+
+    def cause(one: RunEvidence, other: RunEvidence) -> str:
+        moved = other.model_copy(update={"metrics": (), "steps": other.steps})
+        compared = compare_results(one, moved, settings_of().compare, ("baseline", "strict-1"))
+        found = diagnose_drift(compared)
+        return "" if found is None else found.cause
+
+    assert cause(of(64), of(48)) == (
+        "each step gives the model an input of 48 rows (its first dimension) instead of 64"
+    )
+    # what a loader counts is known better, and of an unknown shape nothing is said
+    assert "rows" not in cause(of(64, samples=8), of(48, samples=8))
+    assert "rows" not in cause(of(64), of(None))
+    assert of(64, samples=8).given[0].rows is None
+
+
+def critic(files: LocalFiles, harness: HarnessFolder, each: int, **marks: str) -> RunEvidence:
+    """A generator (1) that steps after so many steps of a critic (0), twice."""
+    lines = []
+    for generator in (1, 2):
+        for step in range((generator - 1) * each + 1, generator * each + 1):
+            kind = RATES if step == 1 else {}
+            lines.append(line_of(step, 0, marks.get(f"c{step}", "a"), **kind))
+        kind = RATES if generator == 1 else {}
+        lines.append(line_of(generator, 1, marks.get(f"g{generator}", "b"), **kind))
+    return run_of(files, harness, *lines)
+
+
+def test_an_optimizer_that_waits_for_another_comes_after_all_of_its_steps(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    equal = critic(files, harness, 5)
+    assert [one.after for one in equal.given] == [{"1": 5}, {"1": 10}, {}]
+    # the critic's third step moves its fourth and fifth, and then the generator's first
+    moved = critic(files, harness, 5, c3="x", c4="x", c5="x", g1="y", c6="x", g2="y")
+    found = diagnose_drift(
+        compare_results(equal, moved, settings_of().compare, ("baseline", "strict-1"))
+    )
+    assert found is not None
+    assert (found.subject, found.first_step) == ("loss", 3)
+
+
+def test_another_number_of_turns_is_a_setting_of_the_run(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    one, other = critic(files, harness, 5), critic(files, harness, 4, g1="y")
+    compared = compare_results(one, other, settings_of().compare, ("baseline", "strict-1"))
+    (change,) = compared.work
+    assert work_words(change) == (
+        "optimizer 1 makes its step 1 after 4 steps of optimizer 0 instead of 5"
+    )
+    alternately = critic(files, harness, 1)
+    (change,) = compare_results(alternately, one, settings_of().compare, ("baseline", "s")).work
+    assert (change.before, change.after) == (1, 5)
+
+
+def test_a_setting_of_the_run_leads_where_the_environment_moved_as_well(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    higher = {"settings": {"0/lr": "0.2"}, "kind": "SGD"}
+    one = run_of(files, harness, line_of(1, 0, "a") | RATES)
+    update = line_of(1, 0, "a", parameters=f"sha256:{7:064x}") | higher
+    other = run_of(files, harness, update, line_of(2, 0, "c"))
+    moved = {**other.environment.parts, "cpu": "another"}
+    other = other.model_copy(
+        update={"environment": other.environment.model_copy(update={"parts": moved})}
+    )
+    compared = compare_results(one, other, settings_of().compare, ("baseline", "strict-1"))
+    found = diagnose_drift(compared)
+    assert found is not None
+    assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"
+    assert "the environment moved since the baseline was recorded: cpu" in found.details
+    # without one, what moved is what is known
+    same = run_of(files, harness, line_of(1, 0, "c") | RATES)
+    same = same.model_copy(update={"environment": other.environment})
+    compared = compare_results(one, same, settings_of().compare, ("baseline", "strict-1"))
+    found = diagnose_drift(compared)
+    assert found is not None
+    assert found.cause.startswith("the environment moved since the baseline was recorded: cpu")

@@ -101,3 +101,28 @@ def test_a_batch_without_end_is_left_after_some_parts() -> None:
     endless += [endless] * 100
     assert samples_in(endless) is None
     assert samples_in([torch.zeros(2)] + [torch.zeros(3)] * 10**6) is None
+
+
+BY_HAND = """
+import torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = torch.randn(40, 3)
+for step in range(3):
+    optimizer.zero_grad()
+    for part in range(2):
+        model(data[step * 8 + part * 4 : step * 8 + part * 4 + 4]).square().mean().backward()
+    optimizer.step()
+    with torch.no_grad():
+        model(data)
+"""
+
+
+@pytest.mark.parametrize("observe", [True, False])
+def test_of_batches_that_are_cut_by_hand_the_first_dimension_is_told(
+    harness: Harness, *, observe: bool
+) -> None:
+    # an evaluation is none of the step's work
+    variables = {} if observe else {"REPRO_GATE_OBSERVE": "off"}
+    lines = harness.run(BY_HAND, **variables).lines("steps")
+    assert [(line["samples"], line["rows"]) for line in lines] == [(0, 8)] * 3

@@ -151,6 +151,7 @@ class StepLine(Document):
     skipped: bool | None = None
     backwards: Count
     samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] | None = None
+    rows: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] | None = None
     parameters: Digest | None
     fingerprints: Annotated[dict[FingerprintName, Digest], Field(max_length=MAX_FINGERPRINTS)] = (
         Field(default_factory=dict)

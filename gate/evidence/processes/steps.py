@@ -77,9 +77,15 @@ def _combined(parts: Parts) -> str:
 def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
     """What each told step was given, as far as it is not what the step told before was."""
     steps: dict[int, list[StepLine]] = {}
+    after: dict[int, dict[str, int]] = {}
+    leading = 0
     for line in rank.lines:
+        if not line.optimizer:
+            leading = line.step
         if is_told(line.step):
             steps.setdefault(line.step, []).append(line)
+            if leading != line.step and line.optimizer < APART:
+                after.setdefault(line.step, {})[str(line.optimizer)] = leading
     known: dict[str, str] = {}
     kinds: dict[str, str] = {}
     given = []
@@ -93,9 +99,17 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
             if line.kind and line.optimizer < APART:
                 kinds[str(line.optimizer)] = line.kind
         passes = sum(line.backwards for line in lines)
+        samples = _samples(lines)
         given.append(
             StepGiven(
-                step=step, samples=_samples(lines), passes=passes, settings=known, kinds=kinds
+                step=step,
+                samples=samples,
+                # where a loader counts, nothing has to be concluded from a shape
+                rows=None if samples else _rows(lines),
+                after=after.get(step, {}),
+                passes=passes,
+                settings=known,
+                kinds=kinds,
             )
         )
     return only_changes(given)
@@ -126,6 +140,12 @@ def _samples(lines: list[StepLine]) -> int | None:
     """All samples that were read on the way to a step; None where a batch had no known size."""
     known = [line.samples for line in lines if line.samples is not None]
     return sum(known) if len(known) == len(lines) else None
+
+
+def _rows(lines: list[StepLine]) -> int | None:
+    """The first dimensions of the model's inputs together; None where one was not known."""
+    known = [line.rows for line in lines if line.rows is not None]
+    return sum(known) or None if len(known) == len(lines) else None
 
 
 def step_memory(rank: TrainedRank) -> Memory:

@@ -91,6 +91,7 @@ class Recorder:
         self._derived: list[torch.Tensor | None] = []
         self._backwards = 0
         self._samples: int | None = 0
+        self._rows: int | None = 0
         self._given = GivenSettings()
         self._about_the_last: HarnessSpan | None = None
         self._ended: tuple[tuple[HarnessSpan, ...], TimeMark] | None = None
@@ -150,23 +151,23 @@ class Recorder:
         `collated`: the DataLoader put it together from samples, so that these can be counted.
         """
         begun = self._clock.mark()
-        self._count(samples_in(batch) if collated else None)
+        self._samples = _sum(self._samples, samples_in(batch) if collated else None)
         self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
 
     def note_input(self, arguments: object) -> None:
-        """Observe what the model is called with, the first time since a pass or a step."""
+        """Observe what the model is called with, the first time since a pass or a step.
+
+        Its first dimension is told too: of batches that no DataLoader made nothing else is known.
+        """
+        begun = self._clock.mark()
+        self._rows = _sum(self._rows, samples_in(arguments))
+        self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
                 self._observer.note_input(arguments, self.steps + 1)
-
-    def _count(self, samples: int | None) -> None:
-        """Add the samples of one batch; once one is not known, the step's sum is not either."""
-        known = samples is not None and self._samples is not None
-        total = (self._samples or 0) + (samples or 0)
-        self._samples = total if known and total <= MAX_SAMPLES else None
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
@@ -220,7 +221,8 @@ class Recorder:
                 times = StepTimes(self._about_the_last, inside, done, (), done)
                 self._open_step(number, skipped, times)
             self._gradients.close_step(optimizer, self._backwards)
-            self._losses, self._derived, self._backwards, self._samples = [], [], 0, 0
+            self._losses, self._derived, self._backwards = [], [], 0
+            self._samples, self._rows = 0, 0
             first_inputs.wait()
             self._write_known(number)
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
@@ -308,6 +310,7 @@ class Recorder:
             "optimizer": number,
             "backwards": self._backwards,
             "samples": self._samples,
+            "rows": self._rows,
             "unobserved": [],
             "threads": threading.active_count(),
             "device_bytes": cuda.allocated_bytes(devices),
@@ -386,6 +389,13 @@ class Recorder:
             "harness_seconds": harness_seconds,
             "observe_seconds": observe_seconds,
         }
+
+
+def _sum(counted: int | None, more: int | None) -> int | None:
+    """Once the size of one batch is not known, the step's sum is not either."""
+    if counted is None or more is None or counted + more > MAX_SAMPLES:
+        return None
+    return counted + more
 
 
 def _is_plain_number(loss: torch.Tensor) -> bool:

@@ -7,10 +7,16 @@ from gate.diagnosis.classes import concluded_class
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
-from gate.diagnosis.touched_lines import all_that_matters, shown_change, unchanged
+from gate.diagnosis.touched_lines import (
+    all_that_matters,
+    shown_change,
+    unchanged,
+    with_typed_numbers,
+)
 from gate.diagnosis.trace_window import with_trace
 from gate.diagnosis.trial_order import threads_at
 from gate.diagnosis.trial_results import with_tried
+from gate.records.comparison import EventKind
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.observed.traced import ShownChange
 from gate.records.request import GateRequest
@@ -57,13 +63,20 @@ def beside_the_difference(
     """What of the change belongs beside the difference; whether the named line is none of it."""
     if not_finite:
         return all_that_matters(evidence.change), False
-    if diagnosis is None or decision.outcome not in ITS_OWN:
+    if diagnosis is None or not _may_be_its_own(decision, diagnosis):
         return None, False
     folder = request.repository_path(request.settings.train.workdir)
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
     shown = shown_change(evidence.change, diagnosis, (), folder, drift=drift)
     named = diagnosis.likely[0].code_place if diagnosis.likely else None
     return shown, unchanged(evidence.change, named, folder)
+
+
+def _may_be_its_own(decision: Decision, diagnosis: Diagnosis) -> bool:
+    """Where the environment moved as well, a setting of the run is still the change's."""
+    led_by_settings = diagnosis.kind is not EventKind.ENVIRONMENT
+    moved = decision.outcome is Outcome.ENVIRONMENT_DRIFT
+    return decision.outcome in ITS_OWN or (moved and led_by_settings)
 
 
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
@@ -77,7 +90,7 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         "cause_class": concluded_class(found, decision.outcome),
         "growth": growth_of(decision.decided),
     }
-    found = found.model_copy(update=update)
+    found = with_typed_numbers(found.model_copy(update=update), evidence.change)
     if evidence.tried is None or decision.outcome is not Outcome.NONDETERMINISTIC:
         return found
     strict = evidence.runs_of(RunMode.STRICT)[0]

@@ -35,13 +35,19 @@ def is_told(step: int) -> bool:
 class StepGiven(Document):
     """What a step was given, told where it is not what the step told before was given.
 
-    `samples` is None where a batch had no size. `settings` are those of the optimizers when they
-    began to update, under their names in the manifest: at the first step all, behind it those that
-    moved. `kinds` are the optimizers' classes.
+    `samples` is None where a batch had no size; where no DataLoader made one, `rows` is the first
+    dimension of what the model was called with. `after` says of an optimizer how many steps the
+    first one had made by then, where these are not as many as its own. `settings` are those of the
+    optimizers when they began to update, under their names in the manifest: at the first step all,
+    behind it those that moved. `kinds` are the optimizers' classes.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
     samples: int | None = Field(default=None, ge=0, le=MAX_SAMPLES)
+    rows: int | None = Field(default=None, ge=1, le=MAX_SAMPLES)
+    after: Annotated[dict[str, Annotated[int, Field(ge=0, le=MAX_STEP)]], Field(max_length=100)] = (
+        Field(default_factory=dict)
+    )
     passes: int = Field(default=0, ge=0, le=2**63)
     settings: Settings = Field(default_factory=dict)
     kinds: Annotated[dict[str, OptimizerKind], Field(max_length=100)] = Field(default_factory=dict)
@@ -58,14 +64,15 @@ def only_changes(steps: Iterable[StepGiven]) -> tuple[StepGiven, ...]:
 def _changes(steps: Iterable[StepGiven]) -> Iterator[StepGiven]:
     settings: dict[str, str] = {}
     kinds: dict[str, str] = {}
-    work: tuple[int | None, int] | None = None
+    work: tuple[object, ...] = ()
     for step in steps:
         moved = {name: word for name, word in step.settings.items() if settings.get(name) != word}
         new = {name: kind for name, kind in step.kinds.items() if kinds.get(name) != kind}
-        if moved or new or work != (step.samples, step.passes):
+        given = (step.samples, step.rows, step.passes, step.after)
+        if moved or new or work != given:
             if settings:
                 moved = dict(list(moved.items())[:MAX_MOVED])
-            settings, kinds, work = settings | moved, kinds | new, (step.samples, step.passes)
+            settings, kinds, work = settings | moved, kinds | new, given
             yield step.model_copy(update={"settings": moved, "kinds": new})
 
 
@@ -80,3 +87,15 @@ def given_at(given: tuple[StepGiven, ...], step: int) -> StepGiven | None:
         settings |= one.settings
         kinds |= one.kinds
     return before[-1].model_copy(update={"step": step, "settings": settings, "kinds": kinds})
+
+
+def turn_of(given: tuple[StepGiven, ...], optimizer: int, step: int) -> float:
+    """How many steps the first optimizer had made when this one made its own.
+
+    Behind the last told step of a training whose optimizers take turns it is in proportion.
+    """
+    before = [one for one in given if one.step <= step]
+    turn = before[-1].after.get(str(optimizer)) if optimizer and before else None
+    if turn is None:
+        return step
+    return turn if is_told(step) else turn * step / before[-1].step
