@@ -152,8 +152,8 @@ class WorkKind(StrEnum):
 class WorkChange(Document):
     """Another number of samples or backward passes in a step: the first one, or in `every` step.
 
-    `rows` are the first dimension of the model's input, where no DataLoader counts samples. `turns`
-    are the steps that optimizer 0 had made before `optimizer` made this one.
+    Rows are the first dimension of the model's input, where no DataLoader counts samples. Of turns,
+    `before` and `after` count the steps that optimizer 0 had made when `optimizer` made this one.
     """
 
     kind: WorkKind
