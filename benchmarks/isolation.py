@@ -91,7 +91,7 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
     parts: dict[str, list[float]] = {
         name: [] for name in ("process", "folders", "clean up", "close")
     }
-    harness = made_harness(FILES, root / "made")
+    harness = made_harness(FILES)
     for _ in range(ROUNDS):
         parts["process"].append(seconds(lambda: nothing(account)) - seconds(lambda: nothing(None)))
         prepare_folders(FILES, snapshot, folders, alone, harness)

@@ -158,8 +158,8 @@ class Files(Protocol):
         """Give a file another name on the same disk; what was there is replaced."""
         ...
 
-    def compile_python(self, folder: Path) -> None:
-        """Put byte-code beside every Python module below a folder."""
+    def byte_code(self, module: Path) -> bytes:
+        """The byte-code of a Python module, as a file beside it would hold it."""
         ...
 
     def set_aside(self, path: Path, target: Path) -> None:

@@ -118,7 +118,7 @@ class Bench:
             settings=settings,
             isolation=ALONE,
             host={**os.environ, "PATH": path_here()},
-            harness=made_harness(FILES, self.folder / "made"),
+            harness=made_harness(FILES),
             call=CallTime(SystemClock()),
         )
         # a state of gigabytes is read and goes again

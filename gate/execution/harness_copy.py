@@ -1,9 +1,11 @@
-"""The harness, made once for a call and put beside each run."""
+"""The harness, read once by a process of the gate and put beside each run as one file."""
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path, PurePath
 
 from gate.ports import Files
@@ -13,8 +15,11 @@ HARNESS_PACKAGE = "repro_gate_harness"
 HARNESS_FILE_LIMIT = 1024 * 1024
 MAX_HARNESS_FILES = 100
 START_UP = "startup"
-# the start-up file stands beside the package, and byte-code is made where it will be used
+BUNDLE = "modules.bundle"
+# the start-up files stand outside the bundle, and byte-code is asked for by itself
 LEFT_BEHIND = {START_UP, "__pycache__"}
+# every Python since 3.4 reads this form, so the training's may be another one than the gate's
+MARSHAL_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,43 +38,61 @@ class HarnessCopy:
             files.write_new(target / name, data)
 
 
-def made_harness(files: Files, folder: Path) -> HarnessCopy:
-    """Copy and byte-compile it in a folder that is gone afterwards.
+_made: dict[object, HarnessCopy] = {}
 
-    Where the byte-code was made does not matter: Python takes the path from where it finds it.
+
+def made_harness(files: Files) -> HarnessCopy:
+    """Read it with its byte-code, once a process; it takes nothing else of the gate along.
+
+    Every process of the training starts the harness, and none of them may write byte-code there.
     """
-    try:
-        install_harness(files, folder)
-        return HarnessCopy(contents=tuple(_contents(files, folder, PurePath())))
-    finally:
-        files.remove_tree(folder)
-
-
-def _contents(files: Files, top: Path, within: PurePath) -> Iterator[tuple[PurePath, bytes]]:
-    for name in files.list_names(top / within, max_names=MAX_HARNESS_FILES):
-        path = within / name
-        if files.is_folder(top / path):
-            yield from _contents(files, top, path)
-        else:
-            yield path, files.read_bytes(top / path, max_bytes=HARNESS_FILE_LIMIT)
+    if files not in _made:
+        start_up, package = HARNESS / START_UP, PurePath(HARNESS_PACKAGE)
+        site = "sitecustomize.py"
+        _made[files] = HarnessCopy(
+            contents=(
+                *_with_byte_code(files, start_up / site, PurePath(site)),
+                *_with_byte_code(files, start_up / "package.py", package / "__init__.py"),
+                (package / BUNDLE, _bundle(files, HARNESS)),
+            )
+        )
+    return _made[files]
 
 
 def install_harness(files: Files, target: Path) -> None:
-    """Copy the harness under its own package name; it takes nothing else of the gate along."""
-    files.fresh_folder(target)
-    start_up = "sitecustomize.py"
-    files.copy_file(HARNESS / START_UP / start_up, target / start_up, max_bytes=HARNESS_FILE_LIMIT)
-    _copy_package(files, HARNESS, target / HARNESS_PACKAGE)
-    # Every process of the training starts the harness, and none of them may write byte-code here.
-    files.compile_python(target)
+    """Put the harness into a folder, as each run has it."""
+    made_harness(files).put(files, target)
 
 
-def _copy_package(files: Files, source: Path, target: Path) -> None:
-    """Copy the modules of a package and its subpackages, no link followed."""
-    files.fresh_folder(target)
-    for name in files.list_names(source, max_names=MAX_HARNESS_FILES):
+def _bundle(files: Files, package: Path) -> bytes:
+    """All modules below a folder as one file, which `harness/startup/package.py` reads."""
+    modules = dict(_modules(files, package, PurePath()))
+    # its place is taken by the file that reads the bundle
+    for own in _names(PurePath("__init__.py")):
+        modules.pop(own.as_posix(), None)
+    return marshal.dumps(modules, MARSHAL_VERSION)
+
+
+def _modules(files: Files, top: Path, within: PurePath) -> Iterator[tuple[str, bytes]]:
+    """The modules of a package and its subpackages, no link followed."""
+    for name in files.list_names(top / within, max_names=MAX_HARNESS_FILES):
+        path = within / name
         if name.endswith(".py"):
-            files.copy_file(source / name, target / name, max_bytes=HARNESS_FILE_LIMIT)
+            for each, data in _with_byte_code(files, top / path, path):
+                yield each.as_posix(), data
         # a link to a folder is no folder here, so nothing from elsewhere comes along
-        elif name not in LEFT_BEHIND and files.is_folder(source / name):
-            _copy_package(files, source / name, target / name)
+        elif name not in LEFT_BEHIND and files.is_folder(top / path):
+            yield from _modules(files, top, path)
+
+
+def _with_byte_code(
+    files: Files, source: Path, name: PurePath
+) -> tuple[tuple[PurePath, bytes], ...]:
+    # read first: where it is a link, nothing is compiled
+    text = files.read_bytes(source, max_bytes=HARNESS_FILE_LIMIT)
+    return tuple(zip(_names(name), (text, files.byte_code(source)), strict=True))
+
+
+def _names(module: PurePath) -> tuple[PurePath, PurePath]:
+    """The name of a module, and where Python looks for its byte-code."""
+    return module, module.parent / "__pycache__" / PurePath(cache_from_source(module.name)).name

@@ -133,7 +133,7 @@ class Session:
             ends.callback(adapters.clean_up, environment.isolation)
             # what an earlier call under this account left would be there for the first run to find
             adapters.clean_up(environment.isolation)
-        self._harness = made_harness(adapters.files, self._work / "harness")
+        self._harness = made_harness(adapters.files)
         self._launchers = {
             which: self._launcher_in(environment) for which, environment in environments.items()
         }

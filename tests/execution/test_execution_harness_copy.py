@@ -1,7 +1,8 @@
-"""The harness beside a run: all of it, nothing else; its byte-code needs no compiling there."""
+"""The harness beside a run: all of it in few files; its byte-code needs no compiling there."""
 
 from __future__ import annotations
 
+import marshal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,69 +11,120 @@ import pytest
 
 from gate.adapters.files.files import LocalFiles
 from gate.errors import StorageError
-from gate.execution.harness_copy import HARNESS, _copy_package, made_harness
+from gate.execution.harness_copy import HARNESS, _bundle, made_harness
 
 FILES = LocalFiles()
 IMPORTING = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from repro_gate_harness import settings
-print(settings.__cached__)
-print(next(one for one in vars(settings).values() if hasattr(one, "__code__")).__code__.co_filename)
+from repro_gate_harness.lifecycle import import_hook
+print(import_hook.__file__)
+print(import_hook.ImportHook.install.__code__.co_filename)
 """
+FAILING = """
+import sys, traceback
+sys.path.insert(0, sys.argv[1])
+from repro_gate_harness.lifecycle.import_hook import ImportHook
+try: ImportHook(None)
+except TypeError: traceback.print_exc()
+"""
+CACHED = f"__pycache__/settings.{sys.implementation.cache_tag}.pyc"
 
 
-@pytest.fixture(scope="module")
-def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("harness")
-    made = made_harness(FILES, root / "made")
-    assert not (root / "made").exists()
-    made.put(FILES, root / "placed")
-    return root / "placed"
+def imported(folder: Path, source: str = IMPORTING) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-I", "-c", source, str(folder))
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_it_travels_without_the_gate(placed: Path) -> None:
-    names = sorted(path.name for path in placed.iterdir())
-    assert names == ["__pycache__", "repro_gate_harness", "sitecustomize.py"]
+def unpacked(bundle: bytes) -> dict[str, bytes]:
+    found = marshal.loads(bundle)  # noqa: S302 - made here
+    assert isinstance(found, dict)
+    return found
 
 
-def test_it_travels_with_its_subpackages(placed: Path) -> None:
-    package = placed / "repro_gate_harness"
-    copied = {path.relative_to(package) for path in package.rglob("*.py")}
-    modules = {path.relative_to(HARNESS) for path in HARNESS.rglob("*.py")}
-    assert copied == {path for path in modules if path.parts[0] != "startup"}
-    assert Path("recording", "recorder.py") in copied
-    assert {path.stat().st_mode & 0o777 for path in package.rglob("*.py")} == {0o644}
-    assert {path.parent.stat().st_mode & 0o777 for path in package.rglob("*.py")} == {0o755}
+def modules_in(folder: Path) -> dict[str, bytes]:
+    return unpacked((folder / "repro_gate_harness" / "modules.bundle").read_bytes())
 
 
-def test_every_module_has_byte_code(placed: Path) -> None:
-    compiled = {path.name.partition(".")[0] for path in placed.rglob("*.pyc")}
-    assert compiled == {path.stem for path in placed.rglob("*.py")}
+@pytest.fixture
+def placed(tmp_path: Path) -> Path:
+    made_harness(FILES).put(FILES, tmp_path / "placed")
+    return tmp_path / "placed"
 
 
-def test_byte_code_that_was_made_elsewhere_names_the_files_that_are_there(placed: Path) -> None:
-    settings = placed / "repro_gate_harness" / "settings.py"
-    before = settings.read_bytes()
-    # the byte-code is what runs: another text behind it is not looked at
-    settings.write_text("raise SystemExit('compiled here')")
-    command = (sys.executable, "-I", "-B", "-c", IMPORTING, str(placed))
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    settings.write_bytes(before)
-    cached, named = told.stdout.splitlines()
-    assert Path(cached).parent == settings.parent / "__pycache__"
-    assert named == str(settings)
+def test_a_run_has_five_files_and_four_folders(placed: Path) -> None:
+    tag = sys.implementation.cache_tag
+    files = {str(path.relative_to(placed)) for path in placed.rglob("*") if path.is_file()}
+    assert files == {
+        "sitecustomize.py",
+        f"__pycache__/sitecustomize.{tag}.pyc",
+        "repro_gate_harness/__init__.py",
+        f"repro_gate_harness/__pycache__/__init__.{tag}.pyc",
+        "repro_gate_harness/modules.bundle",
+    }
+    assert {path.stat().st_mode & 0o777 for path in placed.rglob("*") if path.is_file()} == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in placed.rglob("*") if path.is_dir()} == {0o755}
 
 
-def test_copying_a_package_follows_no_link(tmp_path: Path) -> None:
+def test_it_travels_with_its_subpackages_and_their_byte_code(placed: Path) -> None:
+    names = set(modules_in(placed))
+    modules = {path.relative_to(HARNESS) for path in HARNESS.rglob("*.py")} - {Path("__init__.py")}
+    wanted = {path for path in modules if path.parts[0] != "startup"}
+    assert {Path(name) for name in names if name.endswith(".py")} == wanted
+    assert "recording/recorder.py" in names
+    tag = sys.implementation.cache_tag
+    cached = {path.parent / "__pycache__" / f"{path.stem}.{tag}.pyc" for path in wanted}
+    assert {Path(name) for name in names if name.endswith(".pyc")} == cached
+
+
+def test_its_code_names_the_files_beside_the_bundle(placed: Path) -> None:
+    """By them the harness tells its own lines, wherever its byte-code was made."""
+    file = str(placed / "repro_gate_harness" / "lifecycle" / "import_hook.py")
+    assert imported(placed).stdout.splitlines() == [file, file]
+
+
+def test_a_traceback_shows_the_line(placed: Path) -> None:
+    told = imported(placed, FAILING).stderr
+    assert f'File "{placed}/repro_gate_harness/lifecycle/import_hook.py", line ' in told
+    assert "for each in reversed(callbacks)" in told
+
+
+def test_byte_code_is_what_runs_and_the_text_is_for_another_python(placed: Path) -> None:
+    modules = modules_in(placed)
+    bundle = placed / "repro_gate_harness" / "modules.bundle"
+    ask = "import sys; sys.path.insert(0, sys.argv[1]); import repro_gate_harness.settings"
+    bundle.write_bytes(marshal.dumps(modules | {"settings.py": b"raise SystemExit(7)"}, 2))
+    assert imported(placed, ask).returncode == 0
+    foreign = modules[CACHED][:2] + b"??" + modules[CACHED][4:]
+    bundle.write_bytes(marshal.dumps(modules | {CACHED: foreign}, 2))
+    assert imported(placed, ask).returncode == 0
+    del modules[CACHED]
+    bundle.write_bytes(marshal.dumps(modules | {"settings.py": b"raise SystemExit(7)"}, 2))
+    assert imported(placed, ask).returncode == 7
+
+
+def test_no_process_leaves_anything_beside_it(placed: Path) -> None:
+    modules = {name: text for name, text in modules_in(placed).items() if name.endswith(".py")}
+    bundle = placed / "repro_gate_harness" / "modules.bundle"
+    bundle.write_bytes(marshal.dumps(modules, 2))
+    before = sorted(placed.rglob("*"))
+    assert imported(placed).returncode == 0
+    assert sorted(placed.rglob("*")) == before
+
+
+def test_a_module_that_is_not_there_is_missing_as_any_other(placed: Path) -> None:
+    ask = "import sys; sys.path.insert(0, sys.argv[1]); import repro_gate_harness.nothing"
+    assert "No module named 'repro_gate_harness.nothing'" in imported(placed, ask).stderr
+
+
+def test_a_bundle_follows_no_link(tmp_path: Path) -> None:
     elsewhere, package = tmp_path / "elsewhere", tmp_path / "package"
     for folder in (elsewhere, package / "inner"):
         folder.mkdir(parents=True)
         (folder / "module.py").write_text("pass")
     (package / "linked").symlink_to(elsewhere)
-    _copy_package(FILES, package, tmp_path / "copy")
-    copied = [path.name for path in (tmp_path / "copy").iterdir()]
-    assert copied == ["inner"]
+    names = {name for name in unpacked(_bundle(FILES, package)) if name.endswith(".py")}
+    assert names == {"inner/module.py"}
     (package / "linked.py").symlink_to(elsewhere / "module.py")
     with pytest.raises(StorageError):
-        _copy_package(FILES, package, tmp_path / "copy")
+        _bundle(FILES, package)

@@ -67,7 +67,7 @@ def _launch(
         settings=settings_of(train={"command": tuple(command.split()), "max_steps": 3}),
         isolation=isolation,
         host={"PATH": "/bin"},
-        harness=made_harness(LocalFiles(), tmp_path / "made"),
+        harness=made_harness(LocalFiles()),
         call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)

@@ -142,10 +142,3 @@ def test_a_fingerprint_counts_where_every_rank_observed_it(harness: HarnessFolde
     first, second = collected(harness).steps
     assert set(first.fingerprints) == {"batch", "random.torch"}
     assert set(second.fingerprints) == {"batch"}
-
-
-def test_byte_code_lies_beside_the_modules(tmp_path: Path) -> None:
-    (tmp_path / "part.py").write_text("value = 1\n")
-    LocalFiles().compile_python(tmp_path)
-    (compiled,) = (tmp_path / "__pycache__").iterdir()
-    assert compiled.name.startswith("part.cpython-")

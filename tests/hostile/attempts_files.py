@@ -96,7 +96,7 @@ DECIDERS: tuple[Attempt, ...] = (
         "rewrites the harness that the next process starts with",
         OWNER,
         'any_of(lambda name: (run / "harness" / name).write_text("forged"),'
-        ' ("sitecustomize.py", "repro_gate_harness/lifecycle/start.py", "torch.py"))',
+        ' ("sitecustomize.py", "repro_gate_harness/modules.bundle", "torch.py"))',
     ),
     probe(
         "folders-of-the-run",

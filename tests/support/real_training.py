@@ -112,7 +112,7 @@ def _run(settings: GateSettings, tree: Path, place: Path, mode: RunMode) -> Trai
         settings=settings,
         isolation=ALONE,
         host={"PATH": path},
-        harness=made_harness(FILES, place / "made"),
+        harness=made_harness(FILES),
         call=CallTime(SystemClock()),
     )
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import marshal
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, source_hash
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -29,6 +32,9 @@ from gate.errors import StorageError
 
 # O_NONBLOCK: a FIFO that nobody reads must not hold up the end of a job
 APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+# of a `.pyc` (PEP 552): it is known by the hash of its text, and Python need not look at the text
+UNCHECKED_HASH = 0b01
 
 
 class LocalFiles:
@@ -187,19 +193,18 @@ class LocalFiles:
             target.parent.mkdir(parents=True, exist_ok=True)
             source.replace(target)
 
-    def compile_python(self, folder: Path) -> None:
-        """Put byte-code of this interpreter's kind beside every module; another kind ignores it.
+    def byte_code(self, module: Path) -> bytes:
+        """The byte-code of a module of this interpreter's kind, with the header of a `.pyc`.
 
-        It is valid for the bytes that are there now, whatever the times of the files say.
+        It is valid for the text that is there now, whatever the times of a copy say. What Python
+        has compiled before is taken, and otherwise kept as an import would keep it.
         """
-        # slow to import, and needed once in a gate
-        import compileall  # noqa: PLC0415
-        from py_compile import PycInvalidationMode  # noqa: PLC0415
-
-        with storage_faults("compiling", folder):
-            compileall.compile_dir(
-                folder, quiet=2, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
-            )
+        with storage_faults("compiling", module):
+            loader = SourceFileLoader(module.stem, str(module))
+            # unchecked: whoever has the byte-code has the text that it was made of
+            flags = UNCHECKED_HASH.to_bytes(4, "little")
+            digest = source_hash(loader.get_data(str(module)))
+            return MAGIC_NUMBER + flags + digest + marshal.dumps(loader.get_code(module.stem))
 
     def held_folder(self, path: Path) -> AbstractContextManager[None]:
         """A folder for this process alone, see `folder_lock.py`; another's is a `SettingsError`."""
