@@ -135,6 +135,15 @@ def all_that_matters(change: Change | None) -> ShownChange | None:
     return _first(HowKnown.ONLY, relevant) if relevant and _one(relevant) else None
 
 
+def ran_before_nan(
+    change: Change | None, trace: TraceFinding | None, folder: str
+) -> ShownChange | None:
+    """What of a change belongs beside its first number that is not finite."""
+    ran = trace.changed[:1] if trace is not None else ()
+    nearest = [_in_repository(hunk, folder) for hunk in ran]
+    return all_that_matters(change) or _first(HowKnown.RAN_BEFORE_NAN, nearest)
+
+
 def _one(hunks: list[ChangedLines]) -> bool:
     """Whether it is one change, or one file of data or settings."""
     files = {hunk.file for hunk in hunks}

@@ -120,6 +120,27 @@ def finding_at(point: Point) -> TraceFinding:
     )
 
 
+def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFinding:
+    """That this call gives the first number of a run that is not finite."""
+    word = "infinity" if infinite else "NaN"
+    place = f" at {call.file}:{call.line}" if call.file else ""
+    if call.phase is Phase.BACKWARD and call.forward_file:
+        place = f", in the backward pass of {call.forward_file}:{call.forward_line},"
+    taken = any(value.odd == "infinite" for value in call.inputs)
+    given = "" if infinite or not taken else ", of an input that holds an infinity"
+    return TraceFinding(
+        claim=Claim.NOT_FINITE,
+        sentence=f"{call.operator}{place} gives the first {word}{given}",
+        rank=rank,
+        call=call.number,
+        step=call.step,
+        operator=call.operator,
+        phase=call.phase,
+        file=call.file or call.forward_file,
+        line=call.line if call.file else call.forward_line,
+    )
+
+
 def not_found(why: str, reason: NoTrace) -> TraceFinding:
     """Nothing is claimed; `why` is a sentence without its full stop, which begins in lower case."""
     return TraceFinding(claim=Claim.NOT_FOUND, sentence=why, reason=reason)

@@ -21,8 +21,8 @@ from gate.diagnosis.roots import (
     outputs_apart,
     unread,
 )
-from gate.diagnosis.trace_words import Point, agreement, finding_at, not_found
-from gate.records.observed.trace import NOBODY, Origin, RankTrace, TracedCall, Traces
+from gate.diagnosis.trace_words import Point, agreement, finding_at, not_finite_at, not_found
+from gate.records.observed.trace import NOBODY, Origin, RankTrace, TracedCall, TracedValue, Traces
 from gate.records.observed.traced import Claim, NoTrace, TraceFinding
 
 HIGHER: Final = "higher_order"
@@ -82,6 +82,25 @@ def compare_traces(
     # what came over from another rank is told by that rank, where it can be
     own = [point for point in found if not point.from_another_rank] or found
     return finding_at(min(own, key=lambda point: (point.first_use.step, point.first_use.number)))
+
+
+def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
+    """The first call of a run that gives a NaN and was given none; or an infinity."""
+    odd = "infinite" if infinite else "nan"
+    found = [
+        (call.step, call.number, trace.rank, call)
+        for trace in traces
+        for call in trace.calls
+        if _is_odd(call.outputs, odd) and not _is_odd(call.inputs, odd)
+    ]
+    if not found:
+        return not_found("no traced call makes the first one", NoTrace.NOTHING_LEFT)
+    _, _, rank, call = min(found, key=lambda row: row[:3])
+    return not_finite_at(call, rank, infinite=infinite)
+
+
+def _is_odd(values: tuple[TracedValue, ...], odd: str) -> bool:
+    return any(value.odd == odd for value in values)
 
 
 def _main(trace: RankTrace) -> Calls:

@@ -45,7 +45,7 @@ from gate.pipelines.judging.entries import (
     settled,
     with_settled,
 )
-from gate.pipelines.judging.escalation import escalate, lines_of_the_change
+from gate.pipelines.judging.escalation import escalate, lines_of_the_change, trace_not_finite
 from gate.pipelines.judging.explanation import (
     RARE,
     beside_the_difference,
@@ -147,7 +147,11 @@ def train_all(
         with call.own(OwnWork.JUDGING):
             found = decided(request, baselines, evidence)
         budget = Budget(request.settings.diagnosis, runs, skipped)
-        trace = escalate(session, found.decision, evidence, change, budget)
+        number = found.facts.not_finite
+        if number is not None and brings_not_finite(found.facts):
+            trace = trace_not_finite(session, number, evidence, change, budget)
+        else:
+            trace = escalate(session, found.decision, evidence, change, budget)
         if trace is not None:
             evidence = session.evidence((*runs, *counted), seeded, trace)
             tried = try_settings(session, found.decision, evidence, budget)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import short_text
 from gate.comparison.compare import compare_results
-from gate.comparison.finiteness import first_not_finite
 from gate.errors import EvidenceError, RepositoryError
 from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import (
@@ -34,6 +33,7 @@ from gate.execution.plan import (
     training_of,
 )
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.judging.stopping import never_pass
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.imported_files import (
     ALTERED_HINT,
@@ -240,15 +240,14 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
 def _stopped_early(
     labels: tuple[str, ...], wanted: tuple[str, ...], evidence: EvidenceSet, request: GateRequest
 ) -> bool:
-    """Whether runs are missing because two strict ones differ, or hold a number that never passes.
+    """Whether runs are missing because two strict ones differ, or one can never pass.
 
     Then none of those that are missing could make it a pass.
     """
     strict = evidence.runs_of(RunMode.STRICT)
     if labels != tuple(label for label in wanted if label in labels):
         return False
-    allowed = request.settings.compare.allow_not_finite
-    return (len(strict) > 1 and first_not_finite(strict, allowed) is not None) or any(
+    return never_pass(strict, request) or any(
         not compare_results(
             strict[0], run, request.settings.compare, (strict[0].run.label, run.run.label)
         ).numerically_equal

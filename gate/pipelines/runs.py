@@ -247,7 +247,7 @@ class Session:
 
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk, alone on the machine."""
-        (evidence,) = self._turn(Turn(runs=(planned,)), ())
+        ((evidence,),) = self._turn(Turn(runs=(planned,)), ())
         return evidence
 
     def together(self, planned: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
@@ -256,10 +256,13 @@ class Session:
         return tuple(run for turn in turns for run in turn)
 
     def in_turns(self, turns: tuple[Turn, ...]) -> Generator[tuple[RunEvidence, ...]]:
-        """The evidence of each turn when it has ended; who stops asking stops what is ahead."""
+        """The evidence of each turn when it has ended; who stops asking stops what is ahead.
+
+        Runs of a turn that cannot go beside each other come one by one: the first may be an answer.
+        """
         try:
             for number, turn in enumerate(turns, 1):
-                yield self._turn(turn, turns[number].runs if number < len(turns) else ())
+                yield from self._turn(turn, turns[number].runs if number < len(turns) else ())
         finally:
             self._turns.drop()
 
@@ -268,17 +271,20 @@ class Session:
         """How many runs may go at the same time."""
         return self._turns.at_a_time
 
-    def _turn(self, turn: Turn, following: tuple[PlannedRun, ...]) -> tuple[RunEvidence, ...]:
+    def _turn(
+        self, turn: Turn, following: tuple[PlannedRun, ...]
+    ) -> Generator[tuple[RunEvidence, ...]]:
         self._refuse_missing_base(turn.runs)
         several = len(turn.runs) > 1
         if several and len(turn.runs) > self._fitting.together(self._first):
             # one after the other, each of the later ones started ahead
             rest = (*turn.runs[1:], *following)
-            first = self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
-            return (*first, *self._turn(replace(turn, runs=turn.runs[1:]), following))
+            yield from self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
+            yield from self._turn(replace(turn, runs=turn.runs[1:]), following)
+            return
         seconds = seconds_alone(self._first, self.request.settings.cost) if self._first else 0.0
         ended = self._turns.run(turn, following, seconds)
-        return tuple(self._evidence_of(one) for one in ended)
+        yield tuple(self._evidence_of(one) for one in ended)
 
     def _refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
         no_base = self._no_base or self._declared.base_fault

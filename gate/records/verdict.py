@@ -159,10 +159,12 @@ class NotFiniteResult(Document):
     `expected` is the baseline's number, or that of the base commit that ran here, empty where it
     has none. `brought`: the machine and the packages are those of a result that is finite.
     `in_base`: the base commit, run here, is not finite either. `starts_differ`: two runs start from
-    different weights.
+    different weights. `origin` says which call of a traced run gives the first one, in a sentence
+    without a full stop.
     """
 
     number: NotFinite
+    origin: str = ""
     expected: str = ""
     brought: bool = False
     in_base: bool = False

@@ -312,7 +312,8 @@ def _stopped(verdict: Verdict) -> str:
     number = found.number
     first = f"{_sentence(not_finite_words(found))} That was run {number.run}."
     starts = " Two runs start from different weights." if found.starts_differ else ""
-    return f"{first}{starts} NaN and infinity never pass."
+    origin = f" {found.origin}." if found.origin else ""
+    return f"{first}{origin}{starts} NaN and infinity never pass."
 
 
 def _as_decided(verdict: Verdict) -> str:

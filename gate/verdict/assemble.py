@@ -16,7 +16,7 @@ from gate.records.measured.performance import Performance
 from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.state_roots import States
-from gate.records.observed.traced import ShownChange
+from gate.records.observed.traced import Claim, ShownChange
 from gate.records.request import GateRequest
 from gate.records.runs import Isolation, RunMode
 from gate.records.verdict import (
@@ -117,7 +117,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         isolation=assessment.isolation.of_a_run,
         answers=decision.answers,
         findings=_findings(assessment, request, decision, about_baseline),
-        repeat=facts.repeat,
+        repeat=facts.repeat if facts.strict_runs > 1 else None,
         baseline=facts.baseline,
         base_run=facts.base_run,
         nothing_moved=facts.nothing_moved,
@@ -135,7 +135,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
         equal_runs=assessment.equal_runs,
-        not_finite=_not_finite(facts),
+        not_finite=_traced_not_finite(assessment),
         change=assessment.change,
         named_unchanged=assessment.named_unchanged,
         tolerances=tuple(map(_shortened, assessment.tolerances)),
@@ -157,6 +157,14 @@ def _not_finite(facts: Facts) -> NotFiniteResult | None:
     )
     starts_differ = first is not None and first.kind is EventKind.INITIAL
     return found.model_copy(update={"starts_differ": starts_differ})
+
+
+def _traced_not_finite(assessment: Assessment) -> NotFiniteResult | None:
+    """The same with the call that gave the first one, where a run was traced for it."""
+    found, trace = _not_finite(assessment.facts), assessment.evidence.trace
+    if found is None or trace is None or trace.claim is not Claim.NOT_FINITE:
+        return found
+    return found.model_copy(update={"origin": trace.sentence})
 
 
 def brings_not_finite(facts: Facts) -> bool:

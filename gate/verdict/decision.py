@@ -24,6 +24,8 @@ from gate.verdict.data import with_moved_data
 from gate.verdict.facts import Decision, Facts, failed, passed, within
 from gate.verdict.quarantine import excusing
 
+PAIR = 2
+
 
 def decide(facts: Facts) -> Decision:
     """Walk the decision table of docs/architecture.md from its strongest objection to its pass.
@@ -299,6 +301,8 @@ def _environment_drift(cause: str, baseline: Comparison) -> Decision:
 def _answers(facts: Facts) -> Answers:
     """What each question came to, by the rules of this page: what a report shows."""
     settings = facts.settings
+    if facts.strict_runs < PAIR:
+        return Answers()
     repeats = facts.repeat.numerically_equal and all(
         one.numerically_equal for one in facts.like_strict
     )

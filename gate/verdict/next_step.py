@@ -162,7 +162,9 @@ def where_not_finite(
     steps = []
     if found.starts_differ:
         steps.append(_step(UNWRITTEN))
-    if change is not None:
+    if change is not None and change.how is HowKnown.RAN_BEFORE_NAN:
+        steps.append(_step(f"Look at {change.places} first, the nearest changed line. {NO_ENTRY}"))
+    elif change is not None:
         steps.append(_step(f"Undo the change of {change.places}. {NO_ENTRY}"))
     else:
         steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))

@@ -92,6 +92,33 @@ def test_a_drift_is_traced_against_the_base_commit(bench: Bench, project: Projec
     )
 
 
+def test_what_ran_before_the_first_nan_stands_beside_it(bench: Bench, project: Project) -> None:
+    base = bench.record()
+    first = call(0, "aten::sub", (value("in"),), (value("out"),)).model_dump(mode="json")
+    made = first | {"number": 1, "operator": "aten::log", "line": 2}
+    made = made | {"outputs": [made["outputs"][0] | {"odd": "nan"}]}
+    later = made | {"number": 2, "operator": "aten::mean", "inputs": made["outputs"]}
+    calls = [{"kind": "call", **one} for one in (first, made, later)]
+    ran = {"kind": "lines", "lines": [["train.py", 2, 0]]}
+    project.write(
+        "train.py", SCRIPT.replace("import hashlib", "import  hashlib") + "\n\n# a decoy\nx = 1\n"
+    )
+    project.play(losses=["2.5", "nan", "nan"], trace=[*calls, ran, END])
+    verdict = bench.gate(base=base).verdict
+    assert verdict.outcome is Outcome.ERROR
+    assert verdict.not_finite is not None
+    assert verdict.not_finite.brought
+    assert verdict.not_finite.origin == "aten::log at train.py:2 gives the first NaN"
+    brief = brief_of(verdict)
+    assert "aten::log at train.py:2 gives the first NaN." in brief.happened
+    assert brief.change is not None
+    assert brief.change.caption == (
+        "The nearest changed line that ran before the first number that is not finite:"
+    )
+    assert brief.change.lines[0] == "@@ train.py:2 @@"
+    assert verdict.next_steps[0].text.startswith("Look at train.py:2 first, the nearest changed")
+
+
 def test_it_can_be_switched_off(bench: Bench, project: Project) -> None:
     project.settings("diagnosis: {escalate: false}\n")
     project.play(random=True, trace=DRAWS)

@@ -104,3 +104,26 @@ def test_runs_that_agree_and_are_too_few_are_refused(bench: Bench, project: Proj
     more = replace(request, imported_runs=True, repeats=3)
     with pytest.raises(EvidenceError, match="the evidence contains the runs 'strict-1, default-1"):
         judging(folder)(more, bench.adapters())
+
+
+@pytest.mark.parametrize(
+    ("losses", "strict"), [(["2.5", "nan", "nan"], 1), (["nan", "nan", "nan"], 2)]
+)
+def test_a_number_that_never_passes_ends_a_call_after_the_first_run_that_shows_it(
+    bench: Bench, project: Project, losses: list[str], strict: int
+) -> None:
+    # from the first step on, a second run tells whether both start from the same weights
+    project.play(losses=losses)
+    commit = project.settings(SERIAL)
+    folder = run_only(bench.request(), bench.adapters())
+    bench.out = bench.out.parent / "judged"
+    request = replace(bench.request(commit=commit), imported_runs=True)
+    for verdict in (bench.gate().verdict, judging(folder)(request, bench.adapters()).verdict):
+        assert verdict.outcome is Outcome.ERROR
+        labels = [run.label for run in verdict.runs if run.label.startswith("strict")]
+        assert labels == ["strict-1", "strict-2"][:strict]
+        assert {one.why for one in verdict.not_run} == {WhyNotRun.NOT_FINITE}
+        assert (verdict.repeat is None) is (strict == 1)
+        assert verdict.next_steps[-1].text.endswith("No baseline can be recorded of this result.")
+    assert verdict.not_finite is not None
+    assert "not compared" in comment_text(verdict, ReportLinks()) or strict == 2

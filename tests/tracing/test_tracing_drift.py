@@ -6,7 +6,7 @@ import pytest
 from traced_runs import TRAINING, TracedRuns, changed, line_of
 
 from gate.diagnosis.touched_lines import with_changed_lines
-from gate.diagnosis.traces import compare_traces
+from gate.diagnosis.traces import compare_traces, first_not_finite_call
 from gate.records.observed.trace import Phase
 from gate.records.observed.traced import ChangedLines, Claim
 
@@ -89,3 +89,23 @@ def test_the_lines_of_the_diff_that_ran_come_nearest_first(traced: TracedRuns) -
     told = with_changed_lines(found, hunks, trace[0], "training")
     assert [hunk.place for hunk in told.changed] == [f"script.py:{line}", f"script.py:{early}"]
     assert [hunk.place for hunk in told.changed_later] == [f"script.py:{unused}"]
+
+
+def test_the_call_that_gives_the_first_nan_is_named(traced: TracedRuns) -> None:
+    head = changed("return self.out(h)", "h = self.out(h) * 0\n        return h.log() - h.log()")
+    _, traces = traced.trace(head, lines=True)
+    found = first_not_finite_call(traces, infinite=False)
+    line = line_of(head, "h.log()")
+    assert found.sentence == (
+        f"aten::sub at script.py:{line} gives the first NaN, of an input that holds an infinity"
+    )
+    assert first_not_finite_call(traces, infinite=True).sentence == (
+        f"aten::log at script.py:{line} gives the first infinity"
+    )
+    # what the script's end changes ran after it
+    hunks = tuple(
+        ChangedLines(file="script.py", first=one, last=one)
+        for one in (line, line_of(head, "step()"))
+    )
+    (trace,) = traces
+    assert with_changed_lines(found, hunks, trace, ".").changed == hunks[:1]

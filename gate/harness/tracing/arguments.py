@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -141,7 +142,21 @@ def describe(
         "layout": _layout(one.tensors),
         "digest": read,
         "sample": _sample(first) if sample and read else [],
+        "odd": _odd(one.tensors) if read else "",
     }
+
+
+def _odd(tensors: list[torch.Tensor]) -> str:
+    """Whether a tensor holds NaN, or else an infinity; empty where all numbers are finite."""
+    infinite = False
+    for tensor in tensors:
+        # one sum tells of nearly all that every number is finite
+        if not tensor.is_floating_point() or math.isfinite(float(tensor.detach().sum())):
+            continue
+        if bool(torch.isnan(tensor).any()):
+            return "nan"
+        infinite = infinite or bool(torch.isinf(tensor).any())
+    return "infinite" if infinite else ""
 
 
 def _layout(tensors: list[torch.Tensor]) -> str:

@@ -21,6 +21,24 @@ def first_two(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison
     return next(iter(repeats_of(runs[:2], request)), None) if runs else None
 
 
+def alone(run: RunEvidence) -> Comparison:
+    """Of a run that no other was made beside: nothing was compared."""
+    return Comparison(
+        expected=run.run.label,
+        observed=run.run.label,
+        metrics=(),
+        series=(),
+        tensors=(),
+        step_faults=(),
+        environment=(),
+        compared_points=0,
+        compared_steps=0,
+        compared_tensors=0,
+        steps_expected=len(run.steps),
+        steps_observed=len(run.steps),
+    )
+
+
 def most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
     """The first that differs, else the first whose environment moved, else the first."""
     apart = (one for one in repeats if not one.numerically_equal)

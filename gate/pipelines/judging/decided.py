@@ -14,6 +14,7 @@ from gate.comparison.thresholds import threshold_results
 from gate.pipelines.judging.comparisons import (
     against_entry,
     against_run,
+    alone,
     first_two,
     most_telling,
     repeats_of,
@@ -81,7 +82,7 @@ def _facts(
     """Every comparison that the outcome depends on; `brought` is the pull request's own entry."""
     settings, compare = request.settings, request.settings.compare
     strict = evidence.runs_of(RunMode.STRICT)
-    first, second = strict[:2]
+    first = strict[0]
     trusted = selection.entry if selection.same_training else None
     repeats = repeats_of(strict, request)
     default, base = evidence.runs_of(RunMode.DEFAULT), evidence.runs_of(RunMode.STRICT, Commit.BASE)
@@ -89,7 +90,8 @@ def _facts(
     not_finite = first_not_finite((*strict, *base), compare.allow_not_finite)
     return Facts(
         settings=settings,
-        repeat=most_telling(repeats),
+        # a number that never passes is an answer of one run
+        repeat=most_telling(repeats) if repeats else alone(first),
         strict_runs=len(strict),
         unequal=sum(not one.numerically_equal for one in repeats),
         self_test=() if not_finite else run_self_test(first, compare),
@@ -115,5 +117,9 @@ def _facts(
         judged=judged(trusted, evidence, settings),
         # without default runs nothing was priced, and nothing failed to be
         entropy=drawn_entropy(strict),
-        cost=determinism_cost((first, second), default, settings.cost) if default[1:] else None,
+        cost=(
+            determinism_cost((first, strict[1]), default, settings.cost)
+            if default[1:] and strict[1:]
+            else None
+        ),
     )

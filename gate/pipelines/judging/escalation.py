@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.diagnosis.touched_lines import named_by_change, with_changed_lines
+from gate.comparison.first import Numbering, kind_of_metric
+from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
     Reach,
     explained_by_settings,
+    optimizers_of,
     reach_of,
     same_thing,
     same_until,
     shown_by,
 )
 from gate.diagnosis.trace_words import not_found
-from gate.diagnosis.traces import compare_traces
+from gate.diagnosis.traces import compare_traces, first_not_finite_call
 from gate.errors import GateError, RepositoryError, RunTimeoutError
 from gate.execution.plan import plan_trace
 from gate.pipelines.adapters import Adapters
@@ -29,8 +31,8 @@ from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.trace import Traces
 from gate.records.observed.traced import MAX_SEEDS, Change, NoTrace, TraceFinding
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, RunMode, TraceWindow
-from gate.records.verdict import DRIFTS, Outcome
+from gate.records.runs import Commit, EarlyEnd, RunMode, TraceWindow
+from gate.records.verdict import DRIFTS, NotFinite, Outcome
 from gate.verdict.facts import Decision
 from gate.verdict.overrides import changed_seeds
 
@@ -88,6 +90,49 @@ def escalate(
         return not_found(NO_TIME, NoTrace.BUDGET)
     except GateError as fault:
         return not_found(f"a traced run failed: {fault.message}"[:1000], NoTrace.FAILED)
+
+
+def trace_not_finite(
+    session: Session,
+    number: NotFinite,
+    evidence: EvidenceSet,
+    change: Change | None,
+    budget: Budget,
+) -> TraceFinding | None:
+    """Which call of the commit's own run gives its first number that is not finite, and after what.
+
+    One traced run suffices. None where the whole change is one part, which a report shows anyway.
+    """
+    request = session.request
+    run = next((one for one in evidence.runs if one.run.label == number.run), None)
+    wanted = request.settings.diagnosis.escalate and not budget.used_up
+    if run is None or change is None or all_that_matters(change) or not wanted:
+        return None
+    planned = plan_trace("traced-1", _window_of(number, run, budget), Commit.HEAD, Commit.HEAD)
+    try:
+        run_within(budget, session.adapters.clock, lambda: session.run(planned))
+    except GateError:
+        # the error stands without it
+        return None
+    traces = session.traces()
+    finding = first_not_finite_call(traces, infinite=number.infinite)
+    trace = next((trace for trace in traces if trace.rank == finding.rank), None)
+    folder = request.repository_path(request.settings.train.workdir)
+    return with_changed_lines(finding, change.hunks, trace, folder)
+
+
+def _window_of(number: NotFinite, run: RunEvidence, budget: Budget) -> TraceWindow:
+    """Its step and the one before, whose update may have made it; of a tensor the last ones."""
+    total = max(1, len(run.steps))
+    step = Numbering(run.metrics, total).step(number.name, number.step) or total
+    written = number.step is not None and kind_of_metric(number.name) is not EventKind.LOSS
+    end = EarlyEnd(step=step, optimizers=optimizers_of(run), written=written)
+    return TraceWindow(
+        first=max(1, step - 1),
+        max_seconds=budget.left,
+        end=end if step < total else None,
+        lines=True,
+    )
 
 
 def _to_be_traced(request: GateRequest, decision: Decision) -> bool:

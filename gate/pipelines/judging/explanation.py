@@ -8,7 +8,7 @@ from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.touched_lines import (
-    all_that_matters,
+    ran_before_nan,
     shown_change,
     unchanged,
     with_typed_numbers,
@@ -61,11 +61,11 @@ def beside_the_difference(
     not_finite: bool = False,
 ) -> tuple[ShownChange | None, bool]:
     """What of the change belongs beside the difference; whether the named line is none of it."""
+    folder = request.repository_path(request.settings.train.workdir)
     if not_finite:
-        return all_that_matters(evidence.change), False
+        return ran_before_nan(evidence.change, evidence.trace, folder), False
     if diagnosis is None or not _may_be_its_own(decision, diagnosis):
         return None, False
-    folder = request.repository_path(request.settings.train.workdir)
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
     shown = shown_change(evidence.change, diagnosis, (), folder, drift=drift)
     named = diagnosis.likely[0].code_place if diagnosis.likely else None

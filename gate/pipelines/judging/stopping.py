@@ -35,10 +35,15 @@ def differ(runs: Made, request: GateRequest) -> bool:
 
 
 def never_pass(runs: Made, request: GateRequest) -> bool:
-    """Whether two strict runs were made and one has a number that never passes: the outcome too."""
+    """Whether a strict run has a number that never passes: the outcome too.
+
+    One run says so. Of a number that is there from the first step a second one says more: where two
+    runs start from different weights, memory may be read before it is written.
+    """
     strict = strict_of_head(runs)
-    allowed = request.settings.compare.allow_not_finite
-    return len(strict) > 1 and first_not_finite(strict, allowed) is not None
+    number = first_not_finite(strict, request.settings.compare.allow_not_finite)
+    from_the_start = number is not None and number.step is not None and number.step <= 1
+    return number is not None and len(strict) > from_the_start
 
 
 def made_until_they_differ(
@@ -46,7 +51,7 @@ def made_until_they_differ(
 ) -> Made:
     """The runs of each turn, in the order of the plan; no further turn once the outcome is known.
 
-    That is when two strict runs differ, or hold a number that never passes.
+    That is when two strict runs differ, or one holds a number that never passes.
     """
     made: dict[str, RunEvidence] = {}
     with closing(turns):

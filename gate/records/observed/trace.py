@@ -58,8 +58,8 @@ class TracedValue(Document):
     `form` is type and shape, `layout` how it lies in memory where that is not the usual way.
     `digest` is empty where the values were not read. `sample` holds up to eight values as
     `float.hex` writes them. `made_by` are the calls that last wrote its memory, `NOBODY` for none
-    that was traced; `unset_by` those that left some of it unwritten. `overwritten`: the call reads
-    nothing of it.
+    that was traced; `unset_by` those that left some of it unwritten. `odd`: it holds NaN, or else
+    an infinity. `overwritten`: the call reads nothing of it.
     """
 
     name: Annotated[str, Field(max_length=100)]
@@ -67,6 +67,7 @@ class TracedValue(Document):
     device: Annotated[str, Field(max_length=20)]
     layout: Annotated[str, Field(max_length=100)] = ""
     digest: TraceDigest
+    odd: Literal["", "nan", "infinite"] = ""
     overwritten: bool = False
     sample: Annotated[tuple[Sample, ...], Field(max_length=8)] = ()
     made_by: Annotated[tuple[Producer, ...], Field(max_length=MAX_PRODUCERS)] = ()

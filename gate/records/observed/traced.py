@@ -33,7 +33,8 @@ class Claim(StrEnum):
     operator, other arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state.
     `OUTSIDE_VALUE`: a value that no operator made. `UNINITIALISED`: memory that nothing had
     written. `OTHER_TENSORS`: tensors that other calls made, chosen or ordered outside torch.
-    `BELOW_DISPATCHER`: changed where the dispatcher does not see it. `NOT_FOUND`: nothing parts.
+    `BELOW_DISPATCHER`: changed where the dispatcher does not see it. `NOT_FINITE`: the first number
+    of one run that is not finite. `NOT_FOUND`: nothing parts.
     """
 
     NONDETERMINISTIC_OPERATOR = "nondeterministic-operator"
@@ -47,6 +48,7 @@ class Claim(StrEnum):
     UNINITIALISED = "uninitialised"
     OTHER_TENSORS = "other-tensors"
     BELOW_DISPATCHER = "below-dispatcher"
+    NOT_FINITE = "not-finite"
     NOT_FOUND = "not-found"
 
 
@@ -116,7 +118,8 @@ class HowKnown(StrEnum):
     `named`: the line that the diagnosis names is in it; `raised`: the line that raised is. `fits`:
     the numbers that a setting of the optimizer had and has stand in it. `read`: a file that the
     training opened. `only`: nothing else of the change can be read by a training. `ran`: of what
-    ran before the difference, the nearest.
+    ran before the difference, the nearest; `ran-before-nan`: the same of the first number that is
+    not finite.
     """
 
     NAMED = "named"
@@ -125,6 +128,7 @@ class HowKnown(StrEnum):
     READ = "read"
     ONLY = "only"
     RAN = "ran"
+    RAN_BEFORE_NAN = "ran-before-nan"
 
 
 class ShownChange(Document):
