@@ -31,6 +31,17 @@ def first_not_finite(
     return None
 
 
+def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowed, ...]) -> bool:
+    """Whether strict runs hold a number that never passes, so that no further run changes that.
+
+    One run says so. Of a number that is there from the first step a second one says more: where two
+    runs start from different weights, memory may be read before it is written.
+    """
+    number = first_not_finite(strict, allowed)
+    from_the_start = number is not None and number.step is not None and number.step <= 1
+    return number is not None and len(strict) > from_the_start
+
+
 def _metric(run: RunEvidence) -> NotFinite | None:
     numbering = Numbering(run.metrics, len(run.steps))
     points = [

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import short_text
 from gate.comparison.compare import compare_results
+from gate.comparison.finiteness import never_passes
 from gate.errors import EvidenceError, RepositoryError
 from gate.evidence.environment import leave_out_packages
 from gate.evidence.folder import (
@@ -33,7 +34,6 @@ from gate.execution.plan import (
     training_of,
 )
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.judging.stopping import never_pass
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.imported_files import (
     ALTERED_HINT,
@@ -247,7 +247,7 @@ def _stopped_early(
     strict = evidence.runs_of(RunMode.STRICT)
     if labels != tuple(label for label in wanted if label in labels):
         return False
-    return never_pass(strict, request) or any(
+    return never_passes(strict, request.settings.compare.allow_not_finite) or any(
         not compare_results(
             strict[0], run, request.settings.compare, (strict[0].run.label, run.run.label)
         ).numerically_equal

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing
 
 from gate.comparison.equality import equal_results
-from gate.comparison.finiteness import first_not_finite
+from gate.comparison.finiteness import never_passes
 from gate.execution.plan import plan_gate, plan_operator_audit, plan_seeds
 from gate.pipelines.judging.comparisons import against_run
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
@@ -35,15 +35,8 @@ def differ(runs: Made, request: GateRequest) -> bool:
 
 
 def never_pass(runs: Made, request: GateRequest) -> bool:
-    """Whether a strict run has a number that never passes: the outcome too.
-
-    One run says so. Of a number that is there from the first step a second one says more: where two
-    runs start from different weights, memory may be read before it is written.
-    """
-    strict = strict_of_head(runs)
-    number = first_not_finite(strict, request.settings.compare.allow_not_finite)
-    from_the_start = number is not None and number.step is not None and number.step <= 1
-    return number is not None and len(strict) > from_the_start
+    """Whether a strict run of the commit has a number that never passes: the outcome too."""
+    return never_passes(strict_of_head(runs), request.settings.compare.allow_not_finite)
 
 
 def made_until_they_differ(
