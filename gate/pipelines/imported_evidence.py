@@ -54,6 +54,7 @@ from gate.records.runs import (
     PlannedRun,
     RunMode,
     RunRecord,
+    Separation,
     Snapshot,
     WriteGuard,
 )
@@ -308,4 +309,5 @@ def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
         guard=max(guards, key=list(WriteGuard).index, default=None)
         if weakest is IsolationMode.UID
         else None,
+        own=tuple(one for one in Separation if all(one in run.own for run in runs)),
     )

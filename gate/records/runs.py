@@ -196,13 +196,27 @@ class WriteGuard(StrEnum):
     NONE = "permissions only"
 
 
+class Separation(StrEnum):
+    """What a run has of its own, so that no other run reaches it, or sees in it what this one did.
+
+    `PROCESSES` is a table of processes with its own numbers, `FILES` are inodes of its own for all
+    that it can read: locks and watches belong to those.
+    """
+
+    PROCESSES = "processes"
+    NETWORK = "network"
+    TERMINALS = "terminals"
+    FILES = "files"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
     """The account that a training runs under, when it is not the gate's own.
 
     `guard` keeps its processes from writing elsewhere than in `ProcessRequest.writable`; `shared`
     are temporary folders of all accounts that Landlock leaves open to them as well. `groups` own
-    the device files of GPUs: all that the account may do beyond any other.
+    the device files of GPUs: all that the account may do beyond any other. `own` is what each run
+    is given of its own.
     """
 
     uid: int
@@ -210,6 +224,7 @@ class Credentials:
     guard: WriteGuard = WriteGuard.NONE
     shared: tuple[Path, ...] = ()
     groups: tuple[int, ...] = ()
+    own: tuple[Separation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,6 +254,7 @@ class RunIsolation(Document):
         tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(max_length=64)
     ] = ()
     image: str = ""
+    own: Annotated[tuple[Separation, ...], Field(max_length=len(Separation))] = ()
 
     @field_validator("mode")
     @classmethod
@@ -251,8 +267,11 @@ class RunIsolation(Document):
 
     @property
     def described(self) -> str:
-        """In a few words: the mode, what guards its writing, what was left open."""
-        guard = f" ({self.guard.value})" if self.guard is not None else ""
+        """In a few words: the mode, what guards it, what was left open."""
+        guards = [self.guard.value] if self.guard is not None else []
+        if self.own:
+            guards.append(f"own {', '.join(one.value for one in self.own)}")
+        guard = f" ({'; '.join(guards)})" if guards else ""
         network = ", network open" if self.network else ""
         numbers = " ".join(map(str, self.device_groups))
         return f"{self.mode.value}{guard}{network}{f', device groups {numbers}' if numbers else ''}"
@@ -268,7 +287,8 @@ class Isolation:
     `writable_paths` are files and folders outside the run's own that its account can write all the
     same, `paths_uncounted` says that there may be more than were looked at. `device_groups` are
     groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
-    engine gave no GPU to a container for which one was asked.
+    engine gave no GPU to a container for which one was asked. `own` is what each run has of its
+    own, and `shares` says why it lacks some of it.
     """
 
     mode: IsolationMode
@@ -282,6 +302,8 @@ class Isolation:
     paths_uncounted: bool = False
     device_groups: tuple[int, ...] = ()
     gpu_refusal: str = ""
+    own: tuple[Separation, ...] = ()
+    shares: str = ""
 
     @property
     def own_accounts(self) -> tuple[Credentials, ...]:
@@ -332,6 +354,7 @@ class Isolation:
             network=self.network,
             device_groups=self.device_groups,
             image="" if self.container is None else self.container.image_id,
+            own=self.own,
         )
 
     @property

@@ -76,7 +76,8 @@ def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for
         "the training runs under a separate account without network access; "
         f"{isolation.GUARDED[guard]}"
     )
-    assert (chosen.network, chosen.described) == (False, f"uid ({guard.value})")
+    own = "; own processes, network, terminals, files" * bool(chosen.own)
+    assert (chosen.network, chosen.described) == (False, f"uid ({guard.value}{own})")
 
 
 def test_an_open_network_is_told(system_python: str) -> None:
@@ -242,7 +243,11 @@ def test_without_either_the_places_are_looked_for(monkeypatch: pytest.MonkeyPatc
 def test_an_account_that_does_not_do_is_given_back() -> None:
     tried = Answering(1, b"")
     choose_isolation(IsolationSettings(), tried, "p", ())
-    assert [account.guard for account in tried.accounts] == list(WriteGuard)
+    assert [account.guard for account in tried.accounts] == [
+        # with and without all that a run can have of its own
+        WriteGuard.MOUNT_NAMESPACE,
+        *WriteGuard,
+    ]
     (uid,) = {account.uid for account in tried.accounts}
     assert acquire_uid(uid)
     release_uid(uid)

@@ -17,7 +17,7 @@ from gate.adapters.account.isolation import unused_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.process_ports import ProcessGroup, StartedProcess
 from gate.records.processes import Place, ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, WriteGuard
+from gate.records.runs import Credentials, Separation, WriteGuard
 
 FAR = 60.0
 
@@ -169,7 +169,7 @@ def test_accounts_beside_each_other_see_no_process_and_reach_no_socket(
             replace(
                 request_in(open_folder_for_all, name, ""),
                 argv=(system_python, "-c", script),
-                credentials=replace(who, guard=WriteGuard.MOUNT_NAMESPACE),
+                credentials=replace(who, guard=WriteGuard.MOUNT_NAMESPACE, own=tuple(Separation)),
                 writable=(open_folder_for_all / "seen",),
             )
             for name, script, who in (("one", speaks, account), ("two", listens, other))

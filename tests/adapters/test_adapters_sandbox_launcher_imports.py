@@ -52,7 +52,7 @@ def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes,
         "shared": [],
         "mounts": [],
         "place": None,
-        "alone": False,
+        "own": [],
         "cpus": [],
     }
     reading, writing = os.pipe()

@@ -13,7 +13,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.process_ports import Processes
 from gate.records.processes import Place, ProcessRequest
-from gate.records.runs import Credentials, Isolation, WriteGuard
+from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 
 TRIAL_SECONDS = 20.0
 TRIAL_OUTPUT_BYTES = 4096
@@ -32,6 +32,7 @@ def accounts_beside(
     paths.
     """
     if isolation.in_container:
+        _refuse_shared(isolation)
         # each container has accounts, processes and folders of its own
         return (isolation.credentials,) * number
     if not isolation.own_accounts:
@@ -43,6 +44,7 @@ def accounts_beside(
         raise RunError("without a mount namespace two runs have other paths", hint=HINT)
     if isolation.network:
         raise RunError("with a network (isolation.network) two runs could talk", hint=HINT)
+    _refuse_shared(isolation)
     (own,) = isolation.own_accounts
     found = [account for _ in range(number) if (account := unused_account()) is not None]
     others = tuple(replace(own, uid=account.uid, gid=account.gid) for account in found)
@@ -56,6 +58,18 @@ def accounts_beside(
             release_uid(account.uid)
         raise
     return others
+
+
+def _refuse_shared(isolation: Isolation) -> None:
+    """By what two runs share they could agree on a number while both live."""
+    shared = [
+        one.value
+        for one in Separation
+        if one not in isolation.own and (one is not Separation.NETWORK or not isolation.network)
+    ]
+    if shared:
+        why = f" ({isolation.shares})" if isolation.shares else ""
+        raise RunError(f"two runs would share {', '.join(shared)}{why}", hint=HINT)
 
 
 def _try(account: Credentials | None, processes: Processes, interpreter: str) -> None:
@@ -73,6 +87,7 @@ def _try(account: Credentials | None, processes: Processes, interpreter: str) ->
             timeout_seconds=TRIAL_SECONDS,
             output_limit_bytes=TRIAL_OUTPUT_BYTES,
             credentials=account,
+            writable=(target,),
             place=Place(source=source, target=target),
         )
         result = processes.run(request, lambda _: None)

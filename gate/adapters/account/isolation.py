@@ -18,7 +18,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation, WriteGuard
+from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
@@ -89,6 +89,10 @@ def _strongest(
 ) -> Isolation:
     if asked.mode is IsolationMode.NONE:
         return _not_isolated("isolation.mode is none")
+
+    def try_it(account: Credentials) -> str:
+        return _obstacle(account, processes, interpreter, folders)
+
     account = unused_account() if os.geteuid() == 0 else None
     obstacle = _why_no_account(os.geteuid())
     if account is not None:
@@ -96,9 +100,20 @@ def _strongest(
         # container allows
         for guard in WriteGuard:
             guarded = replace(account, guard=guard, groups=groups)
-            obstacle = _obstacle(guarded, processes, interpreter, folders)
+            wanted = _wanted(guard, network=asked.network)
+            obstacle = try_it(replace(guarded, own=wanted))
+            shares = ""
+            if obstacle and wanted:
+                shares, obstacle = obstacle, try_it(guarded)
+                # one by one, since a kernel may lack one alone
+                wanted = tuple(
+                    one
+                    for one in (wanted if not obstacle else ())
+                    if not try_it(replace(guarded, own=(one,)))
+                )
             if not obstacle:
-                return _isolated(guarded, network=asked.network)
+                found = _isolated(replace(guarded, own=wanted), shares, network=asked.network)
+                return replace(found, shares=shares)
         release_uid(account.uid)
     if asked.mode is IsolationMode.UID:
         raise RunError(
@@ -106,6 +121,13 @@ def _strongest(
             hint=f"{ROOT_HINT} Or set isolation.mode to none.",
         )
     return _not_isolated(obstacle)
+
+
+def _wanted(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
+    """What each run is to have of its own: only a view of its own can show it."""
+    if guard is not WriteGuard.MOUNT_NAMESPACE:
+        return ()
+    return tuple(one for one in Separation if one is not Separation.NETWORK or not network)
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
@@ -126,9 +148,13 @@ def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
     return None
 
 
-def _isolated(account: Credentials, *, network: bool) -> Isolation:
+def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
     """What the account can write all the same is looked for once, before the first run."""
     reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
+    if account.own:
+        reason += f"; each run has its own {_listed(account.own)}"
+    if shares:
+        reason += f"; runs share what is not named here ({shares})"
     if account.groups:
         reason += f"; it has the groups {_named(account.groups)}, which own the GPUs' device files"
     found = WritablePaths(paths=())
@@ -149,10 +175,16 @@ def _isolated(account: Credentials, *, network: bool) -> Isolation:
         reason=reason,
         network=network,
         guard=account.guard,
+        own=account.own,
         writable_paths=found.paths,
         paths_uncounted=not found.complete,
         device_groups=account.groups,
     )
+
+
+def _listed(own: tuple[Separation, ...]) -> str:
+    *others, last = (one.value for one in own)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _named(groups: tuple[int, ...]) -> str:
@@ -171,23 +203,30 @@ def _obstacle(
 
     Where its writing is guarded, it must also fail to write in a folder that is open to all.
     """
-    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as trap:
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
+        Path(folder).chmod(0o755)
+        trap = Path(folder, "trap")
+        trap.mkdir()
         # as open as /tmp: if even this cannot be written, the guard works and not a permission
-        Path(trap).chmod(0o1777)
+        trap.chmod(0o1777)
+        own = Path(folder, "own")
+        own.mkdir()
+        os.chown(own, account.uid, account.gid)
         ids = ",".join(map(str, (account.uid, *account.groups)))
         request = ProcessRequest(
-            argv=(interpreter, "-I", "-c", PROBE, ids, trap, *map(str, folders)),
+            argv=(interpreter, "-I", "-c", PROBE, ids, str(trap), *map(str, folders)),
             env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
             workdir=Path("/"),
             timeout_seconds=PROBE_SECONDS,
             output_limit_bytes=PROBE_OUTPUT_BYTES,
             credentials=account,
+            writable=(own,) if account.own else (),
         )
         try:
             result = runner.run(request, lambda _: None)
         except RunError as error:
             return error.message
-        if account.guard is not WriteGuard.NONE and list(Path(trap).iterdir()):
+        if account.guard is not WriteGuard.NONE and list(trap.iterdir()):
             return f"{account.guard.value}: another account could still write in {trap}"
     if result.exit_code == 0 and result.output.strip() == PROBE_ANSWER:
         return ""

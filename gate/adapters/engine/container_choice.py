@@ -16,7 +16,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation, TrainingContainer
+from gate.records.runs import Credentials, Isolation, Separation, TrainingContainer
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import Device, GateSettings
 
@@ -24,6 +24,7 @@ from gate.records.settings import Device, GateSettings
 INTERPRETERS = ("python3", "python")
 COMMAND_NOT_FOUND = 127
 PROBE_SECONDS = 60.0
+DATA_SHARED = "declared data is mounted in every container"
 PROBE_OUTPUT_BYTES = 4096
 # the groups that it has because they own GPUs' device files, and those that would open them
 PROBE_ANSWER = re.compile(rb"isolated(?: groups (?P<has>[\d ]+))?(?: wants (?P<wants>[\d ]+))?")
@@ -131,6 +132,8 @@ class ContainerChooser:
             network=asked.network,
             container=container,
             device_groups=has,
+            own=_own(settings),
+            shares="" if Separation.FILES in _own(settings) else DATA_SHARED,
         )
 
     def _groups(
@@ -191,6 +194,14 @@ def no_container(asked: IsolationSettings, engine: Engine) -> str:
     except RunError as error:
         return error.message
     return ""
+
+
+def _own(settings: GateSettings) -> tuple[Separation, ...]:
+    """What a container has of its own; what is mounted in two of them has one set of inodes."""
+    lacks = {Separation.NETWORK} if settings.isolation.network else set()
+    if settings.data or settings.preprocess is not None:
+        lacks.add(Separation.FILES)
+    return tuple(one for one in Separation if one not in lacks)
 
 
 def _account() -> Credentials:

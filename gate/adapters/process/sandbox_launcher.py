@@ -25,19 +25,29 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypedDict
+from typing import NoReturn, TypedDict
 
 from gate.adapters.process.kernel_calls import checked, library
 from gate.adapters.process.landlock import write_only_below
-from gate.adapters.process.private_view import make_view, show_at_place
+from gate.adapters.process.private_view import (
+    Account,
+    Own,
+    enter_namespaces,
+    make_view,
+    show_at_place,
+)
 
 # linux/prctl.h
+PR_SET_PDEATHSIG = 1
 PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 INSTRUCTION_BYTES = 8
 READY = b"."
 CANNOT_START = 127
+MOUNT_NAMESPACE = "mount namespace"
+# of a status as wait(2) tells it
+STATUS_BYTES = 4
 
 
 class Plan(TypedDict):
@@ -46,8 +56,9 @@ class Plan(TypedDict):
     `groups` are all that it has beside its own. `guard` is a `WriteGuard`; `writable` are the run's
     own folders, `shared` the temporary folders of all accounts that Landlock leaves open to them;
     `mounts` are pairs of what a view shows and where, `place` is such a pair for the run's own
-    folder. Without an account (`uid`) it stays who it is, and nothing is refused to it. `alone`
-    hides other processes and the network; `cpus` are those that it is kept to, none for all.
+    folder. Without an account (`uid`) it stays who it is, and nothing is refused to it. `own` is
+    what it has of its own, as `private_view.Own` calls it; `cpus` are those that it is kept to,
+    none for all.
     """
 
     argv: list[str]
@@ -63,7 +74,7 @@ class Plan(TypedDict):
     shared: list[str]
     mounts: list[tuple[str, str]]
     place: tuple[str, str] | None
-    alone: bool
+    own: list[str]
     cpus: list[int]
 
 
@@ -93,6 +104,10 @@ def main(report: int) -> None:
 
 def close_input(_: Plan) -> None:
     """Nothing to read for the training."""
+    _read_nothing()
+
+
+def _read_nothing() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -116,13 +131,58 @@ def keep_to_cpus(plan: Plan) -> None:
         os.sched_setaffinity(0, plan["cpus"])
 
 
+def enter_own_namespaces(plan: Plan) -> None:
+    """Where it is asked for, leave the machine's mounts, processes, network and System V objects.
+
+    With processes of its own all that follows is done by the first of them (pid_namespaces(7)):
+    this process goes on outside, and ends as the training does. When that first one ends, the
+    kernel ends all others.
+    """
+    if plan["guard"] != MOUNT_NAMESPACE:
+        return
+    enter_namespaces(plan["own"])
+    if Own.PROCESSES not in plan["own"]:
+        return
+    reading, writing = os.pipe()
+    first = os.fork()
+    if first:
+        _end_as_training(first, reading)
+    os.close(reading)
+    # kept where nothing is read any more: the training gets another, see `exec_command`
+    os.dup2(writing, 0)
+    os.close(writing)
+
+
+def _end_as_training(first: int, reading: int) -> NoReturn:
+    """Wait for the first process of the namespace, then end as it says that the training ended."""
+    # the gate asks the whole group to end; the first process hands that on
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _hold_only(reading)
+    said = os.read(0, STATUS_BYTES)
+    _, status = os.waitpid(first, 0)
+    status = int.from_bytes(said, sys.byteorder) if len(said) == STATUS_BYTES else status
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _hold_only(descriptor: int) -> None:
+    """Close all but one, which is the first from now on: others wait for the end of the rest."""
+    os.dup2(descriptor, 0)
+    os.closerange(1, os.sysconf("SC_OPEN_MAX"))
+
+
 def show_own_view(plan: Plan) -> None:
     """Where it is asked for, show the run a machine that it can only read, but for its folders."""
     place = None if plan["place"] is None else _pair(plan["place"])
-    if plan["guard"] == "mount namespace":
+    if plan["guard"] == MOUNT_NAMESPACE:
         mounts = [_pair(mount) for mount in plan["mounts"]]
         writable = [Path(folder) for folder in plan["writable"]]
-        make_view(writable, mounts, place, alone=plan["alone"])
+        account = Account(plan["uid"] or 0, (plan["gid"], *plan["groups"]))
+        make_view(writable, mounts, place, plan["own"], account)
     elif place is not None:
         show_at_place(place)
 
@@ -187,6 +247,8 @@ def exec_command(plan: Plan) -> None:
     Not by `os.execvpe`, which imports: the account may be one that cannot read this interpreter.
     """
     os.chdir(plan["workdir"])
+    if Own.PROCESSES in plan["own"]:
+        _fork_training()
     # the interpreter ignores these two, and what it ignores would stay ignored
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
@@ -203,6 +265,41 @@ def exec_command(plan: Plan) -> None:
     raise next((fault for fault in faults if not isinstance(fault, missing)), faults[-1])
 
 
+def _fork_training() -> None:
+    """Go on in a child; this process stays the first of its namespace until that has ended.
+
+    It has the training's account and every refusal of it. It cannot be signalled from inside
+    without a handler, holds nothing but the way to say how the training ended, and takes leave of
+    orphans (pid_namespaces(7)).
+    """
+    # ends with the process outside, whoever ended that; a change of the account had cleared it
+    _control(PR_SET_PDEATHSIG, signal.SIGKILL, 0)
+    # Python's own handler would raise in here
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    training = os.fork()
+    if not training:
+        _control(PR_SET_PDEATHSIG, 0, 0)
+        _read_nothing()
+        # as it is without a namespace: a session and a group of its own, and all else as it was
+        os.setsid()
+        return
+    _hold_only(0)
+
+    def hand_on(number: int, _: object) -> None:
+        try:
+            os.killpg(training, number)
+        except OSError:
+            # it has just ended, or has not begun
+            return
+
+    signal.signal(signal.SIGTERM, hand_on)
+    while True:
+        ended, status = os.wait()
+        if ended == training:
+            os.write(0, status.to_bytes(STATUS_BYTES, sys.byteorder))
+            os._exit(0)
+
+
 Step = Callable[[Plan], None]
 # The order is the safety: mounts need root, Landlock and the filter need `no_new_privs`, and the
 # filter comes last, since it refuses `unshare`.
@@ -210,6 +307,7 @@ STEPS: tuple[Step, ...] = (
     close_input,
     limit,
     keep_to_cpus,
+    enter_own_namespaces,
     show_own_view,
     change_account,
     refuse_privileges,

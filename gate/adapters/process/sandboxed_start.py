@@ -20,7 +20,7 @@ from gate.adapters.process.seccomp_filter import seccomp_filter
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, WriteGuard
+from gate.records.runs import Credentials, Separation, WriteGuard
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 # the package's folder comes last: nothing there takes the place of a standard module
@@ -69,11 +69,11 @@ def start_sandboxed(
         "shared": [],
         "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
         "place": None if place is None else (str(place.source), str(place.target)),
-        "alone": place is not None and not request.network,
+        "own": [],
         "cpus": list(request.cpus),
     }
     if account is not None:
-        plan = {**plan, **_confined(account, network=request.network)}
+        plan = {**plan, **_confined(account, request)}
     process, report = _launch(plan, handed_on, ready)
     if report != READY:
         output = process.communicate()[0]
@@ -91,11 +91,18 @@ class _Confined(TypedDict):
     seccomp_filter: str
     guard: str
     shared: list[str]
+    own: list[str]
 
 
-def _confined(account: Credentials, *, network: bool) -> _Confined:
+def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
     require_other_account(account)
-    program = seccomp_filter(platform.machine(), network=network)
+    program = seccomp_filter(platform.machine(), network=request.network)
+    # what only reads lives on beside runs, and has to see their folders come and go
+    own = [
+        one
+        for one in (account.own if request.writable else ())
+        if one is not Separation.NETWORK or not request.network
+    ]
     return {
         "uid": account.uid,
         "gid": account.gid,
@@ -104,6 +111,7 @@ def _confined(account: Credentials, *, network: bool) -> _Confined:
         "seccomp_filter": base64.b64encode(program).decode(),
         "guard": account.guard.value,
         "shared": [str(folder) for folder in account.shared],
+        "own": [one.value for one in own],
     }
 
 

@@ -1,0 +1,153 @@
+"""Two runs at the same time: no channel of the kernel's leads from one to the other.
+
+Each channel is tried with and without what a run has of its own: what leads nowhere in either would
+show nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.isolation import unused_account
+from gate.adapters.process.processes import LocalProcesses
+from gate.records.processes import ProcessRequest, ReadOnlyMount
+from gate.records.runs import Credentials, Separation, WriteGuard
+
+FAR = 60.0
+COMMON = """
+import array, ctypes, fcntl, glob, os, pathlib, select, signal, socket, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+SHARED = ["/etc/passwd", "/dev/null", "/usr/bin", "/sys/kernel/mm", sys.argv[1], os.__file__]
+SHARED = [path for path in SHARED if os.access(path, os.R_OK)]
+"""
+# does what can be noticed, says that it does, and goes on
+SPEAKER = """
+for path in SHARED: fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)
+if libc.fcntl(os.open(sys.argv[1], os.O_RDONLY), 0x402, 0x80000000 | 1) < 0: print("no dnotify")
+os.nice(7)
+terminals = [os.openpty() for _ in range(5)]
+abstract = socket.socket(socket.AF_UNIX)
+abstract.bind("\\0word")
+abstract.listen()
+print("speaks", flush=True)
+while True:
+    for path in SHARED: os.close(os.open(path, os.O_RDONLY))
+    time.sleep(0.01)
+"""
+# one line for each channel, and how much came by it
+LISTENER = """
+def held(path):
+    try: fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: return 1
+    return 0
+def events():
+    watch = libc.inotify_init1(0)
+    for path in SHARED: libc.inotify_add_watch(watch, path.encode(), 0x20)
+    ready, _, _ = select.select([watch], [], [], 0.5)
+    return len(os.read(watch, 65536)) if ready else 0
+def by_number(ask):
+    found = 0
+    for pid in range(1, os.getpid() + 5000):
+        try: ask(pid)
+        except PermissionError: found += 1
+        except OSError: pass
+        else: found += 1
+    return found
+own = len([name for name in os.listdir("/proc") if name.isdigit()])
+def reached():
+    try: socket.socket(socket.AF_UNIX).connect("\\0word")
+    except OSError: return 0
+    return 1
+def nices():
+    return sum(libc.getpriority(0, pid) == 7 for pid in range(1, os.getpid() + 5000))
+def count(path):
+    try: return int(pathlib.Path(path).read_text().split()[0] or 0)
+    except (OSError, IndexError): return 0
+print("rows of locks", len(pathlib.Path("/proc/locks").read_text().splitlines()))
+print("locks", sum(map(held, SHARED)))
+print("watches", events())
+print("signals", by_number(lambda pid: os.kill(pid, 0)) - 2)
+print("cores", by_number(os.sched_getaffinity) - 2)
+print("sessions", by_number(os.getsid) - 2)
+print("priorities", nices())
+print("processes", own - 2)
+print("terminals", len(os.listdir("/dev/pts")) - 1)
+print("count of terminals", count("/proc/sys/kernel/pty/nr"))
+print("open files", count("/proc/sys/fs/file-nr"))
+print("socket", reached())
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one of two runs needs."""
+
+    account: Credentials
+    folder: Path
+
+
+@pytest.fixture
+def runs(open_folder_for_all: Path, root: None) -> Iterator[tuple[Run, ...]]:  # noqa: ARG001 - skips
+    made = []
+    for name in ("speaker", "listener"):
+        account = unused_account()
+        assert account is not None
+        folder = open_folder_for_all / name
+        folder.mkdir()
+        os.chown(folder, account.uid, account.uid)
+        made.append(Run(account=account, folder=folder))
+    (open_folder_for_all / "data").mkdir()
+    (open_folder_for_all / "data" / "mini.csv").write_text("1")
+    yield tuple(made)
+    for run in made:
+        release_uid(run.account.uid)
+
+
+def request_of(run: Run, script: str, own: tuple[Separation, ...]) -> ProcessRequest:
+    data = run.folder.parent / "data" / "mini.csv"
+    (run.folder / "mini.csv").touch()
+    return ProcessRequest(
+        argv=("/usr/bin/python3", "-c", COMMON + script, str(run.folder / "mini.csv")),
+        env={"PATH": os.defpath},
+        workdir=run.folder,
+        timeout_seconds=FAR,
+        output_limit_bytes=65536,
+        credentials=replace(run.account, guard=WriteGuard.MOUNT_NAMESPACE, own=own),
+        writable=(run.folder,),
+        mounts=(ReadOnlyMount(source=data, target=run.folder / "mini.csv"),),
+    )
+
+
+def heard_by(runs: tuple[Run, ...], own: tuple[Separation, ...]) -> dict[str, int]:
+    """What came to the listener, by the name of the channel."""
+    heard: list[bytes] = []
+    with LocalProcesses().together() as group:
+        speaker = group.start(request_of(runs[0], SPEAKER, own), heard.append)
+        speaker.let_go()
+        while b"speaks" not in heard:
+            group.follow(0.05)
+            assert speaker.result is None, heard
+        listener = group.start(request_of(runs[1], LISTENER, own), lambda _: None)
+        listener.let_go()
+        while listener.result is None:
+            group.follow(FAR)
+    assert listener.result.exit_code == 0, listener.result.output.decode()
+    lines = listener.result.output.decode().splitlines()
+    return {name: int(number) for name, _, number in (line.rpartition(" ") for line in lines)}
+
+
+def test_no_channel_leads_from_one_run_to_another(runs: tuple[Run, ...]) -> None:
+    heard = heard_by(runs, tuple(Separation))
+    assert heard == dict.fromkeys(heard, 0)
+    assert len(heard) == 12
+
+
+def test_without_views_of_their_own_every_channel_does(runs: tuple[Run, ...]) -> None:
+    heard = heard_by(runs, ())
+    assert [name for name, came in heard.items() if not came] == []
