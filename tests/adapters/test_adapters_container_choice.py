@@ -161,7 +161,9 @@ def test_groups_that_own_its_device_files_are_given_to_a_container(tmp_path: Pat
     chosen = choose(FakeDocker(), runner, settings(), tmp_path)
     assert chosen.credentials is not None
     assert chosen.credentials.groups == chosen.device_groups == (44, 107)
-    assert chosen.described == "container, device groups 44 107"
+    assert chosen.described == (
+        "container (own processes, network, terminals, files), device groups 44 107"
+    )
 
 
 def test_groups_that_the_engine_gave_by_itself_are_told(tmp_path: Path) -> None:
