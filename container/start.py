@@ -5,18 +5,14 @@
 The gate goes into an environment of its own (`/opt/repro-gate`), hash-checked, as wheels, so that
 nothing which the project installed decides what the gate imports. Where the input `requirements`
 names a hash-locked file, the training gets an environment of its own as well
-(`/opt/repro-gate-training`). That file may come with the change under test, and a wheel can write
-anywhere that its installer can: so it is installed under an account that owns nothing else, from
-an environment of variables that holds no token. Where a pull request changes that file, the base
-commit's version is installed too (`/opt/repro-gate-training-base`), under another such account:
-the base commit is then trained with its own packages.
+(`/opt/repro-gate-training`, and one of the base commit where that has another version of the file).
+The file may come with the change under test, so this program does not open it: it hands its name to
+`gate.action.training_packages`, a process of the gate's that gets neither token nor key.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 import subprocess
 import sys
 import venv
@@ -27,13 +23,20 @@ from typing import Final, NoReturn
 ACTION: Final = Path(__file__).resolve().parent.parent
 PLACE: Final = Path("/opt")
 PYTHONS: Final = ((3, 11), (3, 14))
-# beside the accounts that the gate trains under, so that no training can change what it imports
-INSTALLER: Final = 61000
-# another one, so that no wheel of the change under test can write into the base commit's packages
-BASE_INSTALLER: Final = 60999
-MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
-# what pip needs to reach the index; nothing else of the step's variables is handed on
-FOR_PIP: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+# what pip needs to reach the index; what else its variables say could have it run something
+FOR_PIP: Final = (
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST"),
+    *("PIP_PROXY", "PIP_RETRIES", "PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"),
+)
+FILES_FOR_PIP: Final = (
+    *("NETRC", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT"),
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
+)
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+# what the process that installs the training's packages is given beside these: where the step's
+# files are, and what the event is
+FOR_INSTALLING: Final = ("PATH", "HOME", "XDG_CONFIG_HOME", "INPUT_MODE")
+OF_THE_RUNNER: Final = ("GITHUB_", "RUNNER_")
 INSTALL: Final = ("install", "--quiet", "--disable-pip-version-check", "--no-cache-dir")
 LOCKED: Final = ("--only-binary", ":all:", "--require-hashes", "-r")
 ERROR: Final = 3
@@ -52,45 +55,45 @@ def refuse_python(version: tuple[int, int]) -> None:
         )
 
 
-def locked_file(workspace: Path, name: str) -> bytes:
-    """The content of the requirements, no link followed; raises `StartError` otherwise."""
-    parts = Path(name).parts
-    if not parts or name.startswith("/") or ".." in parts:
-        raise StartError(f"input requirements: {name[:80]!r} is no path inside the workspace")
-    for depth in range(1, len(parts) + 1):
-        if workspace.joinpath(*parts[:depth]).is_symlink():
-            raise StartError(f"input requirements: {name[:80]!r} leads through a link")
-    try:
-        descriptor = os.open(workspace / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise StartError(f"input requirements: {name[:80]!r} is no regular file")
-            data = opened.read(MAX_REQUIREMENTS_BYTES + 1)
-    except OSError as error:
-        raise StartError(f"input requirements: {name[:80]!r}: {error.strerror}") from error
-    if len(data) > MAX_REQUIREMENTS_BYTES:
-        raise StartError(f"input requirements: {name[:80]!r} is above 4 MiB")
-    return data
-
-
 def pip_variables(variables: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The environment of pip: built from nothing, proxies and pip's own settings handed on."""
-    wanted = {
-        name: value
-        for name, value in variables.items()
-        if name.upper() in FOR_PIP or name.startswith("PIP_")
+    """The environment of pip: built from nothing, with what reaches the index.
+
+    Raises `StartError` where a variable leads into the workspace: the commit under test would
+    decide there what pip does, which is root here.
+    """
+    refuse_workspace(variables)
+    netrc = Path(variables.get("HOME") or "/nonexistent") / ".netrc"
+    return {
+        **({"NETRC": str(netrc)} if netrc.is_file() else {}),
+        **{name: variables[name] for name in variables if _reaches_index(name)},
+        "PATH": os.defpath,
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
     }
-    return {**wanted, "PATH": os.defpath, "HOME": str(home), "LC_ALL": "C.UTF-8"}
 
 
-def install(
-    python: Path, requirements: Path, variables: Mapping[str, str], account: int | None = None
-) -> None:
-    """Install a locked file into an environment; `account` is who does it, None for the caller."""
-    _run((str(python), "-m", "pip", *INSTALL, *LOCKED, str(requirements)), variables, account)
+def _reaches_index(name: str) -> bool:
+    return name in FOR_PIP or name in FILES_FOR_PIP or name.upper() in PROXIES
 
 
-def _run(words: tuple[str, ...], variables: Mapping[str, str], account: int | None) -> None:
+def refuse_workspace(variables: Mapping[str, str]) -> None:
+    """Raise `StartError` where a variable of pip's names something in the workspace."""
+    workspace = os.path.realpath(variables.get("GITHUB_WORKSPACE") or ".")
+    for name in (*FOR_PIP, *FILES_FOR_PIP):
+        for word in variables.get(name, "").split():
+            place = word.removeprefix("file://")
+            path = Path(os.path.realpath(Path(workspace, place)))
+            named = "://" not in place and ("/" in place or path.exists())
+            if named and path.is_relative_to(workspace):
+                raise StartError(
+                    f"{name} leads into the workspace, where the commit under test decides what "
+                    "pip reads: put that file or folder into the image, or below RUNNER_TEMP"
+                )
+
+
+def install(python: Path, requirements: Path, variables: Mapping[str, str]) -> None:
+    """Install a locked file of the gate's own into an environment."""
+    words = (str(python), "-I", "-m", "pip", *INSTALL, *LOCKED, str(requirements))
     done = subprocess.run(
         words,
         env=dict(variables),
@@ -99,15 +102,12 @@ def _run(words: tuple[str, ...], variables: Mapping[str, str], account: int | No
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
-        user=account,
-        group=account,
-        extra_groups=None if account is None else (),
     )
     if done.returncode != 0:
-        # the names in it may come with the change under test: none of it may be a command
+        # an index may have any name in it: none of it may be a command
         lines = done.stdout.decode("utf-8", "replace").replace("::", ": :").replace("##[", "## [")
         shown = "\n".join(f"  {line[:300]}" for line in lines.splitlines()[-15:])
-        raise StartError(f"{' '.join(words[1:4])} ended with {done.returncode}:\n{shown}")
+        raise StartError(f"{' '.join(words[1:5])} ended with {done.returncode}:\n{shown}")
 
 
 def gate_environment(place: Path, action: Path, variables: Mapping[str, str]) -> Path:
@@ -135,47 +135,28 @@ def _make(folder: Path) -> None:
         ) from error
 
 
-def training_environment(
-    folder: Path, locked: bytes, variables: Mapping[str, str], account: int = INSTALLER
-) -> Path:
-    """The programs of an environment with the locked packages, owned by nobody who trains."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
-    os.chown(folder, account, account)
-    requirements = folder / "requirements.txt"
-    requirements.write_bytes(locked)
-    requirements.chmod(0o644)
-    own = pip_variables(variables, folder)
-    _run((sys.executable, "-I", "-m", "venv", str(folder / "python")), own, account)
-    programs = folder / "python" / "bin"
-    install(programs / "python", requirements, own, account)
-    return programs
+def install_for_training(python: Path, lock: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Have the gate install the training's packages; the variables that tell it where they are.
 
-
-def base_programs(
-    python: Path, name: str, locked: bytes, variables: Mapping[str, str]
-) -> Path | None:
-    """The programs of the base commit's own packages, None where it has the same or none at all.
-
-    What keeps them from being had is told and no fault: the gate then excuses nothing by them.
+    Ends this process with the exit code of that one, which says what is wrong, where it fails.
     """
-    asked = subprocess.run(
-        (str(python), "-I", "-m", "gate.action.base_requirements", name),
-        env=dict(variables),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    try:
-        if asked.returncode == 0 and asked.stdout and asked.stdout != locked:
-            folder = PLACE / "repro-gate-training-base"
-            return training_environment(folder, asked.stdout, variables, BASE_INSTALLER)
-        why = asked.stderr.decode("utf-8", "replace").strip()[:500]
-    except StartError as error:
-        why = str(error)
-    if why:
-        _say("notice", "without the base commit's packages", why)
-    return None
+    known = {
+        name: value
+        for name, value in variables.items()
+        if name in FOR_INSTALLING
+        or _reaches_index(name)
+        or (name.startswith(OF_THE_RUNNER) and "TOKEN" not in name)
+    }
+    words = (str(python), "-I", "-u", "-m", "gate.action.training_packages", lock, str(PLACE))
+    ended = subprocess.run(words, env=known, stdin=subprocess.DEVNULL, check=False).returncode
+    if ended != 0:
+        raise SystemExit(ended if ended > 0 else ERROR)
+    # not on PATH: what a change under test installs is for its training alone to start
+    places = {
+        "REPRO_GATE_PROGRAMS": PLACE / "repro-gate-training/python/bin",
+        "REPRO_GATE_BASE_PROGRAMS": PLACE / "repro-gate-training-base/python/bin",
+    }
+    return {variable: str(place) for variable, place in places.items() if place.is_dir()}
 
 
 def _say(level: str, title: str, message: str) -> None:
@@ -193,17 +174,11 @@ def start(variables: Mapping[str, str]) -> NoReturn:
             "token and key: remove `options: --user` (or runAsUser of the pod)"
         )
     python = gate_environment(PLACE, ACTION, variables)
-    ours = dict(variables)
-    name = variables.get("INPUT_REQUIREMENTS", "").strip()
-    if name:
-        locked = locked_file(Path(variables.get("GITHUB_WORKSPACE", ".")), name)
-        # the base commit's first: no wheel of the change is anywhere yet
-        base = base_programs(python, name, locked, variables)
-        if base is not None:
-            ours["REPRO_GATE_BASE_PROGRAMS"] = str(base)
-        programs = training_environment(PLACE / "repro-gate-training", locked, variables)
-        # not on PATH: what a change under test installs is for its training alone to start
-        ours["REPRO_GATE_PROGRAMS"] = str(programs)
+    # no login of an index: the gate asks none
+    ours = {name: value for name, value in variables.items() if not name.startswith("PIP_")}
+    requirements = variables.get("INPUT_REQUIREMENTS", "").strip()
+    if requirements:
+        ours |= install_for_training(python, requirements, variables)
     os.execve(python, (str(python), "-I", "-u", "-m", "gate", "action"), ours)  # noqa: S606 - no shell is wanted
 
 

@@ -25,6 +25,7 @@ from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
 from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.evidence.locks import read_lock
+from gate.evidence.pinned_packages import MAX_REQUIREMENTS_BYTES, read_pinned
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.traces import read_traces
@@ -187,6 +188,11 @@ def _locks(request: ReadingRequest) -> ReadingAnswer:
     )
 
 
+def _pinned(request: ReadingRequest) -> ReadingAnswer:
+    data = FILES.read_bytes(Path(request.out), max_bytes=MAX_REQUIREMENTS_BYTES)
+    return ReadingAnswer(pinned=read_pinned(request.shown, data))
+
+
 def _history(request: ReadingRequest) -> ReadingAnswer:
     data = FILES.read_bytes(Path(request.out), max_bytes=MAX_HEAD_BYTES)
     found = read_history(data, request.shown)
@@ -242,6 +248,7 @@ NAMED_TASKS = {
     ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.SAVED: _saved,
     ReadingTask.LOCKS: _locks,
+    ReadingTask.PINNED_PACKAGES: _pinned,
     ReadingTask.HISTORY: _history,
     ReadingTask.ENTRY: _entry,
     ReadingTask.BASELINE: _baseline,

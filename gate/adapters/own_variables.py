@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# the step's inputs, what the runner and the gate keep secret, and the login of a tracker
-WITHHELD: Final = ("INPUT_", "ACTIONS_", "REPRO_GATE_", "MLFLOW_TRACKING_", "PYTHON")
+# the step's inputs, what the runner and the gate keep secret, and the logins of a tracker and of
+# package indexes
+WITHHELD: Final = (
+    *("INPUT_", "ACTIONS_", "REPRO_GATE_", "MLFLOW_TRACKING_", "PYTHON"),
+    *("PIP_", "UV_", "POETRY_", "PDM_", "TWINE_", "CONDA_TOKEN"),
+)
 
 
 def without_secrets(variables: Mapping[str, str], *further: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from gate.records.observed.data.sets import (
     PointerFile,
 )
 from gate.records.observed.evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
-from gate.records.observed.locks import Locks
+from gate.records.observed.locks import Locks, PinnedPackages
 from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.trace import Traces
@@ -43,7 +43,7 @@ class ReadingTask(StrEnum):
     proposed entry of a baseline, as a file or in the archive of an artifact; earlier runs; lock
     files, each by its path; the operator traces of a run; where two files that preprocessing wrote
     first differ; pointers to declared data, and simple statistics of it; kept runs of a base
-    commit.
+    commit; what of a requirements file may be installed.
     """
 
     RUN = "run"
@@ -68,6 +68,7 @@ class ReadingTask(StrEnum):
     DATA_STATISTICS = "data-statistics"
     DATA_POINTERS = "data-pointers"
     CACHED_RUNS = "cached-runs"
+    PINNED_PACKAGES = "pinned-packages"
 
 
 class ReadingRequest(Document):
@@ -130,6 +131,7 @@ class ReadingAnswer(Document):
     history: Annotated[tuple[HistoryLine, ...], Field(max_length=MAX_HISTORY_LINES)] = ()
     history_problem: Text = ""
     locks: Locks = ()
+    pinned: PinnedPackages = ()
     traces: Traces = ()
     where: Text = ""
     statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()

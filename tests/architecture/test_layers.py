@@ -70,7 +70,7 @@ INSIDE = {
         ("git", "account", "github"),
         ("engine", "sigstore", "data", "remote"),
         ("signers",),
-        ("isolating", "secrets", "registry", "mlflow"),
+        ("isolating", "secrets", "registry", "mlflow", "wheel_installer"),
     ),
     "pipelines": (
         ("adapters",),
@@ -93,7 +93,7 @@ INSIDE = {
         ("metrics", "startup"),
     ),
     "action": (
-        ("event_request", "commit_status", "history", "base_requirements"),
+        ("event_request", "commit_status", "history", "training_packages"),
         ("main", "post_step"),
     ),
 }

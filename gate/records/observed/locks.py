@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gate.records.document import Document
 from gate.records.observed.environment import (
+    MAX_PACKAGE_TEXT,
     MAX_PACKAGES,
     Environment,
     PackageMove,
@@ -24,6 +25,32 @@ MAX_FILES: Final = 1000
 ARCHIVE: Final = "archive "
 FileHash = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}:[0-9A-Za-z._-]{1,200}$")]
 _RELEASE: Final = re.compile(r"^[0-9]+(?:\.[0-9]+)*$")
+# What a line for an installer may consist of: none of it can begin an option, name a place, or hold
+# a blank that is not ours. PEP 508 names, PEP 440 versions, the words of a marker.
+DISTRIBUTION: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+EXACT_VERSION: Final = (
+    r"[vV]?(?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*"
+    r"(?:[._-]?(?i:alpha|beta|preview|pre|rc|a|b|c)[._-]?[0-9]*)?"
+    r"(?:-[0-9]+|[._-]?(?i:post|rev|r)[._-]?[0-9]*)?(?:[._-]?(?i:dev)[._-]?[0-9]*)?"
+    r"(?:\+[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*)?"
+)
+MARKER_VARIABLES: Final = (
+    *("python_version", "python_full_version", "os_name", "sys_platform", "platform_release"),
+    *("platform_system", "platform_version", "platform_machine", "platform_python_implementation"),
+    *("implementation_name", "implementation_version", "extra"),
+)
+MARKER_OPERATORS: Final = ("===", "==", "~=", "!=", "<=", ">=", "<", ">", "not in", "in")
+MARKER_TEXT: Final = r"(?:[A-Za-z0-9_.+*!][A-Za-z0-9_.+*!-]*)?"
+_MARKER_WORD: Final = (
+    rf'(?:[()]|and|or|{"|".join(MARKER_OPERATORS)}|{"|".join(MARKER_VARIABLES)}|"{MARKER_TEXT}")'
+)
+MAX_MARKER: Final = 2000
+STRONG_HASH: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
+# an installer takes a word with such an end for a file
+ARCHIVE_ENDS: Final = (
+    *(".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz"),
+    *(".tar.lz", ".tlz", ".tar.lzma"),
+)
 
 
 class LockKind(StrEnum):
@@ -65,6 +92,40 @@ class LockFile(Document):
     problem: str = Field(default="", max_length=500)
 
 
+class PinnedPackage(Document):
+    """A package that may be installed: one version, the hashes of its files, and for which machine.
+
+    The patterns are what keeps `line` from saying anything else, whoever filled the fields in.
+    """
+
+    name: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{DISTRIBUTION}$")
+    version: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{EXACT_VERSION}$")
+    marker: str = Field(
+        default="", max_length=MAX_MARKER, pattern=rf"^(?:{_MARKER_WORD}(?: {_MARKER_WORD})*)?$"
+    )
+    hashes: Annotated[
+        tuple[Annotated[str, Field(pattern=rf"^{STRONG_HASH}$")], ...],
+        Field(min_length=1, max_length=MAX_FILES),
+    ]
+
+    @field_validator("version")
+    @classmethod
+    def _no_file(cls, value: str) -> str:
+        if value.lower().endswith(ARCHIVE_ENDS):
+            message = "must not end as the name of a file does"
+            raise ValueError(message)
+        return value
+
+    @property
+    def line(self) -> str:
+        """As a requirements file has it, with every hash in the one line."""
+        marker = f" ; {self.marker}" if self.marker else ""
+        return " ".join(
+            (f"{self.name}=={self.version}{marker}", *(f"--hash={text}" for text in self.hashes))
+        )
+
+
+PinnedPackages = Annotated[tuple[PinnedPackage, ...], Field(max_length=MAX_PACKAGES)]
 Locks = Annotated[tuple[LockFile, ...], Field(max_length=MAX_LOCKS)]
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from git_workshop import Repository
 
-from gate.action.base_requirements import base_requirements
+from gate.action.training_packages import base_requirements
 from gate.errors import RepositoryError, SettingsError
 
 NAME = "requirements.lock"
@@ -66,18 +63,3 @@ def test_what_cannot_be_read_is_said(bumped: tuple[Repository, str], tmp_path: P
         base_requirements(NAME, _variables(project, tmp_path, "f" * 40, "pull_request"))
     with pytest.raises(SettingsError, match="not supported"):
         base_requirements(NAME, _variables(project, tmp_path, "f" * 40, "issues"))
-
-
-def test_the_program_writes_bytes_or_one_line(
-    bumped: tuple[Repository, str], tmp_path: Path
-) -> None:
-    project, base = bumped
-    for commit, code, out, said in ((base, 0, b"one", b""), ("f" * 40, 2, b"", b"there is no")):
-        done = subprocess.run(
-            (sys.executable, "-m", "gate.action.base_requirements", NAME),
-            env={**os.environ, **_variables(project, tmp_path, commit, "pull_request")},
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (code, out)
-        assert done.stderr.startswith(said)

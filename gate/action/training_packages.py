@@ -1,0 +1,186 @@
+"""The training's locked packages, installed before the gate starts: what `container/start.py` runs.
+
+    python -I -m gate.action.training_packages requirements.lock /opt
+
+makes `/opt/repro-gate-training/python` of the file in the workspace, and, where the base commit
+has another version of it, `/opt/repro-gate-training-base/python` of that one: the base commit is
+then trained with its own packages. Either file may be a pull request's, so the confined reader
+parses it and gives back packages, versions and hashes alone; `gate.adapters.wheel_installer`
+installs these. This process gets no token and no key.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.isolation import choose_isolation
+from gate.adapters.files.files import LocalFiles
+from gate.adapters.git.repository import GitRepository
+from gate.adapters.isolating import end_account
+from gate.adapters.job_log import JobLog, quoted
+from gate.adapters.process.answering.client import AnsweringProcess
+from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.stop_signals import StopSignals
+from gate.adapters.wheel_installer import Surroundings, WheelInstaller
+from gate.errors import GateError, SettingsError
+from gate.evidence.fresh_process import FreshReader
+from gate.records.observed.locks import PinnedPackage
+from gate.records.reading import ReadingRequest, ReadingTask
+from gate.records.runs import Credentials, Isolation
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.report.comment.commands import fault_annotation, notice_annotation
+from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
+
+MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
+HEAD, BASE = "repro-gate-training", "repro-gate-training-base"
+INPUT: Final = "input requirements"
+
+
+def head_requirements(name: str, workspace: Path) -> bytes:
+    """The file in the workspace; no link is followed. Raises `SettingsError` and `StorageError`."""
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise SettingsError(
+            f"{INPUT}: {name[:80]!a} is no path inside the workspace",
+            hint="Name the lock file relative to the repository's root.",
+        )
+    files = LocalFiles()
+    files.refuse_links(workspace / path, below=workspace)
+    if not files.exists(workspace / path):
+        raise SettingsError(
+            f"{INPUT}: {name[:80]!a} is not in the workspace",
+            hint="Name a committed lock file, and check the repository out before this step.",
+        )
+    return files.read_bytes(workspace / path, max_bytes=MAX_REQUIREMENTS_BYTES)
+
+
+def base_requirements(name: str, variables: Mapping[str, str]) -> bytes:
+    """The base commit's version of the file; empty where the event or that commit has none.
+
+    Raises `GateError` for an event that cannot be read, and a commit that the clone does not have.
+    """
+    path = variables.get("GITHUB_EVENT_PATH", "")
+    event = LocalFiles().read_bytes(Path(path), max_bytes=MAX_EVENT_BYTES) if path else b"{}"
+    context = read_context(variables, event, read_inputs(variables).mode)
+    if context.trusted_base is None:
+        return b""
+    repository = GitRepository(context.workspace)
+    return repository.read_file(repository.resolve(context.trusted_base), name) or b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """What one call needs for either file."""
+
+    name: str
+    place: Path
+    variables: Mapping[str, str]
+    workspace: Path
+    interrupts: StopSignals
+    log: JobLog
+    isolation: Isolation
+
+    @property
+    def guarded(self) -> Credentials:
+        """The account that reads, and whose guard the installers have."""
+        (account,) = self.isolation.own_accounts
+        return account
+
+
+def pinned_packages(call: Call, data: bytes, whose: str) -> tuple[PinnedPackage, ...]:
+    """What the confined reader finds in a file; `DocumentError` names each line that it refuses."""
+    files = LocalFiles()
+    answering = partial(AnsweringProcess, interrupts=call.interrupts)
+    with (
+        tempfile.TemporaryDirectory(prefix="repro-gate-lock-") as folder,
+        FreshReader(files, answering, call.log, call.guarded) as reader,
+    ):
+        copy = Path(folder) / "requirements.txt"
+        files.write_bytes(copy, data)
+        reader.let_read(Path(folder))
+        shown = f"{call.name}{whose}"
+        request = ReadingRequest(task=ReadingTask.PINNED_PACKAGES, out=str(copy), shown=shown)
+        return reader.ask(request).pinned
+
+
+def install(call: Call, data: bytes, folder: str, whose: str = "") -> None:
+    """Read a file and install what it pins; raises `GateError`."""
+    around = Surroundings(variables=call.variables, workspace=call.workspace, guarded=call.guarded)
+    installer = WheelInstaller(around, LocalProcesses(call.interrupts), call.interrupts, call.log)
+    call.log.step(f"{call.name}{whose}: making an environment for the training")
+    installer.install(pinned_packages(call, data, whose), call.place / folder)
+
+
+def install_base(call: Call, locked: bytes) -> None:
+    """The base commit's packages, where it has others; what hinders that is told and no fault.
+
+    The gate then excuses nothing by them.
+    """
+    try:
+        data = base_requirements(call.name, call.variables)
+        if data and data != locked:
+            install(call, data, BASE, " of the base commit")
+    except GateError as fault:
+        LocalFiles().remove_tree(call.place / BASE)
+        told = notice_annotation("without the base commit's packages", str(fault))
+        sys.stdout.write(f"{told}\n")
+
+
+def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
+    """Both environments, the base commit's first; raises `GateError`."""
+    workspace = Path(variables.get("GITHUB_WORKSPACE", "."))
+    files = LocalFiles()
+    for folder in (HEAD, BASE):
+        files.remove_tree(place / folder)
+    locked = head_requirements(name, workspace)
+    interrupts = StopSignals()
+    with interrupts.installed():
+        isolation = choose_isolation(
+            IsolationSettings(mode=IsolationMode.UID),
+            LocalProcesses(interrupts),
+            sys.executable,
+            (),
+        )
+        try:
+            call = Call(
+                name=name,
+                place=place,
+                variables=variables,
+                workspace=workspace,
+                interrupts=interrupts,
+                log=JobLog(sys.stdout),
+                isolation=isolation,
+            )
+            # no wheel of the change is anywhere yet
+            install_base(call, locked)
+            install(call, locked, HEAD)
+        finally:
+            with interrupts.deferred():
+                end_account(isolation)
+                for account in isolation.own_accounts:
+                    release_uid(account.uid)
+
+
+def main() -> None:
+    """Install them, or say why not and end with the fault's exit code."""
+    name, place = sys.argv[1:]
+    try:
+        install_both(name, Path(place), os.environ)
+    except GateError as fault:
+        with suppress(OSError):
+            sys.stdout.write(f"{fault_annotation(fault)}\n{quoted(str(fault))}\n")
+            sys.stdout.flush()
+        raise SystemExit(int(fault.exit_code)) from fault
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""What of a requirements file may be installed: in the confined process alone.
+
+An installer obeys a requirements file: options, paths, addresses and other files in it decide where
+code comes from and whether it is built, which runs it. So the file is never handed on. It is read
+for lines that pin one version by hashes, and these are written anew (`PinnedPackage.line`); each
+other line is refused by its number.
+
+https://pip.pypa.io/en/stable/reference/requirements-file-format/
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from gate.codec.untrusted_text import short_text
+from gate.errors import DocumentError
+from gate.records.observed.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES
+from gate.records.observed.locks import (
+    ARCHIVE_ENDS,
+    DISTRIBUTION,
+    EXACT_VERSION,
+    MARKER_OPERATORS,
+    MARKER_TEXT,
+    MARKER_VARIABLES,
+    MAX_FILES,
+    MAX_MARKER,
+    STRONG_HASH,
+    PinnedPackage,
+)
+
+MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
+MAX_REFUSALS: Final = 20
+# a name with extras
+MAX_NAMED: Final = 1000
+MAX_DEPTH: Final = 20
+HASH: Final = "--hash"
+WISHED_LINE: Final = "write it as `name==version --hash=sha256:...`"
+MAKE_LOCK: Final = (
+    "`uv pip compile --generate-hashes` and `pip-compile --generate-hashes` write one"
+)
+NO_PROJECT: Final = (
+    "leave it out: the training imports the commit's own code from its checkout "
+    "(`uv export --no-emit-project`, or `--no-emit-workspace`)"
+)
+INDEX: Final = (
+    "set PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS in the step's `env` instead "
+    "(`pip-compile --no-emit-index-url --no-emit-find-links`, `poetry export --without-urls`)"
+)
+OPTION_HINTS: Final = {
+    **dict.fromkeys(
+        ("-r", "--requirement", "-c", "--constraint"),
+        f"list every package in this file; {MAKE_LOCK}",
+    ),
+    **dict.fromkeys(("-e", "--editable"), NO_PROJECT),
+    **dict.fromkeys(
+        (
+            *("-i", "--index-url", "--pypi-url", "--extra-index-url", "--no-index"),
+            *("-f", "--find-links", "--trusted-host"),
+        ),
+        INDEX,
+    ),
+}
+OTHER_OPTION: Final = "remove the option: the gate installs wheels only, each by its hash"
+LOCKS_OF_PROJECTS: Final = {
+    "uv.lock": "uv export --no-emit-project --output-file requirements.lock",
+    "poetry.lock": "poetry export --output requirements.lock",
+    "pylock.toml": "uv pip compile --generate-hashes pyproject.toml -o requirements.lock",
+    "Pipfile.lock": "pipenv requirements --hash > requirements.lock",
+}
+# each is asked of a text that is short by then
+_NAMED: Final = re.compile(rf"(?P<name>{DISTRIBUTION}) ?(?:\[[A-Za-z0-9._, -]*+\])?")
+_VERSION: Final = re.compile(EXACT_VERSION)
+_HASH: Final = re.compile(STRONG_HASH)
+_VARIABLES: Final = "|".join(MARKER_VARIABLES)
+_OPERATORS: Final = "|".join(re.escape(one) for one in MARKER_OPERATORS)
+_WORD: Final = re.compile(
+    rf"""(?P<bracket>[()])|(?P<join>(?:and|or)\b)|(?P<operator>not +in\b|{_OPERATORS})"""
+    rf"""|(?P<variable>(?:{_VARIABLES})\b)|'(?P<single>{MARKER_TEXT})'|"(?P<double>{MARKER_TEXT})\""""
+)
+
+
+class _Refused(NamedTuple):
+    """What is wrong with a line, and what a person does about it."""
+
+    fault: str
+    hint: str
+
+
+def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
+    """The packages that the file pins, in its order; `shown` is its name in messages.
+
+    Raises `DocumentError` that names each line that pins none.
+    """
+    name = PurePosixPath(shown).name
+    if name in LOCKS_OF_PROJECTS:
+        raise DocumentError(
+            f"{shown} is no requirements file",
+            hint=f"Export one, commit it, and name it instead: {LOCKS_OF_PROJECTS[name]}",
+        )
+    if len(data) > MAX_REQUIREMENTS_BYTES:
+        raise DocumentError(f"{shown} is above 4 MiB", hint="Name a lock file of the training.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            f"{shown} is not UTF-8 at byte {error.start}", hint=f"Regenerate it; {MAKE_LOCK}."
+        ) from error
+    found: list[PinnedPackage] = []
+    refused: list[tuple[int, _Refused]] = []
+    for number, line in _logical_lines(text):
+        read = _package(line)
+        if isinstance(read, PinnedPackage):
+            found.append(read)
+        else:
+            refused.append((number, read))
+        if len(refused) > MAX_REFUSALS or len(found) > MAX_PACKAGES:
+            break
+    if len(found) > MAX_PACKAGES:
+        raise DocumentError(
+            f"{shown} names more than {MAX_PACKAGES:,} packages",
+            hint=f"Regenerate it; {MAKE_LOCK}.",
+        )
+    if refused:
+        raise _fault(shown, refused)
+    return tuple(found)
+
+
+def _fault(shown: str, refused: list[tuple[int, _Refused]]) -> DocumentError:
+    number, (fault, hint) = refused[0]
+    more = f", and {len(refused) - 1} more lines are refused" if len(refused) > 1 else ""
+    return DocumentError(
+        f"{shown}, line {number}: {fault}{more}",
+        hint=f"In {shown}, {hint}.",
+        details=tuple(
+            f"line {number}: {one.fault}; {one.hint}" for number, one in refused[1:MAX_REFUSALS]
+        ),
+    )
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with what a backslash continues and without comments, each with its first number.
+
+    Empty ones are left out. Words stand one blank apart.
+    """
+    begun: list[str] = []
+    first = 1
+    for number, raw in enumerate(text.splitlines(), start=1):
+        first = first if begun else number
+        line, continued = _without_comment(raw).rstrip(), False
+        if line.endswith("\\"):
+            line, continued = line[:-1], True
+        begun += line.split()
+        if not continued:
+            if begun:
+                yield first, " ".join(begun)
+            begun = []
+    if begun:
+        yield first, " ".join(begun)
+
+
+def _without_comment(line: str) -> str:
+    """A comment begins the line or follows a blank: one in an address is a part of it."""
+    if line.lstrip().startswith("#"):
+        return ""
+    found = re.search(r"\s#", line)
+    return line if found is None else line[: found.start()]
+
+
+def _package(line: str) -> PinnedPackage | _Refused:
+    words = line.split(" ")
+    options = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    hashes: list[str] = []
+    waiting = iter(words[options:])
+    for word in waiting:
+        name, equals, value = word.partition("=")
+        if name != HASH:
+            shown = name if name.startswith("--") else name[:2]
+            return _Refused(f"option {short_text(shown)}", OPTION_HINTS.get(shown, OTHER_OPTION))
+        text = value if equals else next(waiting, "")
+        algorithm, _, digits = text.partition(":")
+        hashes.append(f"{algorithm}:{digits.lower()}")
+        if not _HASH.fullmatch(hashes[-1]):
+            return _Refused(
+                f"{short_text(text)} is no SHA-256, SHA-384 or SHA-512 of a file",
+                f"regenerate the line; {MAKE_LOCK}",
+            )
+    return _pinned(" ".join(words[:options]), tuple(dict.fromkeys(hashes)))
+
+
+def _pinned(text: str, hashes: tuple[str, ...]) -> PinnedPackage | _Refused:
+    requirement, _, condition = (part.strip() for part in text.partition(";"))
+    left, _, right = (part.strip() for part in requirement.partition("=="))
+    # `===` compares texts: the hashes say the same of the file
+    version = right.removeprefix("=").strip()
+    short = len(left) <= MAX_NAMED and len(version) <= MAX_PACKAGE_TEXT
+    named = _NAMED.fullmatch(left) if short else None
+    if named is None or len(named["name"]) > MAX_PACKAGE_TEXT or not _VERSION.fullmatch(version):
+        return _no_pin(requirement)
+    name = named["name"]
+    if version.lower().endswith(ARCHIVE_ENDS):
+        return _Refused(f"{short_text(requirement)} looks like a file", WISHED_LINE)
+    if not hashes:
+        return _Refused(f"{short_text(requirement)} has no hash", f"add its hashes; {MAKE_LOCK}")
+    if len(hashes) > MAX_FILES:
+        return _Refused(
+            f"{short_text(requirement)} has more than {MAX_FILES:,} hashes",
+            "keep those of the wheels that this machine can use",
+        )
+    marker = _marker(condition) if len(condition) <= MAX_MARKER else _odd(condition)
+    if isinstance(marker, _Refused):
+        return marker
+    return PinnedPackage(name=name, version=version, marker=marker, hashes=hashes)
+
+
+def _no_pin(requirement: str) -> _Refused:
+    """Why a line is no pin, most dangerous first."""
+    shown = short_text(requirement)
+    if "://" in requirement or "@" in requirement:
+        # no more of it: an address may hold a password
+        begin = re.split(r"@|://", requirement, maxsplit=1)[0]
+        return _Refused(
+            f"{short_text(begin.strip())} has an address in the place of a version",
+            f"{WISHED_LINE}; put the wheel on an index, and name that in PIP_EXTRA_INDEX_URL",
+        )
+    archive = requirement.lower().endswith(ARCHIVE_ENDS)
+    if archive or requirement.startswith((".", "~")) or "/" in requirement or "\\" in requirement:
+        return _Refused(f"{shown} is a path", NO_PROJECT)
+    return _Refused(f"{shown} pins no single version", f"{WISHED_LINE}; {MAKE_LOCK}")
+
+
+def _marker(text: str) -> str | _Refused:
+    """The condition in our own spelling, for the installer to evaluate; empty where there is none.
+
+    https://packaging.python.org/en/latest/specifications/dependency-specifiers/#environment-markers
+    """
+    written: list[str] = []
+    # what may come next; a comparison is an operand, an operator and an operand
+    wanted, depth, place = "operand", 0, 0
+    sides = 0
+    while place < len(text):
+        word = _WORD.match(text, place)
+        if word is None:
+            return _odd(text)
+        kind, place = word.lastgroup or "", _behind_blanks(text, word.end())
+        spelt = " ".join(word[0].split())
+        if kind in {"single", "double", "variable"} and wanted == "operand":
+            sides += 1
+            wanted = "operator" if sides == 1 else "join"
+            spelt = spelt if kind == "variable" else f'"{word[kind]}"'
+        elif kind == "operator" and wanted == "operator":
+            wanted = "operand"
+        elif kind == "join" and wanted == "join":
+            wanted, sides = "operand", 0
+        elif spelt == "(" and wanted == "operand" and not sides and depth < MAX_DEPTH:
+            depth += 1
+        elif spelt == ")" and wanted == "join" and depth:
+            depth -= 1
+        else:
+            return _odd(text)
+        written.append(spelt)
+    marker = " ".join(written)
+    if written and (depth or wanted != "join" or len(marker) > MAX_MARKER):
+        return _odd(text)
+    return marker
+
+
+def _behind_blanks(text: str, place: int) -> int:
+    while place < len(text) and text[place] == " ":
+        place += 1
+    return place
+
+
+def _odd(text: str) -> _Refused:
+    return _Refused(
+        f"{short_text(text)} is no condition that is understood",
+        'write it as `; python_version < "3.13"`, joined by `and`, `or` and parentheses',
+    )
