@@ -138,7 +138,8 @@ def _make(folder: Path) -> None:
 def install_for_training(python: Path, lock: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Have the gate install the training's packages; the variables that tell it where they are.
 
-    Ends this process with the exit code of that one, which says what is wrong, where it fails.
+    Where that one fails it leaves a file that says why, for the gate to report; without such a file
+    this process ends as it did.
     """
     known = {
         name: value
@@ -149,6 +150,9 @@ def install_for_training(python: Path, lock: str, variables: Mapping[str, str]) 
     }
     words = (str(python), "-I", "-u", "-m", "gate.action.training_packages", lock, str(PLACE))
     ended = subprocess.run(words, env=known, stdin=subprocess.DEVNULL, check=False).returncode
+    fault = PLACE / "repro-gate-start-fault.json"
+    if ended != 0 and fault.is_file():
+        return {"REPRO_GATE_START_FAULT": str(fault)}
     if ended != 0:
         raise SystemExit(ended if ended > 0 else ERROR)
     # not on PATH: what a change under test installs is for its training alone to start

@@ -12,6 +12,7 @@ from pathlib import Path
 from gate.action.commit_status import SetStatus, tell_status
 from gate.action.event_request import event_request
 from gate.action.history import KeepHistory, tell_history
+from gate.action.training_packages import raise_start_fault
 from gate.adapters.engine.own_container import this_process
 from gate.adapters.github.client import GitHubComments
 from gate.adapters.github.pulls import find_pull_request
@@ -163,6 +164,7 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
 
 
 def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Known) -> ExitCode:
+    raise_start_fault(runner.variables, runner.files)
     adapters = runner.adapters(context.workspace)
     told = inputs.mode is Mode.JUDGE
     if not told:

@@ -6,7 +6,8 @@ makes `/opt/repro-gate-training/python` of the file in the workspace, and, where
 has another version of it, `/opt/repro-gate-training-base/python` of that one: the base commit is
 then trained with its own packages. Either file may be a pull request's, so the confined reader
 parses it and gives back packages, versions and hashes alone; `gate.adapters.wheel_installer`
-installs these. This process gets no token and no key.
+installs these. This process gets no token and no key: what is wrong it leaves in a file, and the
+gate, which has a token, reports that as any other fault.
 """
 
 from __future__ import annotations
@@ -15,32 +16,39 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import end_account
-from gate.adapters.job_log import JobLog, quoted
+from gate.adapters.job_log import JobLog
 from gate.adapters.process.answering.client import AnsweringProcess
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.wheel_installer import Surroundings, WheelInstaller
-from gate.errors import GateError, SettingsError
+from gate.codec.documents import read_document, write_document
+from gate.errors import CancelledError, ExitCode, GateError, RunError, SettingsError
 from gate.evidence.fresh_process import FreshReader
+from gate.ports import Files
+from gate.records.document import Document
 from gate.records.observed.locks import PinnedPackage
-from gate.records.reading import ReadingRequest, ReadingTask
+from gate.records.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
 from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
-from gate.report.comment.commands import fault_annotation, notice_annotation
+from gate.report.comment.commands import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
 
 MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
+FAULT_VARIABLE, FAULT_FILE = "REPRO_GATE_START_FAULT", "repro-gate-start-fault.json"
+MAX_DETAILS: Final = 30
+MAX_FAULT_BYTES: Final = 1024 * 1024
 HEAD, BASE = "repro-gate-training", "repro-gate-training-base"
 INPUT: Final = "input requirements"
 
@@ -75,6 +83,15 @@ def base_requirements(name: str, variables: Mapping[str, str]) -> bytes:
         return b""
     repository = GitRepository(context.workspace)
     return repository.read_file(repository.resolve(context.trusted_base), name) or b""
+
+
+class StartFault(Document):
+    """A fault from before the gate started."""
+
+    message: Text
+    hint: Text = ""
+    details: Annotated[tuple[Text, ...], Field(max_length=MAX_DETAILS)] = ()
+    exit_code: int = Field(ge=1, le=4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,16 +187,34 @@ def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
                     release_uid(account.uid)
 
 
+def raise_start_fault(variables: Mapping[str, str], files: Files) -> None:
+    """Raise what kept the packages from being installed, where something did."""
+    path = variables.get(FAULT_VARIABLE, "")
+    if path:
+        data = files.read_bytes(Path(path), max_bytes=MAX_FAULT_BYTES)
+        told = read_document(StartFault, data, "what the installation left")
+        kind = SettingsError if told.exit_code == ExitCode.USAGE else RunError
+        raise kind(told.message, hint=told.hint, details=told.details)
+
+
 def main() -> None:
-    """Install them, or say why not and end with the fault's exit code."""
+    """Install them, or leave a file that says why not, and end with the fault's exit code."""
     name, place = sys.argv[1:]
+    path = Path(place) / FAULT_FILE
+    LocalFiles().remove_tree(path)
     try:
         install_both(name, Path(place), os.environ)
+    except CancelledError as fault:
+        raise SystemExit(int(fault.exit_code)) from None
     except GateError as fault:
-        with suppress(OSError):
-            sys.stdout.write(f"{fault_annotation(fault)}\n{quoted(str(fault))}\n")
-            sys.stdout.flush()
-        raise SystemExit(int(fault.exit_code)) from fault
+        told = StartFault(
+            message=fault.message[:MAX_TEXT],
+            hint=fault.hint[:MAX_TEXT],
+            details=tuple(line[:MAX_TEXT] for line in fault.details[:MAX_DETAILS]),
+            exit_code=int(fault.exit_code),
+        )
+        LocalFiles().write_bytes(path, write_document(told))
+        raise SystemExit(int(fault.exit_code)) from None
 
 
 if __name__ == "__main__":

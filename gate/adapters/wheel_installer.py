@@ -237,8 +237,9 @@ class _Steps:
         )
 
     def tidy(self) -> None:
-        """Keep the environment alone."""
-        self._files.remove_tree(self._work)
+        """Keep the environment, and the list of what is in it."""
+        for folder in (self._work, self._nothing):
+            self._files.remove_tree(folder)
 
     def _pip(self, options: tuple[str, ...], *words: str) -> tuple[str, ...]:
         verb, *rest = words

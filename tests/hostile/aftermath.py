@@ -45,6 +45,7 @@ def told_lines(log: str, word: str) -> list[str]:
 def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
     yield from told_lines(arena.log, GOT)
     runs = RUNS if attempt.exit_code is not ExitCode.ERROR else 1
+    runs = 0 if attempt.lock and attempt.exit_code is ExitCode.ERROR else runs
     if attempt.outcome is Outcome.NONDETERMINISTIC:
         runs += TRACED_RUNS + len(TRIED_RUN.findall(arena.log))
         # once two strict runs differ, a default run that was to follow is left out
@@ -58,6 +59,11 @@ def _verdict(arena: Arena, attempt: Attempt) -> Iterator[str]:
     if arena.exit_code != attempt.exit_code:
         yield f"exit code {arena.exit_code}, not {int(attempt.exit_code)}"
     path = arena.out / "verdict.json"
+    if attempt.lock and attempt.outcome is Outcome.ERROR:
+        # what was refused before the gate began is said in the log and the comment
+        if path.exists() or not re.search(attempt.cause, "".join(arena.comments)):
+            yield f"the comment does not name it: {arena.log[-2000:]}"
+        return
     if not path.exists():
         yield "there is no verdict"
         return
@@ -91,6 +97,9 @@ def _places(arena: Arena, _: Attempt) -> Iterator[str]:
             yield f"{name} is not as it was"
     if (arena.out / "work").exists():
         yield "copies of the code are left"
+    if not arena.out.exists():
+        # refused before anything was written
+        return
     owners = {path.lstat().st_uid for path in (arena.out, *arena.out.rglob("*"))}
     if arena.mode is not IsolationMode.NONE and owners != {OWNER}:
         yield f"the output belongs to {owners}"

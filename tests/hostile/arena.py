@@ -38,6 +38,7 @@ TOKEN = "CANARY-of-the-token"
 PASSPHRASE = "CANARY-of-the-pass-phrase"
 PEM = private_pem(generate_private_key(), PASSPHRASE.encode())
 # a line from the middle of the key, and what else nobody may ever see
+INDEX_LOGIN = "ci:CANARY-of-the-index"
 CANARIES = (b"CANARY", PEM.splitlines()[2])
 DRIVER = """
 import json, sys
@@ -93,6 +94,7 @@ class Arena:
     head: str = ""
     comments: list[str] = field(default_factory=list)
     before: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
+    lock: str = ""
 
     @property
     def work(self) -> Path:
@@ -122,6 +124,8 @@ class Arena:
                 "repro-gate.yml",
                 f"{weaker}compare: {{tolerances: [{{metric: '*', absolute: 99}}]}}\n",
             )
+        if self.lock:
+            project.write("requirements.lock", self.lock)
         self.head = project.play(**attempt.play)
         project.git("config", "http.https://github.com/.extraheader", "CANARY-of-the-checkout")
         project.write("gha-creds-1.json", "CANARY-of-a-cloud")

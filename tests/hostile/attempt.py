@@ -78,6 +78,7 @@ class Threat(StrEnum):
     """The rows of the threat table."""
 
     SECRETS = "Secrets of the gate and the runner"
+    INSTALLING = "Packages that a change lets the gate install"
     HOST = "The machine and the container engine"
     COMMANDS = "The runner's files and commands"
     DECIDERS = "What decides: baseline, settings, code, evidence of the gate"
@@ -101,7 +102,9 @@ class Attempt:
     sandbox: a limit is tried without using the machine up. `together` attempts have no effect, so
     many of them can be made in one training. A `control` one gets what it wants, and harms
     nothing, where the training has root's account and no sandbox: that shows that it really tries.
-    `by_view` is held under `uid` only where a mount namespace can be had.
+    `by_view` is held under `uid` only where a mount namespace can be had. With a `lock` the step is
+    that of the job's container, which installs what it names; the index has a source archive whose
+    build would run code, and a wheel of these members and links if there are any.
     """
 
     name: str
@@ -122,6 +125,9 @@ class Attempt:
     control: bool = False
     fast: bool = False
     disk_bytes: int = 0
+    lock: str = ""
+    wheel: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> ExitCode:

@@ -6,6 +6,7 @@ from attempt import Attempt
 from attempts_evidence import CHECKPOINTS, FORGERY
 from attempts_files import COMMANDS, DECIDERS, RUNS
 from attempts_floods import BOMBS
+from attempts_installing import INSTALLING
 from attempts_processes import NETWORK, PROCESSES
 from attempts_secrets import HOST, SECRETS
 from attempts_texts import LINKS, TEXT
@@ -13,6 +14,7 @@ from attempts_words import WORDS
 
 ATTEMPTS: tuple[Attempt, ...] = (
     *SECRETS,
+    *INSTALLING,
     *HOST,
     *COMMANDS,
     *DECIDERS,

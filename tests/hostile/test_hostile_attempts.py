@@ -10,6 +10,7 @@ import os
 import pytest
 from abilities import promised, why_not
 from attempt import MODES, Attempt
+from install_arena import runs_with_pip_alone
 from table import ATTEMPTS
 from trials import CONTROLS, TOGETHER, try_controls, try_one, try_together
 
@@ -52,6 +53,21 @@ def test_the_attempts_and_the_checks_are_real() -> None:
     got, faults = try_controls()
     assert got == {one.name: True for one in CONTROLS}
     assert "a secret stands in the log" in faults
+
+
+POTENT = {
+    *("lock-no-binary-all", "lock-no-binary-one", "lock-only-binary-none", "lock-path"),
+    *("lock-file-address", "lock-include"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attempt", [one for one in ATTEMPTS if one.name in POTENT])
+def test_pip_itself_would_run_what_the_lock_brings(attempt: Attempt) -> None:
+    """Else an attempt that fails would show nothing."""
+    if reason := why_not(IsolationMode.UID):
+        pytest.skip(reason)
+    assert runs_with_pip_alone(attempt)
 
 
 def test_the_table_is_sound() -> None:

@@ -6,6 +6,7 @@ from abilities import promised
 from aftermath import RUNS, faults, told_lines
 from arena import Arena, arena
 from attempt import GOT, REFUSED, TRY, Attempt, Threat
+from install_arena import try_install
 from table import ATTEMPTS
 
 from gate.records.sections.isolation import IsolationMode
@@ -23,6 +24,8 @@ ALL_OF_THEM = Attempt(
 
 def try_one(mode: IsolationMode, attempt: Attempt) -> list[str]:
     """All that is wrong after the attempt."""
+    if attempt.lock:
+        return try_install(attempt)
     with arena(mode, attempt) as place:
         return faults(place, attempt, attempt.tells)
 

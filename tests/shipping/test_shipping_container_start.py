@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
+from gate.action.training_packages import FAULT_FILE, FAULT_VARIABLE
 from gate.adapters.account.isolation import ACCOUNTS
+from gate.adapters.wheel_installer import (
+    FILE_VARIABLES,
+    INDEX_VARIABLES,
+    INSTALLERS,
+    PROXY_VARIABLES,
+    index_files,
+)
+from gate.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,39 +44,55 @@ def test_the_supported_pythons_are_those_of_the_package(start: Any) -> None:  # 
     assert 'requires-python = ">=3.11,<3.14"' in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
-def test_a_lock_is_read_from_the_workspace(start: Any, tmp_path: Path) -> None:  # noqa: ANN401 - as above
-    (tmp_path / "requirements.txt").write_bytes(b"numpy==2.4.6 --hash=sha256:00\n")
-    assert start.locked_file(tmp_path, "requirements.txt").startswith(b"numpy")
-
-
-@pytest.mark.parametrize(
-    "name", ["/etc/passwd", "../x", "a/../../x", "link", "folder/x", "missing"]
-)
-def test_a_lock_elsewhere_is_refused(start: Any, tmp_path: Path, name: str) -> None:  # noqa: ANN401 - as above
-    (tmp_path / "link").symlink_to("/etc/passwd")
-    (tmp_path / "folder").symlink_to("/etc")
-    with pytest.raises(start.StartError, match="input requirements: "):
-        start.locked_file(tmp_path, name)
-
-
-def test_a_huge_lock_is_refused(start: Any, tmp_path: Path) -> None:  # noqa: ANN401 - as above
-    with (tmp_path / "r.txt").open("wb") as lock:
-        lock.truncate(start.MAX_REQUIREMENTS_BYTES + 1)
-    with pytest.raises(start.StartError, match="is above 4 MiB"):
-        start.locked_file(tmp_path, "r.txt")
-
-
 def test_pip_gets_no_token_and_no_key(start: Any, tmp_path: Path) -> None:  # noqa: ANN401 - as above
     given = {
         "INPUT_TOKEN": "canary",
         "GITHUB_TOKEN": "canary",
         "ACTIONS_RUNTIME_TOKEN": "canary",
+        # what has pip build, or run another program
+        "PIP_NO_BINARY": "canary",
+        "PIP_PYTHON": "canary",
         "https_proxy": "http://proxy:1",
         "PIP_INDEX_URL": "https://mirror.example/simple",
+        "GITHUB_WORKSPACE": str(tmp_path / "workspace"),
+        "HOME": str(tmp_path / "home"),
     }
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/.netrc").write_text("machine x login y password z")
     variables = start.pip_variables(given, tmp_path)
     assert "canary" not in variables.values()
+    assert variables.pop("NETRC") == str(tmp_path / "home/.netrc")
     assert set(variables) == {"https_proxy", "PIP_INDEX_URL", "PATH", "HOME", "LC_ALL"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PIP_CONFIG_FILE", "{}/pip.conf"),
+        ("PIP_CONFIG_FILE", "pip.conf"),
+        ("PIP_FIND_LINKS", "/wheels {}/wheels"),
+        ("PIP_INDEX_URL", "file://{}/simple"),
+        ("SSL_CERT_FILE", "sub/../certificate.pem"),
+    ],
+)
+def test_a_commit_does_not_tell_pip_what_to_do(
+    start: Any,  # noqa: ANN401 - as above
+    tmp_path: Path,
+    name: str,
+    value: str,
+) -> None:
+    (tmp_path / "pip.conf").touch()
+    given = {name: value.format(tmp_path), "GITHUB_WORKSPACE": str(tmp_path)}
+    with pytest.raises(start.StartError, match=f"{name} leads into the workspace"):
+        start.pip_variables(given, tmp_path)
+    with pytest.raises(SettingsError, match=f"{name} leads into the workspace"):
+        index_files(given, tmp_path)
+
+
+def test_the_gate_and_its_first_program_hand_pip_the_same_variables(start: Any) -> None:  # noqa: ANN401 - as above
+    assert start.FOR_PIP == INDEX_VARIABLES
+    assert start.FILES_FOR_PIP == FILE_VARIABLES
+    assert start.PROXIES == PROXY_VARIABLES
 
 
 def test_what_pip_says_cannot_be_a_workflow_command(start: Any, tmp_path: Path) -> None:  # noqa: ANN401 - as above
@@ -79,60 +104,58 @@ def test_what_pip_says_cannot_be_a_workflow_command(start: Any, tmp_path: Path) 
     assert "##[" not in str(caught.value)
 
 
-def _answering(folder: Path, script: str) -> Path:
-    """A program in the place of the gate's Python, which answers with the base's requirements."""
+def _python(folder: Path, script: str) -> Path:
+    """A program in the place of the gate's Python."""
     program = folder / "python"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     return program
 
 
-def test_the_base_commits_packages_are_installed_where_the_lock_differs(
+def test_what_installs_gets_neither_token_nor_key(
     start: Any,  # noqa: ANN401 - as above
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[tuple[object, ...]] = []
+    monkeypatch.setattr(start, "PLACE", tmp_path)
+    given = {
+        "INPUT_TOKEN": "canary",
+        "INPUT_SIGNING_KEY": "canary",
+        "INPUT_SIGNING_KEY_PASSPHRASE": "canary",
+        "GITHUB_TOKEN": "canary",
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "canary",
+        "VAULT_TOKEN": "canary",
+        "AWS_SECRET_ACCESS_KEY": "canary",
+        "MLFLOW_TRACKING_PASSWORD": "canary",
+        "REPRO_GATE_REGISTRY_PASSWORD": "canary",
+        "GITHUB_WORKSPACE": "/w",
+        "PIP_INDEX_URL": "https://mirror.example/simple",
+    }
+    words = "-I -u -m gate.action.training_packages r.txt"
+    made = tmp_path / "repro-gate-training/python/bin"
+    script = f'test "$*" = "{words} {tmp_path}" && env > {tmp_path}/seen && mkdir -p {made}'
+    found = start.install_for_training(_python(tmp_path, script), "r.txt", given)
+    assert found == {"REPRO_GATE_PROGRAMS": str(made)}
+    seen = (tmp_path / "seen").read_text()
+    assert "canary" not in seen
+    assert "PIP_INDEX_URL=https://mirror.example/simple" in seen
 
-    def make(folder: Path, locked: bytes, variables: object, account: int) -> Path:
-        del variables
-        made.append((folder, locked, account))
-        return folder / "python/bin"
 
-    monkeypatch.setattr(start, "training_environment", make)
-    words = "-I -m gate.action.base_requirements r.txt"
-    asked = _answering(tmp_path, f'test "$*" = "{words}" && printf one')
-    folder = start.PLACE / "repro-gate-training-base"
-    assert start.base_programs(asked, "r.txt", b"two", {}) == folder / "python/bin"
-    assert made == [(folder, b"one", start.BASE_INSTALLER)]
-    # the same packages, or none: head's environment is the base's too
-    assert start.base_programs(asked, "r.txt", b"one", {}) is None
-    assert start.base_programs(_answering(tmp_path, ":"), "r.txt", b"two", {}) is None
-    assert len(made) == 1
-
-
-def test_packages_of_the_base_that_cannot_be_had_are_told(
+def test_what_cannot_be_installed_is_left_to_the_gate_to_report(
     start: Any,  # noqa: ANN401 - as above
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    silent = _answering(tmp_path, "echo '::error::x\nthere is no commit' >&2; exit 2")
-    assert start.base_programs(silent, "r.txt", b"two", {}) is None
-
-    def refuse(*_: object) -> Path:
-        raise start.StartError("-m pip install ended with 1:\n  no such wheel")
-
-    monkeypatch.setattr(start, "training_environment", refuse)
-    asked = _answering(tmp_path, "printf one")
-    assert start.base_programs(asked, "r.txt", b"two", {}) is None
-    title = "::notice title=repro-gate without the base commit's packages::"
-    assert capfd.readouterr().out.splitlines() == [
-        f"{title}::error::x%0Athere is no commit",
-        f"{title}-m pip install ended with 1:%0A  no such wheel",
-    ]
+    monkeypatch.setattr(start, "PLACE", tmp_path)
+    fault = tmp_path / FAULT_FILE
+    told = f"echo '{{}}' > {fault}; exit 3"
+    found = start.install_for_training(_python(tmp_path, told), "r.txt", {})
+    assert found == {FAULT_VARIABLE: str(fault)}
+    fault.unlink()
+    # ended without a word: killed, or cancelled
+    with pytest.raises(SystemExit, match="4"):
+        start.install_for_training(_python(tmp_path, "exit 4"), "r.txt", {})
 
 
-def test_no_installer_is_an_account_that_trains(start: Any) -> None:  # noqa: ANN401 - as above
-    assert not {start.INSTALLER, start.BASE_INSTALLER} & {*ACCOUNTS}
-    assert start.INSTALLER != start.BASE_INSTALLER
+def test_no_installer_is_an_account_that_trains() -> None:
+    assert not {*INSTALLERS} & {*ACCOUNTS}

@@ -40,6 +40,7 @@ from gate.evidence.data.budget import Budget, Limits
 from gate.evidence.data.pointers import read_pointers
 from gate.evidence.data.statistics import FORMATS, data_statistics
 from gate.evidence.locks import read_lock
+from gate.evidence.pinned_packages import read_pinned
 from gate.records.observed.data.sets import PointerFile
 from gate.records.sealed.attestation import PAYLOAD_TYPE, SealFile, StatementKind
 from gate.records.sections.data import DataKind
@@ -122,6 +123,17 @@ def read_any_lock(data: bytes) -> None:
         assert lock.problem.isprintable()
 
 
+def read_any_requirements(data: bytes) -> None:
+    """What of a pull request's requirements may be installed; it is written anew, word by word."""
+    for package in read_pinned("fuzz", data):
+        words = package.line.split(" ")
+        assert package.line.isprintable()
+        assert package.line.isascii()
+        assert not any(word.startswith("-") and not word.startswith("--hash=sha") for word in words)
+        assert not set(package.line) & set("/\\@$#%?&{}")
+        assert (package,) == read_pinned("again", package.line.encode())
+
+
 def read_any_data(data: bytes) -> None:
     """A data set's file, as each format in turn; what is none has no statistics."""
     with _written(data) as path:
@@ -174,6 +186,7 @@ TARGETS: dict[str, Target] = {
     "baseline": read_any_baseline,
     "keys": read_any_keys,
     "locks": read_any_lock,
+    "requirements": read_any_requirements,
     "data": read_any_data,
     "pointers": read_any_pointer,
     "seals": read_any_seal,
@@ -202,7 +215,14 @@ LOCKS = (
     b"a==1 \\\n  --hash=sha256:00\nb[x] @ https://x/b.whl#sha256=00 ; python_version < '4'\n",
     b"@EXPLICIT\nhttps://x/linux-64/a-1-0.conda#00\n",
 )
-WRITTEN_HERE = {"locks": LOCKS, "pointers": POINTERS}
+SHA256 = b"--hash=sha256:" + b"0f" * 32
+REQUIREMENTS = (
+    b"# c\na==1.0rc1 \\\n  " + SHA256 + b" \\\n  --hash=sha512:" + b"0f" * 64 + b"\n",
+    b"a[b, c]===1!1.0.post1+x.1 ; python_version < '3.12' and (os_name == \"nt\" or "
+    b"sys_platform not in 'linux') " + SHA256 + b"\n",
+    b"-r x\n--index-url=https://x\n./y\na @ https://x/b.whl " + SHA256 + b"\n",
+)
+WRITTEN_HERE = {"locks": LOCKS, "requirements": REQUIREMENTS, "pointers": POINTERS}
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
     # no entry is small: the examples' own are the seeds
