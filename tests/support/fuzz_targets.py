@@ -220,7 +220,6 @@ REQUIREMENTS = (
     b"# c\na==1.0rc1 \\\n  " + SHA256 + b" \\\n  --hash=sha512:" + b"0f" * 64 + b"\n",
     b"a[b, c]===1!1.0.post1+x.1 ; python_version < '3.12' and (os_name == \"nt\" or "
     b"sys_platform not in 'linux') " + SHA256 + b"\n",
-    b"-r x\n--index-url=https://x\n./y\na @ https://x/b.whl " + SHA256 + b"\n",
 )
 WRITTEN_HERE = {"locks": LOCKS, "requirements": REQUIREMENTS, "pointers": POINTERS}
 DOCUMENTS = {
