@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
 from gate.records.comparison import OptimizerSettingChange
+from gate.records.determinism.causes import CauseClass
 from gate.records.observed.trace import RankTrace
 from gate.records.observed.traced import (
     MAX_HUNKS,
@@ -23,6 +25,11 @@ from gate.records.verdict import CodePlace, Diagnosis
 NEVER: Final = -1
 PAIR: Final = 2
 # of these a training reads nothing
+CODE: Final = (".py", ".pyi", ".so", ".cu", ".cpp", ".c", ".h", ".pyx", ".sh")
+SETTINGS_FILES: Final = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf", ".env")
+# a process tells no more of a kind
+MAX_DATA_FILES: Final = 40
+MAX_DATA_NAME: Final = 200
 DOCUMENTS: Final = (".md", ".rst")
 BESIDE: Final = (".github/", ".repro-gate/", "docs/")
 NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
@@ -113,10 +120,13 @@ def shown_change(
     data = [hunk for hunk in relevant if hunk.file in opened]
     trace = diagnosis.trace
     ran = trace.changed[:1] if trace is not None else ()
+    only = all_that_matters(change)
+    # proof that it is read says more than that there is nothing else
+    proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
     return (
         _first(HowKnown.FITS, fitting)
-        or all_that_matters(change)
-        or (None if ran else _first(HowKnown.READ, data))
+        or (None if ran else proved)
+        or only
         or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
     )
 
@@ -154,6 +164,34 @@ def can_matter(file: str) -> bool:
     """Whether a training may read a file of the repository, as far as its name tells."""
     path = PurePosixPath(file)
     return not (path.suffix in DOCUMENTS or path.name in NO_CODE or file.startswith(BESIDE))
+
+
+def data_files(change: Change | None) -> tuple[str, ...]:
+    """The files of data and settings in a change, at most `MAX_DATA_FILES`, for a run to watch."""
+    hunks = change.hunks if change is not None else ()
+    # names that cannot stand in a list of paths are watched by nobody
+    named = (
+        hunk.file
+        for hunk in hunks
+        if can_matter(hunk.file)
+        and not hunk.file.endswith(CODE)
+        and hunk.file.isprintable()
+        and os.pathsep not in hunk.file
+        and len(hunk.file) <= MAX_DATA_NAME
+    )
+    return tuple(dict.fromkeys(named))[:MAX_DATA_FILES]
+
+
+def by_its_files(
+    recorded: CauseClass | None, shown: ShownChange | None, change: Change | None
+) -> CauseClass | None:
+    """The class where a change touches no code, and a file of it is known to be read."""
+    hunks = change.hunks if change is not None and change.complete else ()
+    code = any(can_matter(hunk.file) and hunk.file.endswith(CODE) for hunk in hunks)
+    if shown is None or shown.how is not HowKnown.READ or code or recorded is not CauseClass.CODE:
+        return recorded
+    settings = all(hunk.file.endswith(SETTINGS_FILES) for hunk in shown.hunks)
+    return CauseClass.RUN_SETTINGS if settings else CauseClass.DATA
 
 
 def unchanged(change: Change | None, place: CodePlace | None, folder: str) -> bool:

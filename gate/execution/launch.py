@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Mapping
@@ -111,7 +112,10 @@ OUTPUT_HINTS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """What every run of one gate call shares."""
+    """What every run of one gate call shares.
+
+    `changed` are files of data and settings that the change touches: a run says which it reads.
+    """
 
     files: Files
     processes: Processes
@@ -122,6 +126,7 @@ class Launcher:
     harness: HarnessCopy
     call: CallTime
     data: tuple[FetchedData, ...] = ()
+    changed: tuple[str, ...] = ()
 
     def run(
         self,
@@ -254,6 +259,7 @@ class Launcher:
             env={
                 **child_environment(planned, settings, folders, host, self._temporary(folders)),
                 "REPRO_GATE_DECLARED": links_of(self.data, self.isolation),
+                "REPRO_GATE_CHANGED": os.pathsep.join(self.changed),
             },
             workdir=folders.tree / snapshot.workdir,
             timeout_seconds=_most_seconds(planned, train.timeout_seconds),

@@ -12,7 +12,7 @@ from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measuring.performance import performance_of
 from gate.comparison.same_work import missed_share
 from gate.comparison.tolerances import tolerance_uses
-from gate.diagnosis.touched_lines import shortened
+from gate.diagnosis.touched_lines import by_its_files, shortened
 from gate.errors import EvidenceError, RunError
 from gate.evidence.folder import WrittenDocument
 from gate.evidence.state_manifest import state_roots
@@ -224,6 +224,9 @@ def judge(request: GateRequest, baselines: Baselines, ran: Ran) -> Gated:
     shown, named_unchanged = beside_the_difference(
         request, evidence, decision, diagnosis, not_finite=brings_not_finite(found.facts)
     )
+    if diagnosis is not None:
+        by_files = by_its_files(diagnosis.cause_class, shown, evidence.change)
+        diagnosis = diagnosis.model_copy(update={"cause_class": by_files})
     assessment = Assessment(
         evidence=evidence,
         facts=found.facts,

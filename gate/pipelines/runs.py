@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from gate.diagnosis.touched_lines import data_files
 from gate.errors import EvidenceError, RepositoryError, RunError
 from gate.evidence.folder import EvidenceFolder, WrittenDocument
 from gate.evidence.fresh_process import FreshReader
@@ -216,7 +217,11 @@ class Session:
 
     def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
         """Starts the runs of a commit in the environment of one."""
-        launcher = replace(self._launchers[environment], data=self._declared.fetched(commit))
+        launcher = replace(
+            self._launchers[environment],
+            data=self._declared.fetched(commit),
+            changed=data_files(self.change),
+        )
         preprocessing = self._preprocessing
         if preprocessing is None or not preprocessing.is_due(commit):
             return launcher

@@ -10,8 +10,8 @@ from gate.records.observed.sources import Source, SourceKind
 ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
 # a split is advice: it is drawn alike in both runs
 COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
-# what a verdict does not cover: neither makes two runs differ
-NOT_COVERED = frozenset((SourceKind.VARIABLE, SourceKind.SAVED))
+# what a verdict does not cover, and what belongs beside a change: none makes two runs differ
+NOT_COVERED = frozenset((SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED))
 # as many of a kind as a process tells; see gate/harness/sources/found.py
 MOST_OF_A_KIND = 40
 MAX_WORDS = 200

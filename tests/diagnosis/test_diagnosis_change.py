@@ -6,6 +6,8 @@ import pytest
 from trace_cases import chain
 
 from gate.diagnosis.touched_lines import (
+    by_its_files,
+    data_files,
     named_by_change,
     shown_change,
     unchanged,
@@ -15,6 +17,7 @@ from gate.diagnosis.touched_lines import (
 )
 from gate.diagnosis.trace_window import explained_by_settings
 from gate.records.comparison import EventKind, OptimizerSettingChange
+from gate.records.determinism.causes import CauseClass
 from gate.records.observed.trace import ExecutedLine
 from gate.records.observed.traced import (
     Change,
@@ -86,6 +89,31 @@ def test_of_a_change_that_is_not_wholly_known_nothing_is_the_only_part() -> None
 def test_a_file_that_the_training_read_is_shown() -> None:
     shown = shown_change(Change(hunks=(DATA, MODEL)), PLAIN, ("data.csv",), ".", drift=True)
     assert shown == ShownChange(how=HowKnown.READ, hunks=(DATA,))
+
+
+def test_a_file_is_read_only_where_a_run_says_so() -> None:
+    change = Change(hunks=(DATA, README))
+    only = shown_change(change, PLAIN, (), ".", drift=True)
+    assert only == ShownChange(how=HowKnown.ONLY, hunks=(DATA,))
+    read = shown_change(change, PLAIN, ("data.csv",), ".", drift=True)
+    assert read == ShownChange(how=HowKnown.READ, hunks=(DATA,))
+    # what no code explains is the file's, by its kind
+    assert by_its_files(CauseClass.CODE, only, change) is CauseClass.CODE
+    assert by_its_files(CauseClass.CODE, read, change) is CauseClass.DATA
+    assert by_its_files(CauseClass.SEED, read, change) is CauseClass.SEED
+    assert by_its_files(CauseClass.CODE, read, Change(hunks=(DATA, MODEL))) is CauseClass.CODE
+    settings = Change(hunks=(hunk("conf/model.yaml", 3),))
+    shown = shown_change(settings, PLAIN, ("conf/model.yaml",), ".", drift=True)
+    assert by_its_files(CauseClass.CODE, shown, settings) is CauseClass.RUN_SETTINGS
+
+
+def test_a_run_watches_the_files_of_the_change_that_are_no_code() -> None:
+    odd = (hunk("a:b.csv", 1), hunk("line\nend.csv", 1), hunk(f"{'x' * 250}.csv", 1))
+    many = tuple(hunk(f"data/{number}.csv", 1) for number in range(100))
+    watched = data_files(Change(hunks=(MODEL, README, DATA, DATA, *odd, *many)))
+    assert watched[:2] == ("data.csv", "data/0.csv")
+    assert len(watched) == 40
+    assert data_files(None) == ()
 
 
 def test_the_line_at_which_two_traces_part_goes_before_the_nearest_that_ran() -> None:

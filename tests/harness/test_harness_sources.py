@@ -199,3 +199,31 @@ def test_variables_that_are_not_set_and_states_that_are_saved_are_told_by_name(
         ("variable", "TRAIN_MUST"),
         ("variable", "TRAIN_TAG"),
     ]
+
+
+READS_ITS_OWN = """
+import mmap, os
+import torch
+os.makedirs("conf")
+for name in ("data.csv", "conf/a.json", "conf/b.json", "unread.csv", "written.csv"):
+    with open(name, "w") as file:
+        file.write("1")
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(2):
+    float(open("data.csv").read())
+    open(os.path.join(os.getcwd(), "conf", "..", "conf", "a.json")).close()
+    weight.square().sum().backward()
+    optimizer.step()
+open("elsewhere.csv", "w").close()
+"""
+
+
+def test_files_of_the_change_that_are_read_are_told_once(harness: Harness) -> None:
+    changed = ("data.csv", "conf/a.json", "conf/b.json", "unread.csv", "written.csv", "gone.csv")
+    outcome = harness.run(READS_ITS_OWN, REPRO_GATE_CHANGED=":".join(changed))
+    assert outcome.code == 0, outcome.stderr
+    told = [str(one["call"]) for one in _told(outcome) if one["kind"] == "opened"]
+    assert sorted(told) == ["conf/a.json", "data.csv"]
+    without = harness.run(READS_ITS_OWN)
+    assert not [one for one in _told(without) if one["kind"] == "opened"]

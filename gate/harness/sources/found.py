@@ -18,6 +18,8 @@ ADDRESS, THREAD, DRAW, PRECISION = "address", "thread", "draw", "precision"
 COMPLETION, READ, SPLIT = "completion", "read", "split"
 # what the verdict does not cover: a variable that is not set, a file that the script saves
 VARIABLE, SAVED = "variable", "saved"
+# a file of the commit that the change under test touches
+OPENED = "opened"
 # of runs in which something is varied on purpose: that it was, and the lines that read it
 VARIED, READING = "varied", "reading"
 # what is `before` of a reading that was found by looking through the code, at the end

@@ -74,6 +74,10 @@ class OutsideReads:
         declared = environ.get("REPRO_GATE_DECLARED", "").split(os.pathsep)
         # one that is a file is no folder of others
         self._declared = frozenset(map(os.path.realpath, filter(None, declared)))
+        changed = filter(None, environ.get("REPRO_GATE_CHANGED", "").split(os.pathsep))
+        self._changed = {self._tree + name for name in changed}
+        # asked of every file: most have another name
+        self._changed_names = {path.rpartition(os.sep)[2] for path in self._changed}
         self._passed = tuple(_passed_over(self._tree, environ, declared))
         self._known: set[str] = set()
         self._known_of_tree: set[str] = set()
@@ -87,9 +91,13 @@ class OutsideReads:
     def opened(self, args: tuple[Any, ...]) -> None:
         """A file is about to be opened: its name or number, its mode and its flags."""
         path, _, flags = args
-        if self._full or isinstance(path, int):
+        if isinstance(path, int) or (self._full and not self._changed):
             return
         whole = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as above
+        if self._changed and not flags & WRITTEN:
+            self._look_for_changed(whole)
+        if self._full:
+            return
         # what the training writes, it may read again
         if self._is_new(whole) and not flags & WRITTEN:
             self._look(self._without_links(whole))
@@ -100,12 +108,26 @@ class OutsideReads:
 
         # in the order of names: that of addresses is another in each run
         for path in sorted({*_mapped(), *_open()}):
+            self._look_for_changed(path)
             if ".so" not in path and not path.startswith(self._tree) and self._is_new(path):
                 try:
                     self._tell(path, CodeLine(), [])
                 except OSError:
                     # deleted since, or no name of a file
                     continue
+
+    def _look_for_changed(self, whole: str) -> None:
+        """Tell that a file is read which the change under test touches; each once."""
+        if whole.rpartition(os.sep)[2] not in self._changed_names:
+            return
+        path = self._without_links(whole)
+        if path not in self._changed:
+            return
+        from ..user_code import CodeLine
+        from .found import OPENED, SOURCES, Source
+
+        self._changed.discard(path)
+        SOURCES.report(Source(OPENED, path.removeprefix(self._tree), CodeLine(), []))
 
     def saved(self) -> None:
         """Look for states that were written into the commit's tree since this process began."""

@@ -18,6 +18,7 @@ from gate.diagnosis.trial_order import threads_at
 from gate.diagnosis.trial_results import with_tried
 from gate.records.comparison import EventKind
 from gate.records.observed.evidence import EvidenceSet
+from gate.records.observed.sources import SourceKind
 from gate.records.observed.traced import ShownChange
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode
@@ -67,7 +68,13 @@ def beside_the_difference(
     if diagnosis is None or not _may_be_its_own(decision, diagnosis):
         return None, False
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
-    shown = shown_change(evidence.change, diagnosis, (), folder, drift=drift)
+    opened = {
+        source.call
+        for run in evidence.runs_of(RunMode.STRICT)
+        for source in run.sources
+        if source.kind is SourceKind.OPENED
+    }
+    shown = shown_change(evidence.change, diagnosis, opened, folder, drift=drift)
     named = diagnosis.likely[0].code_place if diagnosis.likely else None
     return shown, unchanged(evidence.change, named, folder)
 

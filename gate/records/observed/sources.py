@@ -23,6 +23,7 @@ class SourceKind(StrEnum):
     precision that was turned on the way, `read` a file outside the commit that was opened for
     reading, `split` a line that draws a split from the names in a folder. `variable` is one
     that the script asked for and that was not set, `saved` a state that it wrote into its tree.
+    `opened` is a file of the commit that the change under test touches, and that was read.
     Only runs of `repro-gate shake` have `varied`, that something was varied or why not, and
     `reading`, a line that reads it.
     """
@@ -42,6 +43,7 @@ class SourceKind(StrEnum):
     READING = "reading"
     VARIABLE = "variable"
     SAVED = "saved"
+    OPENED = "opened"
 
 
 class SourceLine(Document):
