@@ -41,12 +41,27 @@ setup: $(READY) ## Make .venv with everything that the other targets need
 demo: $(READY) ## Gate an example on this machine and verify the sealed package (EXAMPLE=digits)
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo.sh $(EXAMPLE) $(OUT)
 
-.PHONY: test
-test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %)
-	$(BIN)/coverage erase
-	$(PYTEST) $(PARALLEL) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "not gpu and not slow and not docker and not browser"
+# Says at its end what a tier took beside its budget, which fails nothing.
+TIER := $(BIN)/python scripts/tier.py
+FAST := not gpu and not slow and not docker and not browser
+LAWS ?= tests
 
-BASE ?= main
+.PHONY: test
+test: $(READY) ## Run the tests with coverage of gate/ (at least 90 %), ten minutes on two quiet cores
+	$(BIN)/coverage erase
+	REPRO_GATE_TESTS_PROGRESS=1 $(TIER) test $(PYTEST) $(PARALLEL) --cov=gate --cov-branch --cov-report=term --cov-fail-under=90 -m "$(FAST)"
+
+.PHONY: test-smoke
+test-smoke: $(READY) ## Run a few of the slow tests: ranks, a compiler, isolation by an account
+	$(PYTEST) $(PARALLEL) -m "smoke and not gpu and not docker and not browser"
+
+.PHONY: test-properties
+test-properties: $(READY) ## Run the laws with 1,000 new examples each (LAWS=tests/checkpoint for one folder)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(PARALLEL) -m "hypothesis and $(FAST)" $(LAWS)
+
+.PHONY: nightly
+nightly: $(READY) ## Run every tier that is too long for each change, resumable, into build/nightly/summary.json (PART=...)
+	$(BIN)/python scripts/nightly.py $(PART)
 
 .PHONY: unchanged
 unchanged: $(READY) ## Hold that no result differs from the program of commit BASE=main (quarter of an hour)
@@ -95,8 +110,12 @@ lint: $(READY) ## Formatting, lint and types
 	$(BIN)/mypy
 
 .PHONY: check
-check: lint ## Formatting, lint, types, layers and the fast tests
-	$(PYTEST) -q $(PARALLEL) -m "not torch and not gpu and not slow and not docker and not browser" -x
+check: $(READY) ## Formatting, lint, types, layers and the fast tests, four minutes on two quiet cores
+	@$(TIER) check $(MAKE) --no-print-directory lint fast
+
+.PHONY: fast
+fast: $(READY)
+	$(PYTEST) -q $(PARALLEL) -m "not torch and $(FAST)" -x
 
 # By name or path; one that is not here is reported and left out.
 PYTHONS ?= python3.11 python3.12 python3.13

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import compileall
 import os
+import shutil
+import tempfile
+import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hypothesis import settings
+from scenes import SCENES
 
 # A required check must answer the same for the same commit; developers draw new examples, as few.
 # `make nightly` looks for what thirty do not find.
@@ -15,6 +20,54 @@ settings.register_profile("nightly", max_examples=1_000, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer")
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the workers start: a folder for scenes, and byte-code for every fresh process."""
+    if not hasattr(config, "workerinput"):
+        os.environ[SCENES] = tempfile.mkdtemp(prefix="repro-gate-scenes-")
+        compileall.compile_dir(Path(__file__).resolve().parents[1] / "gate", quiet=2)
+        if os.environ.get("REPRO_GATE_TESTS_PROGRESS"):
+            config.pluginmanager.register(Remaining(config))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing of a run is there for the next one."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(SCENES), ignore_errors=True)
+
+
+class Remaining:
+    """Says now and then how many tests are left, and for how long at the pace so far."""
+
+    EVERY_SECONDS = 30.0
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._begun = self._said = time.monotonic()
+        self._tests = 0
+        self._done = 0
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Of this process, where there are no workers."""
+        self._tests = len(session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Each worker has all of them."""
+        self._tests = len(ids)
+
+    def pytest_runtest_logfinish(self) -> None:
+        """A test is done, here or in a worker."""
+        self._done += 1
+        now = time.monotonic()
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is None or now - self._said < self.EVERY_SECONDS:
+            return
+        self._said = now
+        minutes = (now - self._begun) / self._done * (self._tests - self._done) / 60
+        terminal.ensure_newline()
+        terminal.write_line(f"{self._done} of {self._tests} tests, about {minutes:.0f} min left")
 
 
 class WithoutTorch(pytest.Module):

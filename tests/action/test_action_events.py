@@ -48,7 +48,7 @@ def test_a_commit_that_cannot_be_checked_again_loses_its_success(scene: Scene) -
 
 
 def test_a_status_that_may_not_be_set_changes_no_verdict(scene: Scene) -> None:
-    scene.with_baseline()
+    scene.base = scene.propose()
     scene.server.fail_next("PATCH", Failure.REFUSED)
     scene.server.fail_next("POST", Failure.REFUSED)
     assert scene.run(STATUS) == ExitCode.PASS

@@ -117,7 +117,7 @@ def test_without_a_comment_the_verdict_stands(
 
 def test_the_base_says_after_which_results_there_is_a_comment(scene: Scene) -> None:
     scene.base = scene.project.settings("report: {comment: failures}\n")
-    scene.with_baseline()
+    scene.base = scene.propose()
     assert "repeatable; no baseline yet" in scene.comment
     # a pass writes none, but what was red does not stay so
     assert scene.run() == ExitCode.PASS

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from baseline_cases import forged, only_entry
-from command_line import Run
+from command_line import Run, played_once
 from fake_github import FakeGitHub
 from github_artifacts import archive_of
 from played_training import Project
@@ -34,9 +34,14 @@ def github(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGi
 @pytest.fixture
 def artifact(project: Project, run: Run) -> Path:
     """What the gate proposed, as an artifact is unpacked, out of the clone."""
-    run("gate", "-q")
     folder = project.path.parent / "artifact"
-    shutil.move(project.path / "repro-gate-out", folder)
+
+    def propose() -> None:
+        run("gate", "-q")
+        shutil.move(project.path / "repro-gate-out", folder)
+
+    # another origin, or none, is in the clone's own configuration
+    played_once(f"proposed-by-command-{project.git('remote')}", project, propose)
     return folder
 
 

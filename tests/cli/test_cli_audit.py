@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from audit_cases import package_members, packed
-from command_line import Run
+from command_line import Run, record
 from git_workshop import Repository
 from played_training import Project
 
@@ -59,7 +59,7 @@ def test_a_repository_without_a_gate_is_read_and_not_run(tmp_path: Path, run: Ru
 
 def test_a_project_with_a_baseline_passes_where_the_gate_knows(project: Project, run: Run) -> None:
     project.play(environment={"cpu": "one"})
-    run("baseline", "record", "-q")
+    record(project, run)
     project.commit()
     ended = run("audit")
     found = parts(ended.out)
@@ -83,7 +83,7 @@ def test_the_example_names_the_rest(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_package_of_a_gate_call_is_audited(project: Project, run: Run, tmp_path: Path) -> None:
-    run("baseline", "record", "-q")
+    record(project, run)
     project.commit()
     assert run("keys", "generate", "--out", tmp_path / "keys").code == 0
     out, keys = tmp_path / "out", tmp_path / "keys"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Run
+from command_line import Run, record
 from played_training import SETTINGS, Project
 from trace_cases import call, value
 
@@ -104,7 +104,7 @@ def test_metrics_without_fingerprints_and_a_missing_trace_are_named(
 @pytest.fixture
 def drifted(project: Project, run: Run) -> Path:
     """The output folder of a call whose result left its committed baseline."""
-    assert run("baseline", "record", "--reason", "first").code == 0
+    record(project, run, "--reason", "first")
     project.commit()
     project.play(losses=["2.5", "2.25", "2.0"])
     assert run("gate", "--quiet").code == 1

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import Run
+from command_line import Run, record
 from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 
@@ -37,7 +37,7 @@ def test_a_project_without_a_baseline_is_told_so(project: Project, run: Run) -> 
 
 @pytest.mark.torch
 def test_what_moved_since_the_baseline_is_named(project: Project, run: Run) -> None:
-    run("baseline", "record")
+    record(project, run)
     project.commit()
     ended = run("doctor", "--json")
     row = _found(ended.out)["baseline"]

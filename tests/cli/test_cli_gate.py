@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Run
+from command_line import Run, record
 from played_training import Project
 
 
 def _recorded(project: Project, run: Run) -> None:
-    assert run("baseline", "record", "--reason", "first", "-q").code == 0
+    record(project, run, "--reason", "first")
     project.commit()
 
 

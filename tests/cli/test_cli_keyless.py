@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Ended, Run
+from command_line import Ended, Run, record
 from fake_sigstore import CERTIFICATE_PATH, IDENTITY, REQUEST_TOKEN, FakeSigstore, Fault
 from played_training import Project
 
@@ -43,7 +43,7 @@ def judged(project: Project, run: Run, sigstore: FakeSigstore, tmp_path: Path) -
 
 
 def judge(project: Project, run: Run, tmp_path: Path) -> Ended:
-    run("baseline", "record", "-q")
+    record(project, run)
     project.commit()
     run("run", "-q", "--out", tmp_path / "ran")
     evidence = tmp_path / "ran" / "evidence"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Ended, Run
+from command_line import Ended, Run, record
 from mlflow_double import MlflowDouble
 from oci_double import OciDouble
 from played_training import Project
@@ -33,7 +33,7 @@ def mlflow() -> Iterator[MlflowDouble]:
 @pytest.fixture
 def gated(project: Project, run: Run, tmp_path: Path) -> Gate:
     """Set where to publish, and gate with a key; each call has an output folder of its own."""
-    run("baseline", "record", "-q")
+    record(project, run)
     project.commit()
     assert run("keys", "generate", "--out", tmp_path / "keys").code == 0
     key = tmp_path / "keys" / "signing-key.pem"

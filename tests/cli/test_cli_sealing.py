@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Run
+from command_line import Run, played_once, record
 from played_training import Project
 
 from gate.errors import ExitCode
@@ -16,12 +16,16 @@ from gate.errors import ExitCode
 @pytest.fixture
 def sealed(project: Project, run: Run, tmp_path: Path) -> Path:
     """A passed gate's output folder, sealed; the keys lie beside the project."""
-    run("baseline", "record", "-q")
-    project.commit()
-    assert run("keys", "generate", "--out", tmp_path / "keys").code == 0
-    key = tmp_path / "keys" / "signing-key.pem"
-    ended = run("gate", "--out", tmp_path / "out", "--signing-key", key, "-q")
-    assert ended.code == 0, ended.err
+
+    def seal() -> None:
+        record(project, run)
+        project.commit()
+        assert run("keys", "generate", "--out", tmp_path / "keys").code == 0
+        key = tmp_path / "keys" / "signing-key.pem"
+        ended = run("gate", "--out", tmp_path / "out", "--signing-key", key, "-q")
+        assert ended.code == 0, ended.err
+
+    played_once("sealed-by-command", project, seal)
     return tmp_path / "out"
 
 

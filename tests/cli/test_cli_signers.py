@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Ended, Run
+from command_line import Ended, Run, record
 from cryptography.hazmat.primitives.asymmetric import ec
 from fake_vault import TOKEN, FakeVault
 from played_training import SCRIPT, Project
@@ -59,7 +59,7 @@ def vault(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeVault]:
 @pytest.fixture
 def passing(project: Project, run: Run) -> Project:
     """A project whose gate passes."""
-    run("baseline", "record", "-q")
+    record(project, run)
     project.commit()
     return project
 
@@ -105,7 +105,7 @@ def test_the_training_sees_no_secret_and_no_signer_is_asked_before_it_is_over(
     monkeypatch.setenv("REPRO_GATE_PKCS11_PIN", PIN)
     project.write("train.py", CURIOUS.format(asked=str(tmp_path / "asked")) + SCRIPT)
     project.commit()
-    run("baseline", "record", "-q")
+    record(project, run)
     project.commit()
     ended = run("gate", "--out", tmp_path / "out", "--signing-key", signer, "-q")
     assert ended.code == 0, ended.err + ended.out

@@ -251,7 +251,7 @@ def test_an_average_of_the_scripts_own_is_seen_where_it_is_saved_or_part_of_the_
     assert ("state/model/0/average.module.weight" in tensors) == inside
 
 
-@pytest.mark.slow
+@pytest.mark.smoke
 def test_a_compiled_model_trains_to_the_same_bits(trainings: Trainings) -> None:
     first, second = trainings.run(COMPILED), trainings.run(COMPILED)
     assert_same(first, second)

@@ -79,6 +79,7 @@ def launched(trainings: Trainings) -> Trained:
     return trainings.run(DATA_PARALLEL, command=(*TORCHRUN, "train.py"), checkpoint="model.pt")
 
 
+@pytest.mark.smoke
 def test_all_ranks_stop_at_the_same_step(launched: Trained) -> None:
     assert len(launched.evidence.steps) == 3
     assert launched.evidence.environment.parts["world_size"] == "2"

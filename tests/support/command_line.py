@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from baseline_cases import FOLDER
+from played_training import Project
+from scenes import baseline_of, scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,3 +22,38 @@ class Ended:
 
 
 Run = Callable[..., Ended]
+
+
+def record(project: Project, run: Run, *words: str) -> None:
+    """`baseline record` with these words, once a test run for a commit; nothing is committed."""
+
+    def recorded(folder: Path) -> None:
+        ended = run("baseline", "record", "-q", *words)
+        assert ended.code == 0, ended.err
+        shutil.copytree(project.path / FOLDER, folder, dirs_exist_ok=True)
+        shutil.rmtree(project.path / FOLDER.split("/")[0])
+
+    if not baseline_of(project, "", "-".join(("commanded", *words)), recorded):
+        assert run("baseline", "record", "-q", *words).code == 0
+
+
+def played_once(name: str, project: Project, make: Callable[[], object]) -> None:
+    """What `make` does to a project and beside it, done once a test run and copied for the others.
+
+    All of it belongs below the folder in which the project is.
+    """
+    place = project.path.parent
+    done = False
+
+    def made(folder: Path) -> None:
+        nonlocal done
+        make()
+        shutil.copytree(place, folder, symlinks=True, dirs_exist_ok=True)
+        done = True
+
+    held = scene(name, made)
+    if not done:
+        # the folder itself stays: the test stands in it, and git's own files cannot be written over
+        for path in project.path.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(held, place, symlinks=True, dirs_exist_ok=True)

@@ -1,0 +1,182 @@
+"""Run what is too long for each change, part by part, into one summary: `make nightly`.
+
+Each part is a target of the Makefile. Its result is written before the next one starts, with the
+commit that it is true of, so a night that was broken off goes on where it stopped: a part that
+passed at this very commit is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUMMARY = "summary.json"
+PASSED = "passed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A target of the Makefile, how long it may take, and what rests on it."""
+
+    target: str
+    minutes: int
+    claim: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """How a part ended; `commit` has `-dirty` behind it where files differ from it."""
+
+    part: str
+    result: str
+    commit: str
+    minutes: float
+    ended: str
+
+
+PARTS = (
+    Part(target="test-properties", minutes=90, claim="laws with 1,000 examples each"),
+    Part(target="test-slow", minutes=120, claim="ranks, compilers, whole measurements"),
+    Part(target="test-frameworks", minutes=90, claim="Lightning, transformers, accelerate"),
+    Part(target="test-pythons", minutes=90, claim="Python 3.11, 3.12 and 3.13"),
+    Part(target="test-zoo", minutes=240, claim="planted faults are diagnosed"),
+    Part(target="test-pairs", minutes=180, claim="every two features of a project together"),
+    Part(target="security", minutes=60, claim="the hostile attempts of docs/security.md fail"),
+    Part(target="container", minutes=120, claim="the image, as GitHub's runner runs it"),
+    Part(target="interop", minutes=30, claim="openssl, cosign and others verify the seals"),
+    Part(target="interop-publish", minutes=30, claim="a real registry and a real MLflow server"),
+    Part(target="bundle-check", minutes=20, claim="Sigstore's clients verify keyless seals"),
+    Part(target="api-check", minutes=20, claim="requests fit GitHub's own description"),
+    Part(target="fuzz", minutes=60, claim="no input breaks a reader of untrusted bytes"),
+    Part(target="newcomer", minutes=90, claim="README and quick start on a bare system"),
+)
+Run = Callable[[Part, Path], str]
+
+
+def run_part(part: Part, log: Path, root: Path = ROOT) -> str:
+    """Make the target with all that it says in `log`; how it ended in a few words."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ("make", "--no-print-directory", part.target),
+            cwd=root,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # so that all of it can be ended: make itself ends none of its children
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout=part.minutes * 60)
+        except subprocess.TimeoutExpired:
+            return f"timed out after {part.minutes} min"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    return PASSED if code == 0 else f"failed with exit code {code}"
+
+
+def commit_of(root: Path) -> str:
+    """The commit that is here, and whether the files are its own."""
+
+    def git(*words: str) -> str:
+        command = ("git", "-C", str(root), *words)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
+
+
+def read_summary(folder: Path) -> dict[str, Result]:
+    """The results so far, by part; those of a summary that is not one are none."""
+    try:
+        rows = json.loads((folder / SUMMARY).read_text("utf-8"))
+        return {row["part"]: Result(**row) for row in rows}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+
+
+def write_summary(folder: Path, results: Iterable[Result]) -> None:
+    """At once or not at all: a night may end at any moment."""
+    rows = [asdict(result) for result in results]
+    partial = folder / f"{SUMMARY}.partial"
+    partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / SUMMARY)
+
+
+def run_parts(
+    parts: Iterable[Part], folder: Path, commit: str, run: Run, say: Callable[[str], None]
+) -> Mapping[str, Result]:
+    """Run each part that has not passed at this commit; one that fails does not stop the others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results = read_summary(folder)
+    for part in parts:
+        before = results.get(part.target)
+        # files that no commit has may have changed since
+        settled = before is not None and (before.result, before.commit) == (PASSED, commit)
+        if settled and not commit.endswith("-dirty"):
+            say(f"{part.target}: passed at this commit already")
+            continue
+        say(f"{part.target}: started, {part.minutes} min at most")
+        begun = time.monotonic()
+        log = folder / f"{part.target}.log"
+        results[part.target] = result = Result(
+            part=part.target,
+            result=run(part, log),
+            commit=commit,
+            minutes=round((time.monotonic() - begun) / 60, 1),
+            ended=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+        write_summary(folder, results.values())
+        say(f"{part.target}: {result.result} in {result.minutes} min; see {log}")
+    return results
+
+
+def table(parts: Iterable[Part], results: Mapping[str, Result]) -> str:
+    """The summary as a person reads it."""
+    lines = ["| part | result | commit | min | what rests on it |", "|---|---|---|---|---|"]
+    for part in parts:
+        result = results.get(part.target)
+        told = ("not run", "", "") if result is None else _told(result)
+        lines.append(f"| {' | '.join((part.target, *told, part.claim))} |")
+    return "\n".join(lines)
+
+
+def _told(result: Result) -> tuple[str, str, str]:
+    dirty = "-dirty" if result.commit.endswith("-dirty") else ""
+    return result.result, result.commit[:10] + dirty, str(result.minutes)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    # read while it runs, from a log
+    sys.stdout.flush()
+
+
+def main(words: list[str]) -> int:
+    """Run all parts, or those named; 1 where one of them has not passed at this commit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="all parts without one")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "nightly")
+    asked = parser.parse_args(words)
+    known = {part.target: part for part in PARTS}
+    unknown = [name for name in asked.parts if name not in known]
+    if unknown:
+        parser.error(f"no part is called {unknown[0]}; parts are {', '.join(known)}")
+    parts = [known[name] for name in asked.parts or known]
+    commit = commit_of(ROOT)
+    results = run_parts(parts, asked.out, commit, run_part, _say)
+    _say(f"{table(parts, results)}\nsummary: {asked.out / SUMMARY}")
+    ended = [results[part.target] for part in parts]
+    return int(any((one.result, one.commit) != (PASSED, commit) for one in ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

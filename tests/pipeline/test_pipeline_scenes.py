@@ -1,0 +1,70 @@
+"""What tests share is made once a test run and is what the program would have made for each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from baseline_cases import only_entry
+from gate_bench import Bench
+from played_training import Project
+from scenes import baseline_of, copied, scene
+
+ASKING = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from scenes import scene
+def make(folder):
+    time.sleep(0.2)
+    with Path(sys.argv[1]).open("a") as made:
+        made.write("made\\n")
+    (folder / "whole").write_text("")
+print((scene("asked-" + Path(sys.argv[1]).parent.name, make) / "whole").exists())
+"""
+
+
+def test_processes_that_ask_at_once_get_one_scene(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", ASKING, str(tmp_path / "made"), *sys.path)
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [each.communicate()[0] for each in asking] == ["True\n"] * 2
+    assert (tmp_path / "made").read_text() == "made\n"
+
+
+def test_a_maker_that_fails_leaves_no_scene(tmp_path: Path) -> None:
+    name = uuid4().hex
+
+    def half(folder: Path) -> None:
+        (folder / "half").write_text("")
+        raise ValueError("broken off")
+
+    with pytest.raises(ValueError, match="broken off"):
+        scene(name, half)
+    whole = copied(name, lambda folder: (folder / "whole").write_text(""), tmp_path / "copy")
+    assert [path.name for path in whole.iterdir()] == ["whole"]
+
+
+def test_equal_commits_have_one_baseline_and_others_another(tmp_path: Path) -> None:
+    texts = []
+    for name, losses in (("first", "2.0"), ("again", "2.0"), ("other", "2.5")):
+        project = Project(tmp_path / name)
+        project.play(losses=[losses, "1.5", "1.25"])
+        Bench(project, tmp_path / f"{name}-out").record()
+        texts.append(only_entry(project.path).read_text())
+    first, again, other = texts
+    assert first == again != other
+    assert Bench(project, tmp_path / "checked").gate().verdict.passes
+
+
+@pytest.mark.parametrize("settings", ["data:\n  - {path: rows.csv}\n", "train: {pass_env: [X]}\n"])
+def test_what_lies_outside_of_the_commit_is_recorded_anew(project: Project, settings: str) -> None:
+    project.settings(settings)
+    assert not baseline_of(project, "", "never", lambda _: pytest.fail("asked for"))
+
+
+def test_a_baseline_is_not_put_over_another_or_into_changes(project: Project) -> None:
+    project.write("more.txt", "not committed")
+    assert not baseline_of(project, "", "never", lambda _: pytest.fail("asked for"))
