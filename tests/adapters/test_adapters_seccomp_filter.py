@@ -30,9 +30,9 @@ NAMES = sorted(ARCHITECTURES)
 HOLDS = {0x15: operator.eq, 0x35: operator.ge, 0x45: operator.and_}
 
 
-def answer(program: bytes, architecture: int, number: int, first: int = 0) -> int:
+def answer(program: bytes, architecture: int, number: int, first: int = 0, sixth: int = 0) -> int:
     """What the kernel would do: a tiny machine with one register, which only ever jumps ahead."""
-    data = struct.pack("<IIQQ", number, architecture, 0, first) + bytes(40)
+    data = struct.pack("<IIQ6Q", number, architecture, 0, first, 0, 0, 0, 0, sixth)
     steps = list(struct.iter_unpack("=HBBI", program))
     register = at = 0
     while True:
@@ -50,10 +50,20 @@ def failing(number: int) -> int:
     return 0x00050000 | number
 
 
-def on(name: str, call: str | int, first: int = 0, *, network: bool = False) -> int:
+def on(name: str, call: str | int, first: int = 0, sixth: int = 0, *, network: bool = False) -> int:
     machine = ARCHITECTURES[name]
     number = machine.calls[call] if isinstance(call, str) else call
-    return answer(seccomp_filter(name, network=network), machine.architecture, number, first)
+    program = seccomp_filter(name, network=network)
+    return answer(program, machine.architecture, number, first, sixth)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_asks_what_is_in_the_page_cache(name: str) -> None:
+    nowait, high_priority = 0x8, 0x1
+    for flags in (nowait, nowait | high_priority, nowait | 1 << 32):
+        assert on(name, "preadv2", 3, flags) == failing(errno.EOPNOTSUPP)
+    for flags in (0, high_priority):
+        assert on(name, "preadv2", 3, flags) == ALLOWED
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attempt import Attempt
+from attempts_beside import BESIDE
 from attempts_evidence import CHECKPOINTS, FORGERY
 from attempts_files import COMMANDS, DECIDERS, RUNS
 from attempts_floods import BOMBS
@@ -19,6 +20,7 @@ ATTEMPTS: tuple[Attempt, ...] = (
     *COMMANDS,
     *DECIDERS,
     *RUNS,
+    *BESIDE,
     *WORDS,
     *PROCESSES,
     *NETWORK,

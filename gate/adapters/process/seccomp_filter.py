@@ -46,6 +46,7 @@ ARCHITECTURES = {
             "socketpair": 53,
             "clone": 56,
             "ptrace": 101,
+            "syslog": 103,
             "mq_open": 240,
             "add_key": 248,
             "request_key": 249,
@@ -56,9 +57,11 @@ ARCHITECTURES = {
             "process_vm_writev": 311,
             "bpf": 321,
             "userfaultfd": 323,
+            "preadv2": 327,
             "io_uring_setup": 425,
             "clone3": 435,
             "pidfd_getfd": 438,
+            "cachestat": 451,
             # from here on for `answering_filter` alone
             "shmget": 29,
             "fork": 57,
@@ -88,6 +91,7 @@ ARCHITECTURES = {
             "unshare": 97,
             "socket": 198,
             "socketpair": 199,
+            "syslog": 116,
             "ptrace": 117,
             "mq_open": 180,
             "add_key": 217,
@@ -99,9 +103,11 @@ ARCHITECTURES = {
             "process_vm_writev": 271,
             "bpf": 280,
             "userfaultfd": 282,
+            "preadv2": 286,
             "io_uring_setup": 425,
             "clone3": 435,
             "pidfd_getfd": 438,
+            "cachestat": 451,
             # as above; this machine has neither fork nor vfork, only clone
             "ioprio_set": 30,
             "sched_setparam": 118,
@@ -124,6 +130,7 @@ ARCHITECTURES = {
         },
     ),
 }
+# What is in the page cache and in the kernel's log another run may have put there.
 # io_uring makes sockets that no filter sees; libraries fall back when a kernel does not have it.
 # Message queues and keys outlive a run and could carry word from one to the next. In a namespace of
 # its own a training would be root, and reach parts of the kernel that are root's. clone3 has its
@@ -143,6 +150,8 @@ REFUSED = {
     "keyctl": errno.EPERM,
     "bpf": errno.EPERM,
     "userfaultfd": errno.EPERM,
+    "syslog": errno.EPERM,
+    "cachestat": errno.ENOSYS,
 }
 SOCKET_CALLS = ("socket", "socketpair")
 # What could outlive a process that only answers, or reach another one of its account: starting
@@ -176,6 +185,9 @@ OF_ITSELF_ALONE = (
     "sched_setscheduler",
 )
 CLONE_THREAD = 0x00010000
+# linux/fs.h: reads what is in the page cache, and says so where it is not
+RWF_NOWAIT = 0x8
+FLAGS_OF_PREADV2 = FIRST_ARGUMENT + 5 * 8
 # every CLONE_NEW* of linux/sched.h that clone knows
 NEW_NAMESPACES = 0x7E020000
 
@@ -190,6 +202,7 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     known, program = _beginning(machine)
     program += _refused(known, REFUSED)
     program += _no_namespaces(known.calls["clone"])
+    program += _no_look_into_the_cache(known.calls["preadv2"])
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
     # a list of what is refused and no list of what is allowed: drivers and libraries of
@@ -285,6 +298,17 @@ def _no_namespaces(number: int) -> list[bytes]:
         _instruction(IF_ANY_BIT, NEW_NAMESPACES, then_skip=1),
         _instruction(RETURN, ALLOW),
         _instruction(RETURN, FAIL_WITH | errno.EPERM),
+    ]
+
+
+def _no_look_into_the_cache(number: int) -> list[bytes]:
+    """A read that would not wait is answered as by a file system that has none; others pass."""
+    return [
+        _instruction(IF_EQUAL, number, else_skip=4),
+        _instruction(LOAD_WORD, FLAGS_OF_PREADV2),
+        _instruction(IF_ANY_BIT, RWF_NOWAIT, then_skip=1),
+        _instruction(RETURN, ALLOW),
+        _instruction(RETURN, FAIL_WITH | errno.EOPNOTSUPP),
     ]
 
 

@@ -1,0 +1,192 @@
+"""Attempts of two strict runs to tell each other a number while both live.
+
+Each run listens for the other as long as it likes, then says for a while that it is there. That the
+channels carry anything is held by tests/adapters/test_adapters_own_view.py.
+"""
+
+from __future__ import annotations
+
+from attempt import Attempt, Threat, sandbox_probe
+from attempts_secrets import FILTER
+
+OWN_PROCESSES = "each run has its own table of processes"
+OWN_FILES = "each run has inodes of its own, by overlays, for all that both can read"
+OWN_TERMINALS = "each run has its own instance of the terminals' file system"
+# Default runs go alone, and end at once: the second strict run then starts soon after the first.
+WAY = """
+import fcntl, glob, random, select
+SHARED = ("/etc/passwd", "/usr/bin", "/usr/bin/env", "/dev/null", "/dev/zero", os.__file__)
+def beside(hear, speak):
+    strict = os.environ["REPRO_GATE_MODE"] == "strict"
+    heard, now = None, time.monotonic()
+    end = now + random.SystemRandom().uniform(0.3, 2.5) * strict
+    while time.monotonic() < end and not heard: heard = hear()
+    told(heard)
+    if end == now: return
+    speaker = os.fork()
+    if not speaker:
+        kept = speak()
+        time.sleep(30)
+    time.sleep(2.5)
+    os.kill(speaker, 9)
+    os.waitpid(speaker, 0)
+def family():
+    "This process, those above it, and those that it started."
+    parents = {}
+    for path in glob.glob("/proc/[0-9]*/status"):
+        try: text = pathlib.Path(path).read_text()
+        except OSError: continue
+        parents[int(path.split("/")[2])] = int(text.split("PPid:")[1].split()[0])
+    above, at = {os.getpid()}, os.getpid()
+    while at in parents and parents[at]: above.add(at := parents[at])
+    return above | {pid for pid, parent in parents.items() if parent == os.getpid()}
+def answering(ask):
+    known, found = family(), []
+    for pid in range(1, max(os.getpid(), 1000) + 2000):
+        try: ask(pid)
+        except PermissionError: pass
+        except OSError: continue
+        if pid not in known: found.append(pid)
+    return found
+"""
+
+
+def _beside(name: str, tries: str, stopped_by: str, script: str) -> Attempt:
+    return Attempt(
+        name=name,
+        threat=Threat.RUNS,
+        tries=tries,
+        stopped_by=stopped_by,
+        script=WAY + script,
+        tells=1,
+    )
+
+
+BESIDE: tuple[Attempt, ...] = (
+    _beside(
+        "beside-by-number",
+        "looks for processes of the other run by number (`kill(0)`, `getsid`, `sched_getaffinity`)",
+        OWN_PROCESSES,
+        """
+asks = (lambda pid: os.kill(pid, 0), os.getsid, os.sched_getaffinity)
+beside(lambda: [pid for ask in asks for pid in answering(ask)], lambda: None)
+""",
+    ),
+    _beside(
+        "beside-lock-rows",
+        "reads the rows of `/proc/locks`, where a lock of the other run's has one",
+        OWN_PROCESSES,
+        """
+def speak():
+    held = open(tempfile.gettempdir() + "/held", "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return held
+beside(lambda: pathlib.Path("/proc/locks").read_text().splitlines(), speak)
+""",
+    ),
+    _beside(
+        "beside-locks",
+        "locks files that both can read (`flock`), and tries whether the other has",
+        OWN_FILES,
+        """
+def locked(path):
+    held.append(os.open(path, os.O_RDONLY))
+    try: fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: return True
+    return False
+def take(): return [path for path in SHARED if locked(path)]
+def hear():
+    found = take()
+    while held: os.close(held.pop())
+    return found
+held = []
+beside(hear, take)
+""",
+    ),
+    _beside(
+        "beside-priorities",
+        "has a nice value, and asks for that of every process (`getpriority`)",
+        OWN_PROCESSES,
+        """
+def nice(pid):
+    if libc.getpriority(0, pid) != 13: raise ProcessLookupError
+beside(lambda: answering(nice), lambda: libc.setpriority(0, 0, 13))
+""",
+    ),
+    _beside(
+        "beside-terminals",
+        "opens pseudo terminals, and looks for those of the other run",
+        OWN_TERMINALS,
+        """
+beside(lambda: sorted({*os.listdir("/dev/pts")} - {"ptmx"}),
+    lambda: [os.openpty() for _ in range(5)])
+""",
+    ),
+    _beside(
+        "beside-watches",
+        "watches files that both can read (inotify, dnotify), and opens them",
+        OWN_FILES,
+        """
+def hear():
+    seen = []
+    signal.signal(signal.SIGIO, lambda *_: seen.append("dnotify"))
+    folder = os.open("/usr/bin", os.O_RDONLY)
+    libc.fcntl(folder, 0x402, 0x80000001)
+    watch = libc.inotify_init1(0o4000)
+    for path in SHARED: libc.inotify_add_watch(watch, path.encode(), 0x20)
+    select.select([watch], [], [], 0.2)
+    try: return seen or len(os.read(watch, 65536))
+    except BlockingIOError: return seen
+    finally: (os.close(watch), os.close(folder))
+def speak():
+    while True:
+        for path in SHARED: os.close(os.open(path, os.O_RDONLY))
+        time.sleep(0.01)
+beside(hear, speak)
+""",
+    ),
+    sandbox_probe(
+        "beside-counters",
+        Threat.RUNS,
+        "reads how many terminals, open files and inodes the whole machine has",
+        "these files of `/proc/sys` are empty in a run's view",
+        """
+names = ("kernel/pty/nr", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "fs/dentry-state")
+told([name for name in names if pathlib.Path("/proc/sys", name).read_text().strip("\\0 \\n")])
+""",
+        control=True,
+    ),
+    sandbox_probe(
+        "page-cache-by-question",
+        Threat.RUNS,
+        "asks what is in the page cache (`preadv2` that does not wait, `cachestat`)",
+        FILTER,
+        """
+file = os.open("/usr/bin/env", os.O_RDONLY)
+data = ctypes.create_string_buffer(64)
+def look(number, *words):
+    try: return call(number, file, *words)
+    except BlockingIOError: return "not in it"
+vector = struct.pack("@PQ", ctypes.addressof(data), 1)
+any_of(lambda one: look(*one), (
+    (by_machine(327, 286), vector, 1, 0, 0, 8),
+    (451, struct.pack("QQ", 0, 4096), data, 0)))
+""",
+        control=True,
+    ),
+    sandbox_probe(
+        "kernel-log",
+        Threat.RUNS,
+        "reads the kernel's log, where a program that crashes leaves its name",
+        FILTER,
+        """
+data = ctypes.create_string_buffer(4096)
+def device():
+    text = os.read(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK), 4096)
+    if not text: raise OSError("empty")
+    return text[:20]
+any_of(lambda ask: ask(), (lambda: call(by_machine(103, 116), 3, data, 4096), device))
+""",
+        control=True,
+    ),
+)
