@@ -145,5 +145,5 @@ def test_a_cache_that_cannot_be_made_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError) as caught:
         SharedCache(tmp_path / "file" / "cache", 1, Shown()).claim([A])
-    assert "cannot be used: File exists" in caught.value.message
+    assert "cannot be used: Not a directory" in caught.value.message
     assert "fetch.cache" in caught.value.hint

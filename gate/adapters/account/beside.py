@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
+from gate.adapters.files import writing
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.process_ports import Processes
@@ -77,9 +78,9 @@ def _try(account: Credentials | None, processes: Processes, interpreter: str) ->
     with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
         source, target = (Path(folder) / name for name in ("source", "target"))
         for path in (source, target):
-            path.mkdir()
-        (source / "word").write_bytes(SHOWN)
-        Path(folder).chmod(0o755)
+            writing.new_folder(path)
+        writing.write_whole(source / "word", SHOWN)
+        writing.set_mode(Path(folder), 0o755)
         request = ProcessRequest(
             argv=(interpreter, "-I", "-S", "-c", READS, str(target / "word")),
             env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},

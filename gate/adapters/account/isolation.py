@@ -13,6 +13,7 @@ from pathlib import Path
 from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.residue import FILE_FOLDERS
 from gate.adapters.account.writable_paths import EVERYWHERE, WritablePaths, find_writable_paths
+from gate.adapters.files import trees, writing
 from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
@@ -204,14 +205,13 @@ def _obstacle(
     Where its writing is guarded, it must also fail to write in a folder that is open to all.
     """
     with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
-        Path(folder).chmod(0o755)
-        trap = Path(folder, "trap")
-        trap.mkdir()
+        writing.set_mode(Path(folder), 0o755)
+        trap, own = Path(folder, "trap"), Path(folder, "own")
+        for path in (trap, own):
+            writing.new_folder(path)
         # as open as /tmp: if even this cannot be written, the guard works and not a permission
-        trap.chmod(0o1777)
-        own = Path(folder, "own")
-        own.mkdir()
-        os.chown(own, account.uid, account.gid)
+        writing.set_mode(trap, 0o1777)
+        trees.give_to(own, account.uid, account.gid)
         ids = ",".join(map(str, (account.uid, *account.groups)))
         request = ProcessRequest(
             argv=(interpreter, "-I", "-c", PROBE, ids, str(trap), *map(str, folders)),

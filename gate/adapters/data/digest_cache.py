@@ -16,6 +16,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Final
 
+from gate.adapters.files import writing
 from gate.records.observed.data.listed import ListedFile
 
 FILE_NAME: Final = "file-digests.sqlite3"
@@ -95,9 +96,9 @@ class DigestCache:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        writing.make_folders(self._path.parent)
         # made before the library opens it, so that no other account reads names of inodes
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(writing.open_file(self._path, os.O_RDWR | os.O_CREAT))
         with closing(sqlite3.connect(self._path, timeout=self._wait_seconds)) as database:
             database.execute(_TABLE)
             yield database
@@ -113,7 +114,7 @@ class DigestCache:
         except sqlite3.Error:
             # no database any more: the next gate begins a new one
             with suppress(OSError):
-                self._path.unlink()
+                writing.remove(self._path)
 
 
 def _key(file: ListedFile) -> tuple[int, int, int, int, int]:

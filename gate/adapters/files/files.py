@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from gate.adapters.files import short_links, trees
+from gate.adapters.files import short_links, trees, writing
 from gate.adapters.files.folder_lock import held_folder, one_writer
 from gate.adapters.files.reading import (
     CappedReader,
@@ -92,43 +92,27 @@ class LocalFiles:
     @contextmanager
     def replacing(self, path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
         """A new file that takes the place of `path` when the body ends well, and else is gone."""
-        # slow to import, and some programs only read
-        import tempfile  # noqa: PLC0415
-
-        with storage_faults("writing", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    yield file
-                    file.flush()
-                    os.fchmod(descriptor, mode)
-                    # before the rename: else a crash may leave the new name without the new content
-                    os.fsync(descriptor)
-                Path(temporary).replace(path)
-            finally:
-                # gone when it became the file
-                with suppress(FileNotFoundError):
-                    Path(temporary).unlink()
-            with trees.open_folder(path.parent.resolve()) as folder:
-                # the rename itself is an entry of the folder,
-                # which has to reach the disk too (fsync(2))
-                os.fsync(folder)
+        with storage_faults("writing", path), writing.replacing(path, mode) as file:
+            yield file
 
     def write_new(self, path: Path, data: bytes) -> None:
         """Make a file, its folders as needed; what lies there already is an error and stays."""
         with storage_faults("writing", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            trees.write_new(path, (data,), 0o644)
+            writing.write_new(path, (data,), 0o644, make=True)
 
     def append_bytes(self, path: Path, data: bytes) -> None:
         """Add to the end of a regular file, made when it is not there; no link followed."""
         with (
             storage_faults("appending to", path),
-            os.fdopen(os.open(path, APPEND_FLAGS, 0o644), "ab") as file,
+            os.fdopen(writing.open_file(path, APPEND_FLAGS, 0o644), "ab") as file,
         ):
             require_regular(path, os.fstat(file.fileno()))
             file.write(data)
+
+    def refuse_brought_link(self, path: Path) -> None:
+        """Refuse a path that is a link below a checkout, or leads through one; see `writing.py`."""
+        with storage_faults("looking at", path):
+            writing.refuse_brought_link(path)
 
     def refuse_links(self, path: Path, *, below: Path) -> None:
         """Refuse a path that is a link or leads through one somewhere below a folder."""
@@ -138,7 +122,9 @@ class LocalFiles:
     def private_folder(self, path: Path) -> None:
         """Have a folder, made if need be; `StorageError` where another account may write in it."""
         with storage_faults("making", path):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            writing.make_folders(path.parent)
+            with suppress(FileExistsError):
+                writing.new_folder(path, mode=0o700)
             own = trees.is_private(path)
         if not own:
             raise StorageError(
@@ -162,9 +148,9 @@ class LocalFiles:
         byte is read once.
         """
         with open_regular(source, max_bytes) as file, storage_faults("writing", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            writing.make_folders(target.parent)
             require_room(target, os.fstat(file.fileno()).st_size)
-            with trees.new_file(target, 0o644) as descriptor:
+            with writing.new_file(target, 0o644) as descriptor:
                 if not share(file.fileno(), descriptor):
                     return _hashed(file, descriptor)
                 with io.BufferedReader(CappedReader(os.dup(descriptor), source, max_bytes)) as copy:
@@ -173,8 +159,7 @@ class LocalFiles:
     def link(self, path: Path, target: Path) -> None:
         """`os.symlink`, which never replaces what is there."""
         with storage_faults("making", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(target)
+            writing.symbolic_link(path, str(target), make=True)
 
     def short_link(self, target: Path, *, for_others: bool) -> Path | None:
         """A short path that leads to a folder; see `short_links.py`."""
@@ -190,8 +175,7 @@ class LocalFiles:
         What was there is replaced.
         """
         with storage_faults("moving to", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.replace(target)
+            writing.rename(source, target, make=True)
 
     def byte_code(self, module: Path) -> bytes:
         """The byte-code of a module of this interpreter's kind, with the header of a `.pyc`.
@@ -218,8 +202,9 @@ class LocalFiles:
         """Make an empty folder of exactly `mode`, removing what was there."""
         self.remove_tree(path)
         with storage_faults("making", path):
-            path.mkdir(parents=True)
-            path.chmod(mode)
+            writing.make_folders(path.parent)
+            writing.new_folder(path)
+            writing.set_mode(path, mode)
 
     def copy_tree(self, source: Path, target: Path, *, max_bytes: int | None = None) -> None:
         """Copy a folder into a new or empty one: regular files, and links as links.

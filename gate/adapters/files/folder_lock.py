@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gate.adapters.files import writing
 from gate.adapters.files.reading import refuse_foreign_links, require_regular
 from gate.adapters.files.storage_faults import storage_faults
 from gate.codec.untrusted_text import safe_line
@@ -53,10 +54,8 @@ def one_writer(folder: Path) -> Iterator[None]:
     The lock is on the folder itself: a lock file beside committed files would be an uncommitted
     change. Raises `StorageError` when no lock can be had.
     """
-    with storage_faults("making", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with storage_faults("locking", folder):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with storage_faults("making", folder), writing.entered(folder, make=True) as entered:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=entered)
     try:
         with storage_faults("locking", folder):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -66,18 +65,20 @@ def one_writer(folder: Path) -> Iterator[None]:
 
 
 def _open(folder: Path) -> int:
-    # a link counts as what it leads to: the folder may be one of the caller's
+    # above every checkout a link counts as what it leads to: the folder may be one of the caller's
+    with storage_faults("making", folder):
+        writing.refuse_brought_link(folder)
     if folder.exists() and not folder.is_dir():
         raise SettingsError(
             f"{_shown(folder)} is a file, not a folder",
             hint="Move it away, or choose another folder with --out.",
         )
     with storage_faults("making", folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        writing.make_folders(folder)
     path = folder / LOCK
     with storage_faults("locking", path):
         refuse_foreign_links(path)
-        descriptor = os.open(path, LOCK_FLAGS, 0o600)
+        descriptor = writing.open_file(path, LOCK_FLAGS)
     try:
         require_regular(path, os.fstat(descriptor))
     except BaseException:

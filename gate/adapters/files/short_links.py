@@ -13,6 +13,8 @@ import os
 import stat
 from pathlib import Path
 
+from gate.adapters.files import writing
+
 PLACE = Path("/tmp")  # noqa: S108 - guarded as above
 DIGITS = 8
 
@@ -36,7 +38,7 @@ def make(target: Path, *, for_others: bool) -> Path | None:
             return None
         if not _leads(link, target):
             _drop(link)
-            link.symlink_to(target)
+            writing.symbolic_link(link, str(target))
     except OSError:
         # the long path serves as well, but for sockets
         return None
@@ -60,4 +62,4 @@ def _leads(link: Path, target: Path) -> bool:
 def _drop(link: Path) -> None:
     """Never what another account has made, and never anything but a link."""
     if link.is_symlink() and link.lstat().st_uid == os.geteuid():
-        link.unlink()
+        writing.remove(link)

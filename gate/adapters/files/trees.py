@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from gate.adapters.files.shared_bytes import shared_or_copied, write_all
+from gate.adapters.files import writing
+from gate.adapters.files.shared_bytes import shared_or_copied
 from gate.adapters.files.storage_faults import storage_faults
 from gate.codec.untrusted_text import safe_line
 from gate.errors import StorageError
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-NEW_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
 # PATH_MAX in linux/limits.h, the zero at its end included
 MAX_PATH_BYTES = 4096
@@ -51,28 +51,6 @@ def opened(name: str | Path, within: int | None) -> Iterator[int]:
         os.close(descriptor)
 
 
-@contextmanager
-def new_file(path: Path, mode: int) -> Iterator[int]:
-    """A descriptor of a file that must not be there yet; gone again when the body fails."""
-    # O_EXCL follows no link either (open(2)); closed to others until it is whole
-    descriptor = os.open(path, NEW_FILE_FLAGS, 0o600)
-    try:
-        yield descriptor
-        os.fchmod(descriptor, mode)
-    except BaseException:
-        path.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def write_new(path: Path, chunks: Iterable[bytes], mode: int) -> None:
-    """Write a file that must not be there yet, with exactly these permissions."""
-    with new_file(path, mode) as descriptor:
-        for chunk in chunks:
-            write_all(descriptor, chunk)
-
-
 def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
     """The rest of a file in pieces."""
     return iter(lambda: file.read(CHUNK_BYTES), b"")
@@ -100,7 +78,7 @@ def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> No
     """Copy regular files and links; anything else (socket, FIFO, device) is refused."""
     room = _Room(max_bytes)
     with storage_faults("making", target):
-        target.mkdir(parents=True, exist_ok=True)
+        writing.make_folders(target)
     pending = [Path()]
     copied = []
     while pending:
@@ -117,18 +95,22 @@ def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> No
 def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> list[Path]:
     """Copy one folder's files and links; answer its sub-folders, already made."""
     folders = []
-    with open_folder(source) as descriptor, os.scandir(descriptor) as entries:
+    with (
+        open_folder(source) as descriptor,
+        os.scandir(descriptor) as entries,
+        writing.entered(target) as there,
+    ):
         for entry in entries:
             facts = entry.stat(follow_symlinks=False)
-            there = target / entry.name
             if stat.S_ISDIR(facts.st_mode):
-                there.mkdir(mode=0o700)
+                os.mkdir(entry.name, 0o700, dir_fd=there)
                 folders.append(relative / entry.name)
             elif stat.S_ISLNK(facts.st_mode):
-                there.symlink_to(os.readlink(entry.name, dir_fd=descriptor))
+                destination = os.readlink(entry.name, dir_fd=descriptor)
+                os.symlink(destination, entry.name, dir_fd=there)
             elif stat.S_ISREG(facts.st_mode):
                 with opened(entry.name, descriptor) as file:
-                    _copy_file(file, facts, there, room)
+                    _copy_file(file, facts, entry.name, there, room)
             else:
                 raise StorageError(
                     f"{safe_line(str(source / entry.name))} is neither file, folder nor link",
@@ -137,19 +119,20 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
     return folders
 
 
-def _copy_file(source: int, facts: os.stat_result, target: Path, room: _Room) -> None:
+def _copy_file(source: int, facts: os.stat_result, name: str, folder: int, room: _Room) -> None:
     """A new file with the same bytes, permissions and time of modification."""
-    with new_file(target, facts.st_mode & 0o777) as descriptor:
+    with writing.new_file(name, facts.st_mode & 0o777, within=folder) as descriptor:
         for copied in shared_or_copied(source, descriptor):
-            room.count(copied, target.name)
+            room.count(copied, name)
         os.utime(descriptor, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
 
 
 def _copy_facts(facts: os.stat_result, target: Path) -> None:
     """Permissions and time of modification of a folder; setuid and its like stay behind."""
-    # a copy that root makes must not carry setuid or setgid
-    target.chmod(facts.st_mode & 0o777)
-    os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
+    with writing.holder(target) as (above, name):
+        # a copy that root makes must not carry setuid or setgid
+        os.chmod(name, facts.st_mode & 0o777, dir_fd=above)
+        os.utime(name, ns=(facts.st_mtime_ns, facts.st_mtime_ns), dir_fd=above)
 
 
 def let_read(path: Path) -> None:
@@ -219,7 +202,8 @@ def give_to(path: Path, uid: int, gid: int) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(folder / entry.name)
                 os.chown(entry.name, uid, gid, dir_fd=descriptor, follow_symlinks=False)
-    os.chown(path, uid, gid, follow_symlinks=False)
+    with writing.holder(path) as (above, name):
+        os.chown(name, uid, gid, dir_fd=above, follow_symlinks=False)
 
 
 def set_aside(path: Path, target: Path) -> None:
@@ -238,8 +222,10 @@ def set_aside(path: Path, target: Path) -> None:
     if not bounded:
         remove_tree(path)
         return
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.replace(target)
+    writing.make_folders(target.parent.parent)
+    with suppress(FileExistsError):
+        writing.new_folder(target.parent, mode=0o700)
+    writing.rename(path, target)
 
 
 def _without_large_files(path: Path) -> bool:
@@ -264,21 +250,27 @@ def _without_large_files(path: Path) -> bool:
 
 def remove_tree(path: Path) -> None:
     """Remove a file, a link or a folder; nothing there is fine."""
-    try:
-        facts = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(facts.st_mode):
-        path.unlink()
-        return
-    path.chmod(0o700)
-    with open_folder(path) as top:
+    with ExitStack() as ends:
+        try:
+            above, name = ends.enter_context(writing.holder(path))
+            facts = os.stat(name, dir_fd=above, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISDIR(facts.st_mode):
+            os.unlink(name, dir_fd=above)
+            return
+        os.chmod(name, 0o700, dir_fd=above)
+        _empty(name, above)
+        os.rmdir(name, dir_fd=above)
+
+
+def _empty(name: str, above: int) -> None:
+    with open_folder(name, within=above) as top:
         while folders := _remove_files(top, top):
-            for name in folders:
-                with open_folder(name, within=top) as descriptor:
+            for moved in folders:
+                with open_folder(moved, within=top) as descriptor:
                     _remove_files(descriptor, top)
-                os.rmdir(name, dir_fd=top)
-    path.rmdir()
+                os.rmdir(moved, dir_fd=top)
 
 
 def _remove_files(folder: int, top: int) -> list[str]:

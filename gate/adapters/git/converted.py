@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from gate.adapters.files import writing
 from gate.adapters.files.storage_faults import storage_faults
 from gate.adapters.git.command import GitCommand
 from gate.adapters.git.objects import PERMISSIONS, TreeEntry
@@ -115,11 +116,12 @@ class _EmptyClone:
         self._git = GitCommand(self.folder, search_path=git.search_path)
         kind = "sha256" if len(commit) > len("0" * 40) else "sha1"
         with storage_faults("writing", made):
-            self.folder.mkdir()
+            writing.new_folder(self.folder)
             self._git.output("init", "-q", f"--object-format={kind}", "--template=")
             alternates = self.folder / ".git" / "objects" / "info" / "alternates"
-            alternates.parent.mkdir(exist_ok=True)
-            alternates.write_bytes(os.fsencode(git.folder / os.fsdecode(objects)) + b"\n")
+            writing.make_folders(alternates.parent)
+            there = os.fsencode(git.folder / os.fsdecode(objects))
+            writing.write_whole(alternates, there + b"\n")
         self._git.output("read-tree", "--end-of-options", commit)
 
     def attributes(self, paths: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from gate.adapters.files import writing
 from gate.adapters.files.reading import open_regular
 from gate.adapters.files.storage_faults import storage_faults
-from gate.adapters.files.trees import chunks_of, write_new
+from gate.adapters.files.trees import chunks_of
 from gate.adapters.git.command import GitCommand
 from gate.adapters.git.converted import ConvertedFiles, converted_files
 from gate.adapters.git.objects import (
@@ -52,7 +53,7 @@ class TreeWriter:
         self._entries: list[tuple[str, str, str]] = []
         self._links: dict[str, bytes] = {}
         with storage_faults("making", target):
-            target.mkdir(parents=True, exist_ok=True)
+            writing.make_folders(target)
 
     def file(self, path: str, mode: str, chunks: Iterable[bytes]) -> None:
         """Write one regular file; `mode` is git's."""
@@ -67,8 +68,7 @@ class TreeWriter:
                 yield chunk
 
         with storage_faults("writing", there):
-            there.parent.mkdir(parents=True, exist_ok=True)
-            write_new(there, hashed(), permissions)
+            writing.write_new(there, hashed(), permissions, make=True)
         self._entries.append((path, plain_mode(permissions), hasher.hexdigest()))
 
     def link(self, path: str, destination: bytes) -> None:
@@ -103,8 +103,7 @@ class TreeWriter:
             raise unsafe_path(path)
         there = self._target / path
         with storage_faults("writing", there):
-            there.parent.mkdir(parents=True, exist_ok=True)
-            there.symlink_to(os.fsdecode(destination))
+            writing.symbolic_link(there, os.fsdecode(destination), make=True)
 
 
 def write_commit(

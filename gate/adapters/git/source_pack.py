@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
+from gate.adapters.files import writing
 from gate.adapters.files.storage_faults import storage_faults
 from gate.adapters.git.command import GitCommand
 from gate.errors import RepositoryError
@@ -44,7 +45,8 @@ def open_source_pack(pack: BinaryIO, commit: str, folder: Path) -> None:
     Raises `RepositoryError` where the file is no pack, is damaged, or lacks a part of the commit.
     """
     with storage_faults("making", folder):
-        folder.mkdir(parents=True)
+        writing.make_folders(folder.parent)
+        writing.new_folder(folder)
     kind = "sha256" if len(commit) > len("0" * 40) else "sha1"
     git = GitCommand(folder)
     git.output("init", "-q", f"--object-format={kind}", "--template=")
@@ -53,7 +55,7 @@ def open_source_pack(pack: BinaryIO, commit: str, folder: Path) -> None:
             said.read()
         with storage_faults("writing", folder):
             # its parents are elsewhere, and nobody will ask for them
-            (folder / ".git" / "shallow").write_text(f"{commit}\n", "ascii")
+            writing.write_whole(folder / ".git" / "shallow", f"{commit}\n".encode("ascii"))
         git.output("update-ref", "--no-deref", "HEAD", commit)
         git.output("rev-list", "--objects", "--no-walk", "--quiet", "--end-of-options", commit)
     except RepositoryError as error:

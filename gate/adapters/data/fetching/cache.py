@@ -20,12 +20,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from gate.adapters.files import trees
+from gate.adapters.files import trees, writing
 from gate.codec.untrusted_text import safe_line
 from gate.errors import DataError
 from gate.ports import Progress
 
-OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+LOCKED_FILE: Final = os.O_RDWR | os.O_CREAT
 POLL_SECONDS: Final = 0.2
 STALE_SECONDS: Final = 7 * 24 * 3600.0
 FOLDERS: Final = ("objects", "fetching", "locks", "using", "sizes")
@@ -71,7 +71,7 @@ class SharedCache:
                 missing = tuple(name for name in wanted if not os.path.lexists(self.path(name)))
             for name in set(wanted) - set(missing):
                 with suppress(FileNotFoundError):
-                    os.utime(self._size_file(name))
+                    writing.set_time_to_now(self._size_file(name))
         return missing
 
     @contextmanager
@@ -85,7 +85,8 @@ class SharedCache:
             lock = self.root / "locks" / key
             with self._locked(lock, wait_seconds=wait_seconds):
                 staging = self.root / "fetching" / key
-                staging.mkdir(mode=0o700, exist_ok=True)
+                with suppress(FileExistsError):
+                    writing.new_folder(staging, mode=0o700)
                 yield staging
 
     def done(self, staging: Path) -> None:
@@ -101,11 +102,11 @@ class SharedCache:
             for folder in (there.parents[1], there.parent, self._size_file(name).parent):
                 _make_folder(folder)
             # before the object: without its size no eviction would count it
-            self._size_file(name).write_text(f"{size_bytes}\n", "ascii")
+            writing.write_whole(self._size_file(name), f"{size_bytes}\n".encode("ascii"))
             if os.path.lexists(there):
                 trees.remove_tree(staged)
             else:
-                staged.rename(there)
+                writing.rename(staged, there)
         return there
 
     def size_of(self, name: str) -> int:
@@ -175,9 +176,9 @@ class SharedCache:
     def _remove(self, name: str) -> list[Path]:
         """Take an object's name away; the moved content is left to be removed."""
         trash = self.root / "fetching" / f"gone-{secrets.token_hex(8)}"
-        self._size_file(name).unlink(missing_ok=True)
+        writing.remove(self._size_file(name))
         try:
-            self.path(name).rename(trash)
+            writing.rename(self.path(name), trash)
         except FileNotFoundError:
             return []
         return [trash]
@@ -205,8 +206,8 @@ class SharedCache:
     def _register(self) -> int:
         """A file of this process, locked for its life, for the names that it uses."""
         path = self.root / "using" / secrets.token_hex(16)
-        descriptor = os.open(path, OPEN_FLAGS | os.O_EXCL | os.O_APPEND, 0o600)
-        self._held.callback(path.unlink, missing_ok=True)
+        descriptor = writing.open_file(path, LOCKED_FILE | os.O_EXCL | os.O_APPEND)
+        self._held.callback(writing.remove, path)
         self._held.callback(os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
@@ -222,14 +223,14 @@ class SharedCache:
                 except BlockingIOError:
                     names.update(file.read().split("\n"))
                 else:
-                    Path(entry.path).unlink(missing_ok=True)
+                    writing.remove(Path(entry.path))
         return names
 
     @contextmanager
     def _locked(
         self, path: Path, wait_seconds: float = 60.0, *, exclusive: bool = True
     ) -> Iterator[None]:
-        descriptor = os.open(path, OPEN_FLAGS, 0o600)
+        descriptor = writing.open_file(path, LOCKED_FILE)
         try:
             self._lock(descriptor, path, wait_seconds, exclusive=exclusive)
             yield
@@ -261,7 +262,7 @@ class SharedCache:
         """Make the folders; one that others can write to would let them choose what is trained."""
         if self._using is not None:
             return
-        self.root.parent.mkdir(parents=True, exist_ok=True)
+        writing.make_folders(self.root.parent)
         _make_folder(self.root)
         facts = self.root.stat()
         if facts.st_uid != os.geteuid() or facts.st_mode & WRITABLE_BY_OTHERS:
@@ -304,18 +305,18 @@ def disk_full(root: Path, why: str) -> DataError:
 def _make_folder(path: Path) -> None:
     """One that all may enter, whatever the account's umask says; one that is there stays so."""
     try:
-        path.mkdir()
+        writing.new_folder(path)
     except FileExistsError:
         return
-    path.chmod(0o755)
+    writing.set_mode(path, 0o755)
 
 
 def _make_readable(path: Path) -> None:
     """Read-only for all; folders can be entered."""
     if not stat.S_ISDIR(path.lstat().st_mode):
-        path.chmod(0o444)
+        writing.set_mode(path, 0o444)
         return
     for folder, _, names in os.walk(path):
         for name in names:
-            Path(folder, name).chmod(0o444)
-        Path(folder).chmod(0o755)
+            writing.set_mode(Path(folder, name), 0o444)
+        writing.set_mode(Path(folder), 0o755)

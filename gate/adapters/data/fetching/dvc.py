@@ -6,7 +6,6 @@ written for it. Its own check of a folder is not relied on, nor is any file of i
 
 from __future__ import annotations
 
-import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ from gate.adapters.data.fetching.dvc_folder import (
     read_listing,
 )
 from gate.adapters.data.fetching.tools import ToolCall, Tools, said
-from gate.adapters.files import trees
+from gate.adapters.files import trees, writing
 from gate.errors import DataError
 from gate.records.observed.data.sets import DataPointer
 from gate.records.processes import ProcessResult
@@ -116,9 +115,9 @@ class DvcFetch:
             raise self._incomplete(pointer, wrong, len(objects), done)
         if files is None:
             staged = staging / "file"
-            staged.unlink(missing_ok=True)
+            writing.remove(staged)
             # linked and not moved: a folder of the same entry may hold the same file
-            os.link(objects[pointer.digest], staged, follow_symlinks=False)
+            writing.second_name(objects[pointer.digest], staged)
             self.cache.store(object_name(pointer), staged, staged.lstat().st_size)
             return
         target = staging / "folder"
@@ -133,7 +132,7 @@ class DvcFetch:
         """What is wrong is removed: DVC would take it for whole at the next call."""
         came = [path for path in wrong if path.exists()]
         for path in came:
-            path.unlink()
+            writing.remove(path)
         if came:
             problem = f"{len(came):,} of {total:,} files have another MD5 than the commit names"
         else:
@@ -178,7 +177,7 @@ class _Call:
         path = _object(self.staging, name, pointer)
         entry = f"{self.fetch.entry}: {pointer.path}"
         if not _has_md5(path, pointer):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            writing.make_folders(path.parent)
             trees.remove_tree(path)
             address = posixpath.join(f"remote://{remote}", _key(name, pointer))
             done = self.dvc("get-url", address, str(path))
@@ -189,14 +188,14 @@ class _Call:
                     details=said(done),
                 )
             if not _has_md5(path, pointer):
-                path.unlink()
+                writing.remove(path)
                 raise DataError(
                     f"data: {entry}: the remote's listing of it has another MD5 than the commit "
                     "names",
                     hint=PUSH_HINT,
                 )
             # DVC looks again at what can be written to
-            path.chmod(0o444)
+            writing.set_mode(path, 0o444)
         return read_listing(path, entry)
 
 
@@ -220,13 +219,13 @@ def _object(staging: Path, digest: str, pointer: DataPointer) -> Path:
 def _lay_out(staging: Path, config: str, pointers: tuple[DataPointer, ...]) -> None:
     """The smallest repository that DVC takes for one."""
     trees.remove_tree(staging / ".dvc")
-    (staging / ".dvc" / "tmp").mkdir(parents=True)
-    (staging / "objects").mkdir(exist_ok=True)
-    path = staging / ".dvc" / "config"
-    path.touch(0o600)
-    path.write_text(config, "utf-8")
+    writing.make_folders(staging / ".dvc" / "tmp")
+    writing.make_folders(staging / "objects")
+    # it may hold a login of the clone's config.local
+    writing.write_whole(staging / ".dvc" / "config", config.encode("utf-8"), mode=0o600)
     rows = (_row(number, pointer) for number, pointer in enumerate(pointers))
-    (staging / "wanted.dvc").write_text("outs:\n" + "".join(rows), "ascii")
+    text = "outs:\n" + "".join(rows)
+    writing.write_whole(staging / "wanted.dvc", text.encode("ascii"))
 
 
 def _row(number: int, pointer: DataPointer) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gate.adapters.data.fetching.checks import md5_of, wrong_md5
+from gate.adapters.files import writing
 from gate.codec.strict_json import parse_json
 from gate.codec.untrusted_text import short_text
 from gate.errors import DataError, DocumentError
@@ -57,18 +58,19 @@ def put_together(
 
     Raises `OSError`, also where a file would have to be a folder too.
     """
-    (target / CONTENT).mkdir(parents=True)
+    writing.new_folder(target)
+    writing.new_folder(target / CONTENT)
     size = 0
     made: set[Path] = set()
     for file in files:
         there = target / CONTENT / file.path
         if there.parent not in made:
-            there.parent.mkdir(parents=True, exist_ok=True)
+            writing.make_folders(there.parent)
             made.add(there.parent)
         # equal files are one on disk: nobody may write to either
-        os.link(objects[file.md5], there, follow_symlinks=False)
+        writing.second_name(objects[file.md5], there)
         size += there.lstat().st_size
-    listing.rename(target / LISTING)
+    writing.rename(listing, target / LISTING)
     return size
 
 

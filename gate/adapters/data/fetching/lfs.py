@@ -18,7 +18,7 @@ from gate.adapters.data.fetching.cache import SharedCache
 from gate.adapters.data.fetching.checks import sha256_of
 from gate.adapters.data.fetching.lfs_endpoint import endpoint_of
 from gate.adapters.data.fetching.tools import ToolCall, Tools, said
-from gate.adapters.files import trees
+from gate.adapters.files import trees, writing
 from gate.adapters.files.reading import open_regular
 from gate.adapters.git.command import GitCommand
 from gate.errors import DataError, RepositoryError, StorageError
@@ -78,18 +78,18 @@ class LfsFetch:
         trees.remove_tree(copy)
         try:
             with open_regular(_place(folder, digest), max(size, 1)) as file:
-                trees.write_new(copy, trees.chunks_of(file), 0o444)
+                writing.write_new(copy, trees.chunks_of(file), 0o444)
         except (OSError, StorageError):
             return False
         if sha256_of(copy) != digest:
-            copy.unlink()
+            writing.remove(copy)
             return False
         self.cache.store(object_name(digest), copy, copy.lstat().st_size)
         return True
 
     def _fetch(self, missing: dict[str, int], staging: Path, room: int) -> None:
         repository, objects = staging / "repository.git", staging / "lfs"
-        objects.mkdir(exist_ok=True)
+        writing.make_folders(objects)
         trees.remove_tree(repository)
         git = self.tools.find("git", "Install git (2.30 or later).")
         self.tools.find("git-lfs", INSTALL_HINT)
@@ -118,7 +118,7 @@ class LfsFetch:
     def _lay_out(self, repository: Path, missing: dict[str, int], staging: Path) -> None:
         """A bare repository whose one commit holds the pointers, by names of the gate's."""
         endpoint = endpoint_of(self.top, self.trusted, staging)
-        repository.mkdir()
+        writing.new_folder(repository)
         git = GitCommand(repository, overrides=(f"safe.directory={repository}",))
         try:
             git.output("init", "--quiet", "--bare", "--template=", ".")
@@ -132,8 +132,9 @@ class LfsFetch:
                 f"data: {self.entry}: {error.message}", hint=error.hint, details=error.details
             ) from error
         config = repository / "config"
-        config.chmod(0o600)
-        config.write_text(endpoint.config(staging / "lfs"), "utf-8", "surrogateescape")
+        writing.set_mode(config, 0o600)
+        text = endpoint.config(staging / "lfs")
+        writing.write_whole(config, text.encode("utf-8", "surrogateescape"))
 
     def _keep(self, missing: dict[str, int], staging: Path, done: ProcessResult) -> None:
         absent, wrong = 0, 0
@@ -143,7 +144,7 @@ class LfsFetch:
                 absent += 1
             elif sha256_of(path) != digest:
                 wrong += 1
-                path.unlink()
+                writing.remove(path)
             else:
                 self.cache.store(object_name(digest), path, path.lstat().st_size)
         if wrong or absent:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.adapters.files import writing
 from gate.adapters.git.command import SEARCH_PATH, GitCommand
 from gate.codec.untrusted_text import short_text
 from gate.errors import DataError
@@ -58,7 +59,7 @@ def endpoint_of(top: Path, trusted: bytes, scratch: Path) -> LfsEndpoint:
     rows = tuple(_rows(git.run("config", "-z", "--get-regexp", KEYS).stdout))
     own = dict(rows)
     file = scratch / "lfsconfig"
-    file.write_bytes(trusted[:MAX_CONFIG_BYTES])
+    writing.write_whole(file, trusted[:MAX_CONFIG_BYTES])
     base = dict(_rows(git.run("config", "--file", str(file), "-z", "--get-regexp", KEYS).stdout))
     remotes = [key for key in own if key.startswith("remote.") and key.endswith(".url")]
     origin = f"remote.{DEFAULT_REMOTE}.url"

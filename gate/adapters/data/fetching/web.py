@@ -7,6 +7,7 @@ variables and `.netrc`.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from urllib3.exceptions import HTTPError
 from gate.adapters.data.fetching.amounts import shown_bytes, shown_rate
 from gate.adapters.data.fetching.cache import LIMIT_HINT
 from gate.adapters.data.fetching.tools import TELL_SECONDS, too_slow, without_password
+from gate.adapters.files import writing
 from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.retry import RetryPolicy, limit_seconds
 from gate.codec.untrusted_text import safe_line, short_text
@@ -64,6 +66,9 @@ class _Session(requests.Session):
         del resp
 
 
+APPENDED: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+
+
 class _Part:
     """What has come of a file, beside the tag that its server gave it."""
 
@@ -78,7 +83,7 @@ class _Part:
                 while piece := file.read(PIECE_BYTES):
                     self._hasher.update(piece)
                     self.size += len(piece)
-        self._file = path.open("ab")
+        self._file = os.fdopen(writing.open_file(path, APPENDED), "ab")
 
     def close(self) -> None:
         self._file.close()
@@ -94,7 +99,7 @@ class _Part:
         self._hasher = hashlib.sha256()
         self.size = 0
         self.resumed = False
-        self._tag_path.unlink(missing_ok=True)
+        writing.remove(self._tag_path)
 
     def digest(self) -> str:
         self._file.flush()
@@ -107,7 +112,7 @@ class _Part:
     def keep_tag(self, tag: str) -> None:
         # a weak tag tells nothing of single bytes (RFC 9110, 13.1.5)
         if _STRONG.match(tag):
-            self._tag_path.write_text(tag, "ascii")
+            writing.write_whole(self._tag_path, tag.encode("ascii"))
 
 
 class Download:
