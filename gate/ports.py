@@ -97,6 +97,10 @@ class Files(Protocol):
         """Add to the end of a regular file, made when it is not there; no link followed."""
         ...
 
+    def refuse_brought_link(self, path: Path) -> None:
+        """`StorageError` when a path is a link below a checkout, or leads through one."""
+        ...
+
     def refuse_links(self, path: Path, *, below: Path) -> None:
         """`StorageError` when a path below a folder is a link or leads through one."""
         ...

@@ -41,6 +41,7 @@ from gate.pipelines.calibration import calibration, checked_ranges, from_folders
 from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
+from gate.pipelines.preparation.output_folder import claim_out
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
 from gate.records.baseline import MAX_WHO, Baseline
 from gate.records.request import GateRequest
@@ -234,7 +235,7 @@ def calibrate_command(  # noqa: PLR0913 - each parameter is an option of the com
         if folders:
             measured = from_folders(request, FILES, tuple(folders))
             # as every other call leaves it: git does not see what was measured
-            FILES.write_bytes(request.out / ".gitignore", b"*\n")
+            claim_out(request.out, FILES)
         else:
             measured = rerun(request, adapters, runs)
         found = calibration(request, measured, ranges, confidence)

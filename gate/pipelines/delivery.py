@@ -21,6 +21,7 @@ from gate.pipelines.gate import Gated, Ran, judge, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.judging.escalation import lines_of_the_change
 from gate.pipelines.judging.stopping import differ, never_pass
+from gate.pipelines.preparation.output_folder import claim_out
 from gate.pipelines.publishing.publish import SealedPackage, publish
 from gate.pipelines.sealing.package import PACKAGE, write_package
 from gate.pipelines.sealing.seals import (
@@ -118,6 +119,7 @@ Pipeline = Callable[[GateRequest, Adapters], Gated]
 def run_only(request: GateRequest, adapters: Adapters) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
     with adapters.files.held_folder(request.out):
+        claim_out(request.out, adapters.files)
         # this call judges nothing: an older verdict beside its evidence would be read as its own
         for path in stale_outputs(request.out):
             adapters.files.remove_tree(path)
@@ -166,6 +168,7 @@ def run_and_deliver(
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
     adapters = with_secrets_closed(request, adapters, secrets)
     with adapters.files.held_folder(request.out):
+        claim_out(request.out, adapters.files)
         # a call that fails early must not leave an older verdict and its seal to be read as its own
         for path in stale_outputs(request.out):
             adapters.files.remove_tree(path)

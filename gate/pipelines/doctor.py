@@ -52,6 +52,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import baseline_below
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
 from gate.pipelines.offline.ignored_data import ignored_read
+from gate.pipelines.preparation.output_folder import refuse_unmarked
 from gate.ports import Git
 from gate.records.doctor import (
     CheckResult,
@@ -341,6 +342,7 @@ def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Wor
     def look() -> None:
         # noted before it is made: what was there before stays there afterwards
         new = not adapters.files.exists(asked.out)
+        refuse_unmarked(asked.out, adapters.files)
         with adapters.files.held_folder(asked.out), ExitStack() as ends:
             ends.callback(adapters.release)
             ends.callback(adapters.files.remove_tree, asked.out if new else work)

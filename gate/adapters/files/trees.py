@@ -22,8 +22,6 @@ from gate.errors import StorageError
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHUNK_BYTES = 1024 * 1024
-# PATH_MAX in linux/limits.h, the zero at its end included
-MAX_PATH_BYTES = 4096
 LARGE_BYTES = 1024 * 1024
 # beyond these a folder is removed at once
 MAX_ASIDE_BYTES = 1024**3
@@ -38,6 +36,13 @@ def open_folder(path: str | Path, *, within: int | None = None) -> Iterator[int]
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _entered(path: Path) -> Iterator[int]:
+    """The same for a folder in which something is changed: no link of a checkout is on the way."""
+    with writing.holder(path) as (above, name), open_folder(name, within=above) as descriptor:
+        yield descriptor
 
 
 @contextmanager
@@ -143,7 +148,7 @@ def let_read(path: Path) -> None:
     pending = [path]
     while pending:
         folder = pending.pop()
-        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        with _entered(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(folder / entry.name)
@@ -169,9 +174,9 @@ def let_group_read(path: Path, gid: int) -> None:
     pending = [path]
     while pending:
         folder = pending.pop()
-        if len(os.fsencode(folder)) >= MAX_PATH_BYTES:
+        if len(os.fsencode(folder)) >= writing.MAX_PATH_BYTES:
             continue
-        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        with _entered(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 facts = entry.stat(follow_symlinks=False)
                 if facts.st_uid != owner:
@@ -197,7 +202,7 @@ def give_to(path: Path, uid: int, gid: int) -> None:
     pending = [path]
     while pending:
         folder = pending.pop()
-        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        with _entered(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(folder / entry.name)
@@ -233,7 +238,7 @@ def _without_large_files(path: Path) -> bool:
     pending, size_bytes, count = [path], 0, 0
     while pending:
         folder = pending.pop()
-        with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        with _entered(folder) as descriptor, os.scandir(descriptor) as entries:
             for entry in entries:
                 count += 1
                 size = entry.stat(follow_symlinks=False).st_size

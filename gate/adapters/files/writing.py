@@ -28,6 +28,8 @@ REPLACED_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | o
 NEVER_FOLLOWED: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 # as many as the kernel follows (path_resolution(7))
 MAX_LINKS: Final = 40
+# PATH_MAX in linux/limits.h, the zero at its end included
+MAX_PATH_BYTES: Final = 4096
 MAX_PREFIX: Final = 50
 CHECKOUT: Final = ".git"
 
@@ -97,6 +99,9 @@ def entered(path: Path, *, make: bool = False) -> Iterator[int]:
 
 
 def _go(way: _Way, path: Path, *, make: bool) -> None:
+    # as for any call of the system: a walk down a path takes time for each of its folders
+    if len(os.fsencode(path)) >= MAX_PATH_BYTES:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     waiting = list(reversed(path.absolute().parts[1:]))
     while waiting:
         name = waiting.pop()

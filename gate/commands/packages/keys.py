@@ -200,9 +200,16 @@ def _trust_file(given: Path | None) -> Path:
         return given
     settings = nearest_settings(Path(), FILES)
     if settings is None:
-        return TRUST_FILE
+        return _without_links(TRUST_FILE, Path())
     text = FILES.read_bytes(settings, max_bytes=MAX_SETTINGS_BYTES)
-    return settings.parent / parse_settings(text, str(settings)).signing.trusted_keys
+    chosen = parse_settings(text, str(settings)).signing.trusted_keys
+    return _without_links(settings.parent / chosen, settings.parent)
+
+
+def _without_links(path: Path, below: Path) -> Path:
+    """Of a folder that may be no clone, such as an archive of somebody's that was unpacked."""
+    FILES.refuse_links(path.absolute(), below=below.absolute())
+    return path
 
 
 def _public_key(place: SignerPlace) -> PublicKey:

@@ -15,7 +15,7 @@ from gate.errors import AttestationError, EvidenceError, RepositoryError, Settin
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.offline.kept_evidence import MAX_PACKAGE_BYTES, KeptEvidence
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER
-from gate.pipelines.preparation.output_folder import IGNORE_ALL, IGNORE_NAME, prepare_out
+from gate.pipelines.preparation.output_folder import prepare_out
 from gate.ports import Files
 from gate.records.published.call import CallDocument
 from gate.records.published.reproduction import CodeSource
@@ -25,7 +25,6 @@ from gate.records.settings import GateSettings
 from gate.settings.load import settings_digest
 
 SOURCE_FOLDER: Final = "source"
-MAX_MARK_BYTES: Final = 64 * 1024
 OLD_HINT: Final = "Reproduce it with the repro-gate version that made it."
 CLONE_HINT: Final = (
     "Clone the repository and name it with --repository. With `package: {source: true}` in "
@@ -79,7 +78,7 @@ def open_for_reproduction(
     if told is None or settings is None:
         raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
     _check_told(told, kept, settings)
-    _check_out(call.out, files)
+    prepare_out(call.out, files)
     repository, source = _repository(call, told, files)
     top = repository.top_level()
     config = PurePosixPath(told.config)
@@ -124,19 +123,6 @@ def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) 
             "the package contradicts itself: call.json is about another call than its evidence",
             hint="It was changed, or made by another version; fetch it again.",
         )
-
-
-def _check_out(out: Path, files: Files) -> None:
-    """Make the output folder; `SettingsError` before anything of the caller's is removed there."""
-    taken = next((name for name in (SOURCE_FOLDER, "evidence") if files.exists(out / name)), None)
-    mark = out / IGNORE_NAME
-    own = files.exists(mark) and files.read_bytes(mark, max_bytes=MAX_MARK_BYTES) == IGNORE_ALL
-    if taken is not None and not own and not files.exists(out / ".git"):
-        raise SettingsError(
-            f"--out {out}: holds a folder `{taken}` of somebody else's",
-            hint="Name a new folder, for example repro-gate-reproduced.",
-        )
-    prepare_out(out, files)
 
 
 def _repository(
