@@ -18,7 +18,7 @@ from gate.adapters.process.sigbus_guard import run_under_sigbus_guard
 from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import INTERRUPTS
-from gate.errors import TRACEBACK, GateError, InternalError
+from gate.errors import TRACEBACK, GateError, InternalError, StorageError
 from gate.records.version import VERSION
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ def answer(words: Sequence[str], *, own_process: bool = False) -> None:
             _run(words, own_process=own_process)
     except GateError as error:
         raise _ended(error) from error
+    except MemoryError as error:
+        raise _ended(
+            StorageError(
+                "what was read takes more memory than this machine gives",
+                hint="Name fewer or smaller files.",
+            )
+        ) from error
     except Exception as error:  # the last handler: what was raised may quote a pull request
         if os.environ.get(TRACEBACK) == "1" or "--verbose" in words or "-v" in words:
             sys.stderr.write(f"{safe_block(''.join(traceback.format_exception(error)))}\n")

@@ -11,6 +11,10 @@ from typing import Final
 
 # of one file, and more than people write
 MAX_NODES: Final = 200_000
+# of one name and its folders: each is tried in each folder, so long ones would take their square
+MAX_NAME: Final = 500
+MAX_PARTS: Final = 32
+MAX_ROOTS: Final = 64
 
 
 def parsed(text: str) -> tuple[ast.AST, ...] | None:
@@ -32,9 +36,13 @@ def names_of(nodes: Iterable[ast.AST]) -> dict[str, str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
+                if len(alias.name) > MAX_NAME:
+                    continue
                 first = alias.name.partition(".")[0]
                 names[alias.asname or first] = alias.name if alias.asname else first
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            if len(node.module) > MAX_NAME:
+                continue
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     return names
@@ -61,6 +69,8 @@ def imported_files(path: str, nodes: Iterable[ast.AST], files: frozenset[str]) -
             level = (folder, *folder.parents)[node.level - 1 : node.level] if node.level else ()
             roots = tuple(level) if node.level else _roots(folder)
             module = node.module or ""
+            if len(module) > MAX_NAME:
+                continue
             yield from _found(module, roots, files)
             for alias in node.names:
                 yield from _found(f"{module}.{alias.name}".strip("."), roots, files)
@@ -68,11 +78,13 @@ def imported_files(path: str, nodes: Iterable[ast.AST], files: frozenset[str]) -
 
 def _roots(folder: PurePosixPath) -> tuple[PurePosixPath, ...]:
     """Where an absolute import may begin: beside the script, above it, in `src`."""
-    above = (folder, *folder.parents)
+    above = (folder, *folder.parents)[: MAX_ROOTS // 2]
     return (*above, *(place / "src" for place in above))
 
 
 def _found(module: str, roots: tuple[PurePosixPath, ...], files: frozenset[str]) -> Iterator[str]:
+    if len(module) > 2 * MAX_NAME or module.count(".") >= MAX_PARTS:
+        return
     parts = module.split(".") if module else []
     for root in roots:
         for name in (root.joinpath(*parts).as_posix() + ".py" if parts else "",

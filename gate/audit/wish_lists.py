@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from gate.codec.strict_toml import parse_toml
 from gate.codec.strict_yaml import parse_yaml
-from gate.errors import SettingsError
+from gate.errors import DocumentError, SettingsError
 from gate.records.published.audit_facts import WishList
 
 MAX_WISHES: Final = 5000
 MAX_NAME: Final = 100
 # PEP 508: a name, extras, then what is asked of the version; conda writes one `=`
 _WISH: Final = re.compile(
-    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*(?P<rest>.*)$"
+    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+(?P<rest>.*)$"
 )
-_ONE_VERSION: Final = re.compile(r"^={1,3}\s*[^\s*,;]+\s*(?:;.*|--hash.*|\\)?$")
+_ONE_VERSION: Final = re.compile(r"^={1,3}\s*+[^\s*,;]++\s*+(?:;.*|--hash.*|\\)?$")
 _ADDRESS: Final = re.compile(r"^@\s*\S+(?:@[0-9a-f]{40}|sha256[=:])")
 _FROM: Final = re.compile(
-    r"^\s*FROM\s+(?:--\S+\s+)*(?P<image>\S+)(?:\s+AS\s+(?P<stage>\S+))?", re.IGNORECASE
+    r"^\s*+FROM\s++(?:--\S++\s++)*+(?P<image>\S++)(?:\s++AS\s++(?P<stage>\S++))?+", re.IGNORECASE
 )
 
 
@@ -34,12 +34,12 @@ def wish_list(path: str, data: bytes) -> WishList | None:
     name = PurePosixPath(path).name
     try:
         if name == "pyproject.toml":
-            wishes = _of_project(tomllib.loads(data.decode("utf-8")))
+            wishes = _of_project(parse_toml(data.decode("utf-8")))
         elif name.endswith((".yml", ".yaml")):
             wishes = _of_conda(parse_yaml(data, path)[0])
         else:
             wishes = _of_requirements(data.decode("utf-8").splitlines())
-    except (ValueError, RecursionError, SettingsError):
+    except (ValueError, RecursionError, MemoryError, SettingsError, DocumentError):
         return None
     named = sorted({_name(wish): wish for wish in wishes if _name(wish)}.items())[:MAX_WISHES]
     if not named:

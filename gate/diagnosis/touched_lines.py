@@ -34,7 +34,7 @@ DOCUMENTS: Final = (".md", ".rst")
 BESIDE: Final = (".github/", ".repro-gate/", "docs/")
 NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
 NUMBER: Final = re.compile(
-    r"(?<![\w.])-?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])", re.ASCII
+    r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
 )
 # a schedule multiplies: the last digits of a product are not those of its factors
 NEAR: Final = 1e-9

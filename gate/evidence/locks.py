@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gate.codec.strict_json import parse_json
+from gate.codec.strict_toml import parse_toml
 from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import DocumentError, EvidenceError
 from gate.records.observed.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES, normalized_name
@@ -33,15 +33,18 @@ MAX_PROBLEM: Final = 500
 OWN_SOURCES: Final = ("editable", "virtual", "directory", "path", "workspace")
 CONDA_ENDS: Final = (".conda", ".tar.bz2")
 _NAME: Final = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$")
+# All of these are possessive (Python 3.11): what has matched is never given back, so that a line of
+# any kind takes time in proportion to its length.
 _PINNED: Final = re.compile(
-    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*===?\s*(?P<version>[^\s;,*]+)\s*(?:;.*)?$"
+    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+===?\s*+"
+    r"(?P<version>[^\s;,*]++)\s*+(?:;.*+)?$"
 )
 _DIRECT: Final = re.compile(
-    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*@\s*(?P<url>\S+)"
+    r"^(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*+)\s*+(?:\[[^\]]*+\])?+\s*+@\s*+(?P<url>\S++)"
 )
 _COMMIT: Final = re.compile(r"@(?P<commit>[0-9a-f]{40})(?:#|$)")
-_FRAGMENT: Final = re.compile(r"#(?:.*&)?(?P<hash>sha256=[0-9a-fA-F]+)")
-_HASH_OPTION: Final = re.compile(r"\s--hash[= ]\s*(\S+)")
+_FRAGMENT_HASH: Final = re.compile(r"sha256=[0-9a-fA-F]++")
+_HASH_OPTION: Final = re.compile(r"\s--hash[= ]\s*+(\S++)")
 _DIGEST: Final = re.compile(r"^[0-9a-fA-F]+$")
 _PYLOCK: Final = re.compile(r"^pylock\.(?:[^.]+\.)?toml$")
 _PIXI_KEY: Final = re.compile(r"^(?:- |  )(?P<key>[a-z_0-9]+): (?P<value>\S.*)$")
@@ -68,6 +71,8 @@ def read_lock(path: str, data: bytes) -> LockFile:
         problem = str(error)
     except RecursionError:
         problem = "nested too deep"
+    except MemoryError:
+        problem = "takes too much memory to read"
     else:
         return LockFile(path=path, sha256=digest, kind=kind, packages=packages)
     return LockFile(path=path, sha256=digest, problem=plain_text(problem)[:MAX_PROBLEM])
@@ -112,7 +117,7 @@ def _text_opened(name: str, text: str) -> tuple[LockKind, Found]:
     usual = "pylock.toml" if is_pylock(name) else name
     for ending, (kind, read) in tables.items():
         if usual.endswith(ending):
-            return kind, read(tomllib.loads(text))
+            return kind, read(parse_toml(text))
     if name.endswith("pixi.lock"):
         return LockKind.PIXI, _pixi(text)
     if is_explicit(text.encode("utf-8")):
@@ -186,11 +191,12 @@ def _requirements(text: str) -> Found:
 
 def _of_address(url: str) -> Iterator[str]:
     """What an address itself says of its bytes: a commit, or the digest behind it."""
-    commit, digest = _COMMIT.search(url), _FRAGMENT.search(url)
+    commit = _COMMIT.search(url)
     if commit is not None:
         yield f"git:{commit['commit']}"
-    if digest is not None:
-        yield digest["hash"].replace("=", ":")
+    for part in url.partition("#")[2].split("&"):
+        if digest := _FRAGMENT_HASH.match(part):
+            yield digest[0].replace("=", ":")
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

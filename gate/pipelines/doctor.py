@@ -342,8 +342,8 @@ def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Wor
     def look() -> None:
         # noted before it is made: what was there before stays there afterwards
         new = not adapters.files.exists(asked.out)
-        refuse_unmarked(asked.out, adapters.files)
         with adapters.files.held_folder(asked.out), ExitStack() as ends:
+            refuse_unmarked(asked.out, adapters.files)
             ends.callback(adapters.release)
             ends.callback(adapters.files.remove_tree, asked.out if new else work)
             adapters.files.fresh_folder(work)

@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from pydantic import TypeAdapter
+
+from gate.adapters.process.answering.forked import read_apart
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.offline.ignored_data import ignored_read
@@ -28,6 +31,7 @@ from gate.scaffold.training_scripts import find_trainings
 from gate.scaffold.workflow import workflow_path, workflow_text
 from gate.settings.load import parse_settings
 
+TRAININGS: Final = TypeAdapter(tuple[Training, ...])
 MAX_GITIGNORE_BYTES: Final = 1024 * 1024
 MAX_SOURCE_BYTES: Final = 256 * 1024
 # the shallowest first: where there are more, a training is not at the bottom
@@ -108,7 +112,10 @@ def needs_training(top: Path, files: Files, config: str) -> bool:
 
 def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
     """The trainings in a work tree, the likeliest first: those below a settings file, else all."""
-    found = find_trainings(tree.sources)
+    # somebody else's project may be tried: its scripts are parsed as hostile ones are
+    found = read_apart(
+        TRAININGS, lambda: find_trainings(tree.sources), what="the syntax of the scripts"
+    )
     folder = PurePosixPath(config).parent
     beside = [one for one in found if PurePosixPath(one.script).is_relative_to(folder)]
     return tuple(beside) or found

@@ -98,9 +98,15 @@ def _is_script(tree: ast.Module) -> bool:
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return any(
         isinstance(node, ast.For | ast.While)
-        or (isinstance(node, ast.If) and "__main__" in ast.dump(node.test))
+        or (isinstance(node, ast.If) and _names_main(node.test))
         or (isinstance(node, ast.Expr) and _called(node.value) in own | STARTS)
         for node in _statements(tree.body)
+    )
+
+
+def _names_main(test: ast.expr) -> bool:
+    return any(
+        isinstance(node, ast.Constant) and node.value == "__main__" for node in ast.walk(test)
     )
 
 

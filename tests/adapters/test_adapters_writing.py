@@ -97,8 +97,7 @@ def test_no_change_goes_through_a_link_of_the_checkout(
     """Inside and outside alike: what it leads to is not what was named."""
     real = checkout / "inside" if inside else checkout.parent / "home"
     if way == "out/deep":
-        (real / "deep").mkdir()
-        _fill(real / "deep" / "x")
+        _fill(real / "deep")
     link = checkout / ("deep/out" if way == "deep/out" else "out")
     link.parent.mkdir(exist_ok=True)
     link.symlink_to(real)
@@ -175,14 +174,15 @@ def test_links_that_lead_in_a_circle_are_a_fault(tmp_path: Path) -> None:
 
 def test_a_link_itself_is_removed_and_replaced_and_what_it_leads_to_stays(checkout: Path) -> None:
     home = checkout.parent / "home"
-    for change in (
-        lambda: FILES.remove_tree(checkout / "link"),
-        lambda: FILES.write_bytes(checkout / "link", b"other"),
-    ):
+    changes: tuple[Callable[[Path], None], ...] = (
+        FILES.remove_tree,
+        lambda path: FILES.write_bytes(path, b"other"),
+    )
+    for change in changes:
         with suppress(FileNotFoundError):
             (checkout / "link").unlink()
         (checkout / "link").symlink_to(home / "kept")
-        change()
+        change(checkout / "link")
         assert not (checkout / "link").is_symlink()
         assert (home / "kept").read_text() == "mine"
 

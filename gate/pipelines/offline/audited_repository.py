@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from pydantic import TypeAdapter
+
+from gate.adapters.process.answering.forked import read_apart
 from gate.attestation.keys import read_trusted_keys
 from gate.audit.wish_lists import unpinned_images, wish_list
 from gate.baseline.folder import files_in, read_entries
@@ -24,6 +28,7 @@ from gate.records.sealed.attestation import KeyStatus
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
 
+FACTS: Final = TypeAdapter(RepositoryFacts)
 MAX_SMALL_BYTES: Final = 1024 * 1024
 TRUST_FILE: Final = ".repro-gate/trusted-keys.json"
 WORKFLOWS: Final = ".github/workflows"
@@ -42,18 +47,23 @@ def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
     look = Look(top=top, files=files)
     changed = list_files(look, git if commit or not problem else None)
     here = "" if place == top else place.relative_to(top).as_posix()
+    known = RepositoryFacts(
+        place=shown, commit=commit, git_problem=problem, changed=tuple(map(safe_line, changed))
+    )
+    # git is asked here, and nothing is parsed; there everything is parsed, and nothing started
+    found = read_apart(FACTS, lambda: _read(look, here, known), what=shown)
+    # not sent to and fro: a name need not be UTF-8, and an answer is
+    return replace(found, names=frozenset(with_folders(look.names)), incomplete=look.incomplete)
+
+
+def _read(look: Look, here: str, known: RepositoryFacts) -> RepositoryFacts:
     settings, settings_place, settings_problem = _settings(look, here)
     baseline, baseline_problem = _baseline(look, settings, settings_place)
     keys, keys_problem = _keys(look, settings, settings_place)
     folders = tuple(dict.fromkeys((settings_place, here, "")))
     scripts = AuditedScripts(look, here, settings, settings_place)
-    return RepositoryFacts(
-        place=shown,
-        commit=commit,
-        git_problem=problem,
-        changed=tuple(map(safe_line, changed)),
-        names=frozenset(with_folders(look.names)),
-        incomplete=look.incomplete,
+    return replace(
+        known,
         settings=settings,
         settings_place=settings_place,
         settings_problem=settings_problem,
