@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
+
+from gate.codec.python_syntax import python_syntax
 
 # of one file, and more than people write
 MAX_NODES: Final = 200_000
@@ -19,12 +20,8 @@ MAX_ROOTS: Final = 64
 
 def parsed(text: str) -> tuple[ast.AST, ...] | None:
     """Every node of a file's syntax; None for what this Python cannot read, or should not."""
-    try:
-        with warnings.catch_warnings():
-            # a `\\d` in somebody's text is no matter of ours
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = python_syntax(text)
+    if tree is None:
         return None
     nodes = tuple(islice(ast.walk(tree), MAX_NODES + 1))
     return nodes if len(nodes) <= MAX_NODES else None

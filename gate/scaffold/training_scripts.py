@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
+from gate.codec.python_syntax import python_syntax
 from gate.records.scaffold import Training
 
 FRAMEWORKS: Final = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
@@ -61,7 +61,7 @@ def _looked_at(path: str, sources: Mapping[str, str]) -> Iterator[tuple[bool, Tr
     # most files have none of these words, and parsing all of a large project takes a while
     if not named and not any(name in text for name in FRAMEWORKS):
         return
-    tree = _parsed(text)
+    tree = python_syntax(text)
     if tree is None or not _is_script(tree):
         return
     framework = next((name for name in FRAMEWORKS if name in set(_imports(tree))), "")
@@ -72,17 +72,6 @@ def _looked_at(path: str, sources: Mapping[str, str]) -> Iterator[tuple[bool, Tr
     elif TELLING_NAME.fullmatch(stem):
         why = "has the name of a training"
         yield False, _training(path, _packages_above(path, tree, sources), why)
-
-
-def _parsed(text: str) -> ast.Module | None:
-    """The syntax of a file; None for what this Python cannot read."""
-    try:
-        with warnings.catch_warnings():
-            # a `\d` in somebody's text is no matter of ours
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
