@@ -119,8 +119,7 @@ def test_every_way_of_the_port_is_among_them() -> None:
     reading = {
         *("read_bytes", "open_binary", "exists", "is_folder", "list_names", "owner"),
         *("refuse_links", "refuse_brought_link", "tree_digest"),
-        # beside the modules of the harness, which the gate itself has just copied
-        "compile_python",
+        "byte_code",
         # in /tmp, beside every checkout
         *("short_link", "drop_short_link"),
     }
