@@ -12,7 +12,7 @@ IGNORE_NAME: Final = ".gitignore"
 IGNORE_ALL: Final = b"*\n"
 # git's own file alone is no mark: tools of others write the same one into folders of theirs
 MARK_NAME: Final = ".repro-gate-out"
-MARK: Final = b"repro-gate made this folder; its next call replaces what is in it.\n"
+MARK: Final = b"The gate made this folder; its next call replaces what is in it.\n"
 # of a folder that a version before the mark made
 OLDER_MARK: Final = Path("evidence", "manifest.json")
 MAX_MARK_BYTES: Final = 64 * 1024
@@ -57,7 +57,7 @@ def refuse_unmarked(out: Path, files: Files) -> None:
         taken.append(IGNORE_NAME)
     if taken:
         raise SettingsError(
-            f"--out {out}: holds {taken[0]}, and repro-gate did not make this folder",
+            f"--out {out}: holds {taken[0]}, and the gate did not make this folder",
             hint="Name a new folder, for example demo-out: a call replaces what is in it.",
         )
 
