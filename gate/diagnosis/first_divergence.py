@@ -21,7 +21,7 @@ from gate.diagnosis.causes import (
     explaining,
     reordered,
 )
-from gate.diagnosis.classes import class_of, of_environment
+from gate.diagnosis.classes import MESSAGES, class_of, of_environment
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.data.declaring import entries_for, names_of
@@ -30,7 +30,7 @@ from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 # the harness's name for an environment of reinforcement learning that takes a seed by itself
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"
-FROM_ANY_RANK = "torch.distributed.recv"
+FROM_ANY_RANK = ("torch.distributed.recv", "torch.distributed.irecv")
 # whose order is that of addresses where what is in it has no hash of its own
 SETS = ("set", "frozenset")
 # what hands work to threads and goes on with the results as they come
@@ -159,6 +159,17 @@ def _leave(suspect: Suspect) -> str:
     return f"Leave {suspect.call} {suspect.before} at {suspect.place}{why}"
 
 
+def _let_wait(suspect: Suspect) -> str:
+    if suspect.call.startswith(AS_DONE):
+        return (
+            f"Take the results at {suspect.place} in the order of the work, and not as they are "
+            "done"
+        )
+    if suspect.call.startswith(MESSAGES):
+        return f"Call wait() on what {suspect.call}() returns at {suspect.place}"
+    return f"Let the training wait for the thread that {suspect.place} starts"
+
+
 REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.UNSEEDED: lambda one: (
         f"Pass seed= to reset() at {one.place}, or to the model that calls it"
@@ -176,7 +187,7 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.DRAW: lambda one: f"Give the thread at {one.place} a seeded generator of its own",
     SuspectKind.COMPLETION: lambda one: (
         f"Receive from each rank by its number (src=) at {one.place}, in a fixed order"
-        if one.call == FROM_ANY_RANK
+        if one.call in FROM_ANY_RANK
         else f"Take the results at {one.place} in the order of the work, and not as they are done"
     ),
     SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
@@ -194,11 +205,7 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
         if one.call in SETS
         else f"Sort by something that is equal in each run, and not by {one.call}() at {one.place}"
     ),
-    SuspectKind.THREAD: lambda one: (
-        f"Take the results at {one.place} in the order of the work, and not as they are done"
-        if one.call.startswith(AS_DONE)
-        else f"Let the training wait for the thread that {one.place} starts"
-    ),
+    SuspectKind.THREAD: _let_wait,
     SuspectKind.CHILD: lambda one: (
         f"Start `{one.call}` at {one.place} with the environment that the script itself has"
     ),

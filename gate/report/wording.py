@@ -224,6 +224,14 @@ def suspect_words(suspect: Suspect) -> str:
     return f"{suspect.place} {_does(suspect)}{used}"
 
 
+def _thread_words(suspect: Suspect) -> str:
+    if suspect.call.startswith("asyncio."):
+        return f"hands work to threads by {suspect.call}()"
+    if suspect.call.startswith("torch.distributed."):
+        return f"does not wait for the message of {suspect.call}() before the update"
+    return "starts a thread"
+
+
 def _does(suspect: Suspect) -> str:
     call = f"{suspect.call}()"
     instead = f", {suspect.after} instead of {suspect.before}" if suspect.after else " in each run"
@@ -242,11 +250,7 @@ def _does(suspect: Suspect) -> str:
         SuspectKind.ADDRESS: f"makes a {suspect.call}, whose order may differ in each run"
         if suspect.call in {"set", "frozenset"}
         else f"uses {call}, which may be another number in each run",
-        SuspectKind.THREAD: (
-            f"hands work to threads by {call}"
-            if suspect.call.startswith("asyncio.")
-            else "starts a thread"
-        ),
+        SuspectKind.THREAD: _thread_words(suspect),
         SuspectKind.READ: f"reads {suspect.call}, which {_read_unlike(suspect)}",
     }[suspect.kind]
 

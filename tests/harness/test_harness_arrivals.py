@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from evidence_cases import evidence_of
+from evidence_cases import evidence_of, settings_of
 from harness_runs import HarnessRuns, copy_harness
+from traced_runs import line_of
 
+from gate.comparison.compare import compare_results
+from gate.diagnosis.first_divergence import diagnose_repeat
+from gate.diagnosis.suspects import Known
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import Source, SourceKind
+from gate.report.wording import suspect_words
 from gate.verdict.sources import suspected_sources
 
 QUEUES = """
@@ -35,9 +40,14 @@ for _ in range(4):
 
 
 @pytest.fixture(scope="module")
-def evidence(tmp_path_factory: pytest.TempPathFactory) -> RunEvidence:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> HarnessRuns:
     folder = copy_harness(tmp_path_factory.mktemp("arrivals-harness") / "copy")
-    return HarnessRuns(folder=folder, runs=tmp_path_factory.mktemp("arrivals")).run(QUEUES)
+    return HarnessRuns(folder=folder, runs=tmp_path_factory.mktemp("arrivals"))
+
+
+@pytest.fixture(scope="module")
+def evidence(runs: HarnessRuns) -> RunEvidence:
+    return runs.run(QUEUES)
 
 
 @pytest.mark.torch
@@ -61,6 +71,93 @@ def test_a_seed_that_numpy_takes_from_the_system_is_told_with_its_line(
 ) -> None:
     made = [one for one in evidence.overrides if one.name == "numpy.random.SeedSequence"]
     assert [(one.line, one.kind.value, one.scope) for one in made] == [(12, "entropy", "private")]
+
+
+TENSORS = """
+import asyncio, numpy, queue, torch
+
+results = queue.Queue()
+for number in range(3):
+    results.put(torch.full((2,), number) if number else (torch.zeros(2), numpy.ones(2)))
+taken = [results.get() for _ in range(3)]
+
+async def piece(number):
+    await asyncio.sleep((2 - number) / 20)
+    return number
+
+async def main():
+    pieces = [piece(0), asyncio.ensure_future(piece(1)), piece(2)]
+    return [await one for one in asyncio.as_completed(pieces)]
+
+assert asyncio.run(main()) == [2, 1, 0]
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2)).sum().backward(); optimizer.step()
+"""
+MESSAGES = """
+import multiprocessing, os, tempfile
+import torch, torch.distributed as dist
+
+def begin(path, rank):
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+
+def other(path):
+    begin(path, 1)
+    for _ in range(9):
+        dist.isend(torch.ones(2), 0).wait()
+
+if __name__ == "__main__":
+    path = os.path.join(tempfile.mkdtemp(), "store")
+    child = multiprocessing.get_context("fork").Process(target=other, args=(path,), daemon=True)
+    child.start()
+    begin(path, 0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        first, second, third = torch.zeros(2), torch.zeros(2), torch.zeros(2)
+        dist.irecv(first).wait()
+        known = dist.irecv(second, 1)
+        late = dist.irecv(third, 1)
+        known.wait()
+        optimizer.zero_grad(); model(first).sum().backward(); optimizer.step()
+        late.wait()
+"""
+
+
+@pytest.mark.torch
+def test_tensors_and_coroutines_are_told_in_the_order_in_which_they_come(
+    runs: HarnessRuns,
+) -> None:
+    told = [one for one in runs.run(TENSORS).sources if one.kind is SourceKind.COMPLETION]
+    found = {(one.call, one.line): one for one in told}
+    assert found.keys() == {("queue.Queue.get", 7), ("asyncio.as_completed", 15)}
+    assert len(set(found["queue.Queue.get", 7].after.split())) == 3
+
+
+@pytest.mark.torch
+def test_a_message_is_told_where_it_comes_from_anyone_or_nobody_waits_for_it(
+    runs: HarnessRuns,
+) -> None:
+    told = runs.run(MESSAGES).sources
+    kinds = {(one.kind, one.line) for one in told if one.call == "torch.distributed.irecv"}
+    assert kinds == {
+        (SourceKind.COMPLETION, line_of(MESSAGES, "irecv(first)")),
+        (SourceKind.THREAD, line_of(MESSAGES, "irecv(third")),
+    }
+    (unwaited,) = (one for one in told if one.line == line_of(MESSAGES, "irecv(third"))
+    first = evidence_of().model_copy(update={"sources": (unwaited,)})
+    second = evidence_of(values=(2.5, 2.25, 9.0)).model_copy(update={"sources": (unwaited,)})
+    compared = compare_results(first, second, settings_of().compare, ("strict-1", "strict-2"))
+    known = Known(sources=suspected_sources((first, second)))
+    found = diagnose_repeat(compared, known, one_cpu_thread=False)
+    assert found is not None
+    place = f"script.py:{unwaited.line}"
+    assert suspect_words(found.suspects[0]).startswith(
+        f"{place} does not wait for the message of torch.distributed.irecv() before the update"
+    )
+    assert found.remedy.startswith(
+        f"Call wait() on what torch.distributed.irecv() returns at {place}."
+    )
 
 
 def arrivals(after: str) -> RunEvidence:

@@ -28,6 +28,7 @@ from ..recording.state import capture, parameter_names, write_gradients
 from ..settings import HarnessSettings
 from ..sources import outside, precision
 from ..sources.addresses import tell_addresses
+from ..sources.completions import tell_unwaited
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
 from ..tensors.safetensors_file import write_safetensors
@@ -157,6 +158,7 @@ class HarnessSession:
     def before_step(self, optimizer: Optimizer) -> None:
         """Look at what the step will work on."""
         if not self._stopped:
+            tell_unwaited()
             if not self.recorder.optimizers:
                 self._before_first_step()
             if self._all_steps_taken() and optimizer not in self.recorder.lagging():

@@ -41,6 +41,7 @@ def start(environ: Mapping[str, str]) -> None:
     callbacks = {
         "subprocess": lambda: _hook_starters(children.hook_subprocess),
         "threading": _hook_threads,
+        "asyncio.tasks": lambda: _hook_completions("asyncio.tasks"),
         "concurrent.futures": lambda: _hook_completions("concurrent.futures"),
         "multiprocessing.pool": lambda: _hook_completions("multiprocessing.pool"),
         "multiprocessing.queues": lambda: _hook_completions("multiprocessing.queues"),

@@ -10,15 +10,16 @@ Imported by every Python process of a training, so nothing heavy is imported her
 from __future__ import annotations
 
 from ..user_code import caller_of, calling_frame, user_stack, users_frame
-from .found import COMPLETION, SOURCES, Source
+from .found import COMPLETION, SOURCES, THREAD, Source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType, ModuleType
     from typing import Any
 
 POOLS = frozenset(("concurrent", "multiprocessing"))
+NOBODY: frozenset[str] = frozenset()
 # of a line: a loop takes results a thousand times, and what differs does so early
 MAX_ORDERS = 8
 QUEUES = {"queue": "queue.Queue.get", "multiprocessing.queues": "multiprocessing.Queue.get"}
@@ -30,6 +31,12 @@ TOLD_AT = frozenset((2, 3, 4, 6, 8, 12, 16, 20))
 MAX_LINES = 5
 MAX_LABEL = 40
 MAX_PARTS = 8
+# a larger piece takes longer to read than the training to use it
+MAX_PIECE_BYTES = 4 << 20
+# messages that are under way at one time; more are told by nobody
+MAX_UNDER_WAY = 1_000
+# what waits for a message, or asks whether it has come
+WAITS = ("wait", "is_completed", "synchronize", "get_future", "result", "block_current_stream")
 
 _orders_of: dict[str, int] = {}
 _arrivals: dict[tuple[str, str, int], Arrivals] = {}
@@ -119,15 +126,44 @@ def _arrived(call: str, item: object, frame: FrameType) -> None:
 
 
 def _label(item: object) -> str | None:
-    """The plain values of a piece, which tell it from others; None where it has none."""
+    """The plain values of a piece, which tell it from others, else its tensors and arrays.
+
+    None where it has none of them.
+    """
     if isinstance(item, bool | int | float | str | bytes):
         return repr(item)[:MAX_LABEL]
     if isinstance(item, dict):
         item = tuple(item.values())
     if isinstance(item, tuple | list):
         plain = (one for one in item[:MAX_PARTS] if isinstance(one, bool | int | float | str))
-        return " ".join(repr(one)[:MAX_LABEL] for one in plain) or None
-    return None
+        words = " ".join(repr(one)[:MAX_LABEL] for one in plain)
+        return words or " ".join(filter(None, map(_digest_of, item[:MAX_PARTS]))) or None
+    return _digest_of(item) or None
+
+
+def _digest_of(item: Any) -> str:
+    """Of the bytes of a small tensor of the host, or of an array; empty of anything else."""
+    import hashlib
+    import sys
+
+    kind = type(item)
+    digest = hashlib.sha256()
+    if (kind.__module__, kind.__name__) == ("numpy", "ndarray"):
+        if item.nbytes > MAX_PIECE_BYTES or item.dtype.hasobject:
+            return ""
+        digest.update(f"{item.dtype} {item.shape}".encode() + item.tobytes())
+        return digest.hexdigest()
+    torch: Any = sys.modules.get("torch")
+    if torch is None or kind is not torch.Tensor or item.device.type != "cpu":
+        return ""
+    from ..tensors.plain_bytes import byte_size, use_bytes
+
+    if byte_size(item) > MAX_PIECE_BYTES:
+        return ""
+    digest.update(f"{item.dtype} {tuple(item.shape)}".encode())
+    with torch.no_grad():
+        use_bytes(item.detach(), digest.update)
+    return digest.hexdigest()
 
 
 def _hook_queues(module: Any, call: str) -> None:
@@ -156,6 +192,87 @@ def _hook_receives(module: Any) -> None:
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(recv, name, getattr(plain, name))
     module.recv = recv
+    for name in ("isend", "irecv"):
+        setattr(module, name, _begins_a_message(getattr(module, name), name))
+    for name in WAITS:
+        if hasattr(module.Work, name):
+            setattr(module.Work, name, _waits(getattr(module.Work, name), name))
+
+
+class Message:
+    """One that a line of the user's has begun and not waited for yet; `work` is torch's handle."""
+
+    __slots__ = ("any_source", "call", "place", "stack", "work")
+
+    def __init__(self, work: Any, call: str, frame: FrameType, *, any_source: bool) -> None:
+        import weakref
+
+        # held by the script alone: what it drops, nobody can wait for any more
+        self.work = weakref.ref(work)
+        self.call = call
+        self.place = caller_of(frame).place
+        self.stack = user_stack(frame)
+        self.any_source = any_source
+
+
+_under_way: list[Message] = []
+
+
+def _begins_a_message(plain: Any, name: str) -> Any:
+    call = f"torch.distributed.{name}"
+
+    def begin(*args: Any, **named: Any) -> Any:
+        work = plain(*args, **named)
+        try:
+            user = users_frame(calling_frame(1), NOBODY)
+            if work is not None and user is not None and len(_under_way) < MAX_UNDER_WAY:
+                sender = args[1:2] or (named.get("src"),)
+                anyone = sender == (None,) and named.get("group_src") is None
+                anyone = anyone and name == "irecv"
+                _under_way.append(Message(work, call, user, any_source=anyone))
+        except Exception:
+            # what the harness cannot find out must not be the script's worry
+            pass
+        return work
+
+    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(begin, word, getattr(plain, word))
+    return begin
+
+
+def _waits(plain: Any, name: str) -> Any:
+    def wait(self: Any, *args: Any, **named: Any) -> Any:
+        answer = plain(self, *args, **named)
+        # a question that is answered with no is asked again
+        if _under_way and not (name == "is_completed" and not answer):
+            _came(self, calling_frame(1))
+        return answer
+
+    for word in ("__name__", "__qualname__", "__doc__"):
+        setattr(wait, word, getattr(plain, word, None))
+    return wait
+
+
+def _came(work: Any, frame: FrameType) -> None:
+    try:
+        message = next((one for one in _under_way if one.work() is work), None)
+        if message is None:
+            return
+        _under_way.remove(message)
+        if message.any_source:
+            # only now it is known who sent it
+            _arrived(message.call, work._source_rank(), frame)  # noqa: SLF001 - as recv asks
+    except Exception:
+        # what the harness cannot find out must not be the script's worry
+        return
+
+
+def tell_unwaited() -> None:
+    """The step's update begins: a message that nobody waited for may not have come yet."""
+    messages = list(_under_way)
+    _under_way.clear()
+    for message in messages:
+        SOURCES.report(Source(THREAD, message.call, message.place, message.stack))
 
 
 def hook_completions(module: ModuleType) -> None:
@@ -166,6 +283,8 @@ def hook_completions(module: ModuleType) -> None:
         _hook_queues(module, QUEUES[module.__name__])
     elif module.__name__ == MESSAGES:
         _hook_receives(module)
+    elif module.__name__ == "asyncio.tasks":
+        _hook_tasks(module)
     else:
         _hook_futures(module)
 
@@ -195,6 +314,52 @@ def _watched(order: Order, plain: Any, fs: Any, timeout: float | None) -> Iterat
         del future
         yield held.pop()
     order.tell()
+
+
+def _hook_tasks(module: Any) -> None:
+    plain = module.as_completed
+
+    def as_completed(fs: Any, *, timeout: float | None = None) -> Any:
+        order = _begun("asyncio.as_completed", calling_frame(1))
+        if order is None or not isinstance(fs, list | tuple):
+            # a generator is not read ahead of who asked for it
+            return plain(fs, timeout=timeout)
+        left = len(fs)
+
+        def done(place: int) -> None:
+            nonlocal left
+            order.done(place)
+            left -= 1
+            if not left:
+                order.tell()
+
+        return plain(
+            [_noted(piece, place, done) for place, piece in enumerate(fs)], timeout=timeout
+        )
+
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(as_completed, name, getattr(plain, name))
+    module.as_completed = as_completed
+
+
+def _noted(piece: Any, place: int, done: Callable[[int], None]) -> Any:
+    """The same piece of work, which also tells that it is done."""
+    import inspect
+
+    if inspect.iscoroutine(piece):
+        return _awaited(piece, place, done)
+    # a future, which is handed on as it is
+    tell = getattr(piece, "add_done_callback", None)
+    if tell is not None:
+        tell(lambda _: done(place))
+    return piece
+
+
+async def _awaited(piece: Any, place: int, done: Callable[[int], None]) -> Any:
+    try:
+        return await piece
+    finally:
+        done(place)
 
 
 def _hook_pools(module: Any) -> None:
