@@ -25,6 +25,7 @@ from gate.diagnosis.classes import MESSAGES, class_of, of_environment
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.data.declaring import entries_for, names_of
+from gate.records.observed.overrides import library_frame
 from gate.records.observed.sources import Source
 from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
@@ -159,6 +160,12 @@ def _leave(suspect: Suspect) -> str:
     return f"Leave {suspect.call} {suspect.before} at {suspect.place}{why}"
 
 
+def _seeded_at(suspect: Suspect) -> str:
+    """The line that gave a seed; of an installed package also its own, which has to be read."""
+    library = library_frame(suspect.stack, suspect.place)
+    return f"what {suspect.place} calls ({library})" if library else suspect.place
+
+
 def _let_wait(suspect: Suspect) -> str:
     if suspect.call.startswith(AS_DONE):
         return (
@@ -174,12 +181,12 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.UNSEEDED: lambda one: (
         f"Pass seed= to reset() at {one.place}, or to the model that calls it"
         if one.call == OF_AN_ENVIRONMENT
-        else f"Give {one.place} a constant seed"
+        else f"Give {_seeded_at(one)} a constant seed"
     ),
     SuspectKind.SEED: lambda one: (
         f"Seed {one.call} with {one.before} again at {one.place}"
         if one.after
-        else f"Give {one.place} a constant seed"
+        else f"Give {_seeded_at(one)} a constant seed"
     ),
     SuspectKind.ENTROPY: lambda one: (
         f"Draw from a generator with a constant seed instead of {one.call}() at {one.place}"

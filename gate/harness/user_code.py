@@ -117,6 +117,20 @@ def user_stack(frame: FrameType | None) -> list[str]:
     return lines
 
 
+def through_library(frame: FrameType | None) -> list[str]:
+    """`file:line function` of an installed package that does something for the user, if one does.
+
+    The line of the user's may be a loop over what the package makes: whoever looks for a seed has
+    to read the package's own line.
+    """
+    while frame is not None and not _is_users(frame):
+        file = frame.f_code.co_filename
+        if _root(frame) not in GO_BETWEENS and any(part in file for part in PACKAGES):
+            return [f"{shown_file(file)}:{frame.f_lineno} {frame.f_code.co_name}"]
+        frame = frame.f_back
+    return []
+
+
 def users_frame(frame: FrameType | None, through: frozenset[str]) -> FrameType | None:
     """The frame above those of the modules `through`, where it is the user's own; else None."""
     while frame is not None and _root(frame) in through:

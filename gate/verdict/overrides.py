@@ -305,6 +305,9 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
         remedy = "A library does this: check whether its seed can be set after the import."
     elif override.scope is SeedScope.PRIVATE:
         remedy = "Give that generator a constant seed."
+    if override.library and not override.importing:
+        does += f", by {override.library}"
+        remedy = "Give that package a constant seed, by the argument that it has for one."
     if override.name == OF_AN_ENVIRONMENT:
         remedy = "Pass seed= to reset(), or to the model that calls it."
     return Finding(

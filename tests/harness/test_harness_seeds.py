@@ -123,3 +123,25 @@ lazy.make()  # called
         (True, True),
         (False, False),
     ]
+
+
+OF_A_PACKAGE = """
+import os, sys
+os.makedirs("env/site-packages/loaders")
+lines = ("import random", "def shuffled(items):", "    random.Random(2)", "    yield from items")
+with open("env/site-packages/loaders/filters.py", "w") as file:
+    print(*lines, sep=chr(10), file=file)
+sys.path.insert(0, os.path.abspath("env/site-packages"))
+import torch
+from loaders.filters import shuffled
+for item in shuffled([1, 2]):
+    pass
+"""
+
+
+def test_a_seed_that_a_package_gives_is_told_with_its_own_line(harness: Harness) -> None:
+    outcome = harness.run(OF_A_PACKAGE + STEP)
+    assert outcome.code == 0, outcome.stderr
+    (line,) = (one for one in outcome.lines("overrides") if one["name"] == "random.Random")
+    assert (line["file"], line["line"]) == ("script.py", 10)
+    assert line["stack"] == ["loaders/filters.py:3 shuffled", "script.py:10 <module>"]

@@ -3,6 +3,9 @@ from __future__ import annotations
 import pytest
 from evidence_cases import PARTS, evidence_of
 
+from gate.diagnosis.first_divergence import REMEDIES
+from gate.diagnosis.suspects import Known, suspects_of
+from gate.records.comparison import Event, EventKind
 from gate.records.determinism import knobs
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind, SeedScope
@@ -107,6 +110,25 @@ def test_a_seed_that_differs_between_runs_is_told() -> None:
     assert finding.code == "seed-differs"
     assert finding.message == "train.py:12 gives random.seed another seed in each run"
     assert override_findings((run(seeds[0]),), repeats=False) == ()
+
+
+def test_a_seed_that_a_package_gives_names_the_packages_own_line() -> None:
+    stack = ("loaders/filters.py:120 shuffled", "train.py:12 <module>")
+    seeds = [private(text, stack=stack) for text in "12"]
+    (finding,) = override_findings((run(seeds[0]), run(seeds[1])), repeats=False)
+    assert finding.message == (
+        "train.py:12 gives random.Random another seed in each run, by loaders/filters.py:120 "
+        "shuffled"
+    )
+    assert finding.remedy.startswith("Give that package a constant seed")
+    suspects = suspects_of(
+        Event(kind=EventKind.BATCH, name="batch", step=3),
+        Known(overrides=(seeds[0],)),
+        numbers_differ=False,
+    )
+    assert REMEDIES[suspects[0].kind](suspects[0]) == (
+        "Give what train.py:12 calls (loaders/filters.py:120 shuffled) a constant seed"
+    )
 
 
 def private(after: str, **changes: object) -> Override:

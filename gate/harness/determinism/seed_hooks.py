@@ -11,10 +11,12 @@ from __future__ import annotations
 import time
 
 from ..user_code import (
+    STACK_DEPTH,
     called_by_torch,
     caller_of,
     calling_frame,
     made_by_machinery,
+    through_library,
     unseen_by_warnings,
     user_stack,
 )
@@ -57,7 +59,7 @@ class SeedCall:
         self.private = private
         self.place = caller.place
         self.importing = caller.importing
-        self.stack = tuple(user_stack(frame))
+        self.stack = (*through_library(frame), *user_stack(frame))[:STACK_DEPTH]
 
 
 def _shown(value: object) -> str:

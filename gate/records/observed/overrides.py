@@ -13,6 +13,12 @@ MAY_BE_OPENED = "deterministic_algorithms"
 CallStack = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=3)]
 
 
+def library_frame(stack: tuple[str, ...], place: str) -> str:
+    """The frame that stands before those of the user's, whose innermost is at `place`."""
+    first = stack[0] if stack else ""
+    return "" if first.partition(" ")[0] == place else first
+
+
 class OverrideKind(StrEnum):
     """What was done."""
 
@@ -38,7 +44,7 @@ class OverrideLine(Document):
     `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
     whose value is `after` (`before` says where it is the time): of a private generator that was
     given none, the one that it drew, where that can be read. `stack` holds the user's innermost
-    frames, `file:line function`.
+    frames, `file:line function`; where an installed package gave a seed, its own stands before.
     """
 
     step: int = Field(ge=1)
@@ -79,6 +85,11 @@ class Override(OverrideLine):
     def seeds(self) -> bool:
         """Whether a seed was given; everything else turns a setting."""
         return self.kind in {OverrideKind.RESEED, OverrideKind.ENTROPY}
+
+    @property
+    def library(self) -> str:
+        """The line of an installed package that gave the seed; empty where the user's own did."""
+        return library_frame(self.stack, self.place)
 
     @property
     def place(self) -> str:
