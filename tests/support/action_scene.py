@@ -14,6 +14,7 @@ from types import MappingProxyType
 from baseline_cases import place_of_entry
 from fake_github import FakeGitHub
 from played_training import Project
+from real_reader import kept
 from scenes import baseline_of
 
 from gate.action.commit_status import github_status
@@ -106,7 +107,7 @@ class Scene:
             self.asked.append(settings.isolation)
             return self.apart
 
-        return replace(adapters, isolate=isolate)
+        return replace(adapters, isolate=isolate, answering=kept(adapters.answering))
 
     def with_baseline(self) -> None:
         """Put into the base branch what a first run proposes, on another server and made once."""

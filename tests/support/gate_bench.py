@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from baseline_cases import FOLDER
 from git_workshop import Repository
+from real_reader import kept
 from scenes import baseline_of
 
 from gate.adapters.console import QuietProgress
@@ -37,9 +39,10 @@ class Bench:
         )
 
     def adapters(self) -> Adapters:
-        return build_adapters(
+        adapters = build_adapters(
             FILES, self.project.path, QuietProgress(), StopSignals(), dict(os.environ)
         )
+        return replace(adapters, answering=kept(adapters.answering))
 
     def gate(self, **options: object) -> Gated:
         return gate(self.request(**options), self.adapters())
