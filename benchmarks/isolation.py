@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from gate.adapters.account.isolation import choose_isolation
@@ -34,6 +36,15 @@ MILLI = 1000
 CODE_FILES = 2000
 CODE_FILE_BYTES = 4096
 SYSTEM_PYTHON = "/usr/bin/python3"
+OWN_LIMIT_SECONDS = 0.1
+# reads some hundred files, as every training does before its first line
+IMPORTS = (
+    *(SYSTEM_PYTHON, "-S", "-B", "-c"),
+    (
+        "import asyncio, email.mime.text, http.server, multiprocessing.pool, sqlite3, "
+        "unittest.mock, xml.dom.minidom"
+    ),
+)
 FILES = LocalFiles()
 PROCESSES = LocalProcesses()
 
@@ -56,6 +67,36 @@ def nothing(account: Credentials | None) -> None:
         credentials=account,
     )
     PROCESSES.run(request, lambda _: None)
+
+
+def in_view(argv: tuple[str, ...], account: Credentials, folder: Path) -> None:
+    """A process as a run is one: with a folder of its own, and what the account's runs have."""
+    request = ProcessRequest(
+        argv=argv,
+        env={"PATH": os.defpath},
+        workdir=folder,
+        timeout_seconds=60,
+        output_limit_bytes=4096,
+        credentials=account,
+        writable=(folder,),
+    )
+    result = PROCESSES.run(request, lambda _: None)
+    if result.exit_code != 0:
+        sys.exit(f"error: {result.output.decode(errors='replace')}\nhint: Try it by hand.")
+
+
+def own_things(root: Path, account: Credentials) -> dict[str, list[tuple[float, float]]]:
+    """Seconds without and with what each run has of its own, side by side in each round."""
+    folder = root / "own"
+    FILES.fresh_folder(folder)
+    FILES.give_to(folder, account.uid, account.gid)
+    sharing = replace(account, own=())
+    found: dict[str, list[tuple[float, float]]] = {"start": [], "imports": []}
+    for _ in range(ROUNDS):
+        for name, argv in (("start", ("true",)), ("imports", IMPORTS)):
+            pair = [seconds(partial(in_view, argv, who, folder)) for who in (sharing, account)]
+            found[name].append((pair[0], pair[1]))
+    return found
 
 
 def project(root: Path) -> Snapshot:
@@ -103,6 +144,41 @@ def measured(root: Path, account: Credentials) -> tuple[dict[str, list[float]], 
         for _ in range(ROUNDS)
     ]
     return parts, once
+
+
+def own_page(found: dict[str, list[tuple[float, float]]], account: Credentials) -> str:
+    """What it costs that a run shares nothing with the run beside it."""
+    if not account.own:
+        return "Runs have nothing of their own here, and go one after the other.\n"
+    words = {
+        "start": "start and end of a process that does nothing",
+        "imports": "the same with a few hundred files of the standard library imported",
+    }
+    added = statistics.median(with_ - without for without, with_ in found["start"])
+    verdict = "within" if added <= OWN_LIMIT_SECONDS else "ABOVE"
+    rows = [
+        f"| {words[name]} | {_spread([one for one, _ in pairs])} "
+        f"| {_spread([two for _, two in pairs])} "
+        f"| {statistics.median(two / one for one, two in pairs):.2f} |"
+        for name, pairs in found.items()
+    ]
+    lines = [
+        (
+            f"What a run has of its own ({', '.join(account.own)}), side by side with a run that "
+            "has a mount namespace alone:"
+        ),
+        "",
+        "| | mount namespace, ms | with its own, ms | ratio |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        (
+            f"It adds {added * MILLI:.0f} ms to a run, {verdict} the limit of "
+            f"{OWN_LIMIT_SECONDS * MILLI:.0f}."
+        ),
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def page(parts: dict[str, list[float]], once: list[float], guard: WriteGuard) -> str:
@@ -155,6 +231,7 @@ def main() -> None:
         root = Path(folder)
         root.chmod(0o755)
         text = page(*measured(root, account), account.guard)
+        text += "\n" + own_page(own_things(root, account), account)
     print(text)
     if out is not None:
         out.write_text(text, encoding="utf-8")
