@@ -9,7 +9,7 @@ from typing import Final
 # package indexes
 WITHHELD: Final = (
     *("INPUT_", "ACTIONS_", "REPRO_GATE_", "MLFLOW_TRACKING_", "PYTHON"),
-    *("PIP_", "UV_", "POETRY_", "PDM_", "TWINE_", "CONDA_TOKEN"),
+    *("PIP_", "UV_", "POETRY_", "PDM_", "TWINE_"),
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from arena import CANARIES, OWNER, Arena
+from arena import CANARIES, MAY_SEE, OWNER, Arena
 from attempt import ACCOUNT, GOT, REFUSED, Attempt
 from harmless import log_faults, markdown_faults, page_faults
 
@@ -32,7 +32,7 @@ WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_comm
 
 def faults(arena: Arena, attempt: Attempt, tells: int) -> list[str]:
     """All that is wrong after an attempt that should print `tells` lines in each run."""
-    checks = (_verdict, _secrets, _places, _processes, _texts)
+    checks = (_verdict, _secrets, _programs, _places, _processes, _texts)
     found = [fault for check in checks for fault in check(arena, attempt)]
     return [*found, *_told(arena, attempt, tells)]
 
@@ -86,6 +86,19 @@ def _secrets(arena: Arena, _: Attempt) -> Iterator[str]:
     for name, data in outputs.items():
         if any(canary in data for canary in CANARIES):
             yield f"a secret stands in {name}"
+
+
+def _programs(arena: Arena, attempt: Attempt) -> Iterator[str]:
+    """What a program of the machine was handed, beside what it may be."""
+    for name in attempt.programs:
+        if not arena.seen(name).exists():
+            yield f"{name} was not started"
+            continue
+        handed = arena.seen(name).read_bytes()
+        for known in MAY_SEE[name]:
+            handed = handed.replace(known, b"")
+        if any(canary in handed for canary in CANARIES):
+            yield f"{name} was handed a secret: {handed[:3000]!a}"
 
 
 def _places(arena: Arena, _: Attempt) -> Iterator[str]:

@@ -39,6 +39,55 @@ PASSPHRASE = "CANARY-of-the-pass-phrase"
 PEM = private_pem(generate_private_key(), PASSPHRASE.encode())
 # a line from the middle of the key, and what else nobody may ever see
 INDEX_LOGIN = "ci:CANARY-of-the-index"
+# Every credential that the program, or what it starts, knows by a variable. What a program of the
+# machine may be handed stands in `MAY_SEE`.
+CREDENTIALS = {
+    "ACTIONS_RUNTIME_TOKEN": "CANARY-of-the-runtime",
+    "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "CANARY-of-the-identity",
+    "AWS_SECRET_ACCESS_KEY": "CANARY-of-a-cloud",
+    "DEPLOY_KEY": "CANARY-of-a-person",
+    "GH_TOKEN": "CANARY-of-the-job",
+    "GITHUB_TOKEN": "CANARY-of-the-job",
+    "MLFLOW_TRACKING_PASSWORD": "CANARY-of-a-tracker",
+    "MLFLOW_TRACKING_TOKEN": "CANARY-of-a-tracker",
+    "PIP_INDEX_URL": f"https://{INDEX_LOGIN}@index.invalid/simple",
+    "REPRO_GATE_PKCS11_PIN": "CANARY-of-a-token",
+    "REPRO_GATE_REGISTRY_PASSWORD": "CANARY-of-a-registry",
+    "UV_INDEX_PRIVATE_PASSWORD": "CANARY-of-the-index",
+    "VAULT_TOKEN": "CANARY-of-a-vault",
+}
+# and by a file in the home of the step's account
+HOME_FILES = {
+    ".netrc": "machine index.invalid login ci password CANARY-of-the-index\n",
+    ".config/pip/pip.conf": f"[global]\nextra-index-url = https://{INDEX_LOGIN}@index.invalid/x\n",
+    ".docker/config.json": '{"auths": {"x": {"auth": "CANARY-of-a-registry"}}}',
+    ".aws/credentials": "aws_secret_access_key = CANARY-of-a-cloud\n",
+    ".vault-token": "CANARY-of-a-vault",
+    ".git-credentials": "https://x:CANARY-of-the-job@github.com\n",
+}
+# a key service and a remote of data are reached with these
+_MACHINES = (b"CANARY-of-a-cloud", b"CANARY-of-a-person", b"CANARY-of-the-job")
+MAY_SEE = {
+    "signer": (*_MACHINES, b"CANARY-of-a-vault"),
+    "dvc": _MACHINES,
+    "git-lfs": _MACHINES,
+}
+# what the gate starts in the place of the real one; `seen` is what it leaves
+PROGRAM = """#!{python} -I
+import json, os, sys
+place = {seen!r}
+with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+    json.dump(dict(os.environ), file)
+if {name!r} != "signer": sys.exit(1)
+sys.path[:0] = {folders!r}
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+key = Ed25519PrivateKey.from_private_bytes(bytes(32))
+sys.stdout.buffer.write(
+    key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    if sys.argv[1] == "public-key" else key.sign(sys.stdin.buffer.read())
+)
+"""
 CANARIES = (b"CANARY", PEM.splitlines()[2])
 DRIVER = """
 import json, sys
@@ -57,7 +106,9 @@ for path in sorted((here / "tries").iterdir()):
 """
 
 
-def settings_text(mode: IsolationMode, attempt: Attempt | None = None) -> str:
+def settings_text(
+    mode: IsolationMode, attempt: Attempt | None = None, elsewhere: Path = Path(ELSEWHERE)
+) -> str:
     """The settings of an attempt, which may ask for more of `train` and for lower limits."""
     train = attempt.train if attempt else ""
     asked = f"mode: {mode.value}"
@@ -69,7 +120,7 @@ def settings_text(mode: IsolationMode, attempt: Attempt | None = None) -> str:
         "version: 1\n"
         f"train: {{command: python3 train.py, max_steps: 3{train}}}\n"
         f"isolation: {{{asked}}}\n"
-    )
+    ) + (attempt.settings.replace("ELSEWHERE", str(elsewhere)) if attempt else "")
 
 
 @cache
@@ -95,6 +146,7 @@ class Arena:
     comments: list[str] = field(default_factory=list)
     before: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
     lock: str = ""
+    programs: tuple[str, ...] = ()
 
     @property
     def work(self) -> Path:
@@ -109,7 +161,10 @@ class Arena:
     def prepare(self, attempt: Attempt, together: tuple[Attempt, ...] = ()) -> None:
         """Fill the runner's places, commit a clean training, and the hostile one on top of it."""
         project = Project(self.work)
-        project.write("repro-gate.yml", settings_text(self.mode, attempt))
+        project.write("repro-gate.yml", settings_text(self.mode, attempt, self.elsewhere))
+        for name, text in attempt.files.items():
+            project.write(name, text)
+        self._plant_programs(attempt)
         for name, data in baseline().items():
             project.write(f"{FOLDER}/{name}", data)
         project.write(".github/workflows/gate.yml", "on: pull_request\n")
@@ -132,6 +187,23 @@ class Arena:
         (self.work / ".git/info/exclude").write_text("gha-creds-*.json\nout/\n")
         self._plant()
 
+    def _plant_programs(self, attempt: Attempt) -> None:
+        """Root's, on the step's search path."""
+        self.programs = attempt.programs
+        folders = [sysconfig.get_paths()["purelib"]]
+        for name in self.programs:
+            path = self.root / "programs" / name
+            path.parent.mkdir(exist_ok=True)
+            seen = str(self.seen(name))
+            path.write_text(
+                PROGRAM.format(python=gate_python(), seen=seen, name=name, folders=folders)
+            )
+            path.chmod(0o755)
+
+    def seen(self, name: str) -> Path:
+        """Where a program of the machine tells what it was handed."""
+        return self.elsewhere / f"seen-{name}"
+
     def _plant(self) -> None:
         sides = {
             name: {"sha": sha, "repo": {"full_name": "o/model"}}
@@ -141,6 +213,7 @@ class Arena:
         planted = {
             "keys/gate.pem": PEM.decode(),
             "runner_temp/token": "CANARY-of-newer-checkouts",
+            **{f"home/{name}": text for name, text in HOME_FILES.items()},
             "workflow/event.json": json.dumps(event),
             **{
                 f"file_commands/{name}": ""
@@ -148,7 +221,7 @@ class Arena:
             },
         }
         for name, text in planted.items():
-            (self.root / name).parent.mkdir(exist_ok=True)
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
         (self.root / "keys/gate.pem").chmod(0o600)
         (self.root / "tools").mkdir()
@@ -229,8 +302,6 @@ class Arena:
             "INPUT_TOKEN": TOKEN,
             "INPUT_SIGNING_KEY": PEM.decode(),
             "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE,
-            "ACTIONS_RUNTIME_TOKEN": "CANARY-of-the-runtime",
-            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "CANARY-of-the-identity",
             "GITHUB_ACTIONS": "true",
             "GITHUB_API_URL": api_url,
             "GITHUB_ENV": str(commands / "env"),
@@ -246,17 +317,17 @@ class Arena:
             "RUNNER_DEBUG": "1",
             "RUNNER_TEMP": str(self.root / "runner_temp"),
         }
-        own = {
-            "PATH": "/usr/bin:/bin",
-            "DEPLOY_KEY": "CANARY-of-a-person",
-            "REPRO_GATE_PKCS11_PIN": "CANARY-of-a-token",
-            "VAULT_TOKEN": "CANARY-of-a-vault",
-        }
+        path = f"{self.root / 'programs'}:/usr/bin:/bin" if self.programs else "/usr/bin:/bin"
+        own = {"PATH": path, **CREDENTIALS}
+        if "signer" in self.programs:
+            # one key a step
+            del inputs["INPUT_SIGNING_KEY"], inputs["INPUT_SIGNING_KEY_PASSPHRASE"]
+            inputs["INPUT_SIGNER"] = f"exec:{self.root / 'programs/signer'}"
         if self.mode is IsolationMode.CONTAINER and "DOCKER_HOST" in os.environ:
             own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         if self.mode is IsolationMode.NONE:
             return {**own, "REPRO_GATE_PASSPHRASE": PASSPHRASE}
-        return {**own, **inputs}
+        return {**own, **inputs, "HOME": str(self.root / "home")}
 
 
 @contextmanager

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from attempt import Attempt, Threat, probe, sandbox_probe
 
+from gate.records.sections.isolation import IsolationMode
+from gate.records.verdict import Outcome
+
 ACCOUNT = "a separate account; the gate's memory is closed"
 CLOSED = "no access for others while a training runs"
 OWNER = "the folder belongs to root"
@@ -128,6 +131,18 @@ any_of(opened, range(3, 1024))
         control=True,
     ),
     probe(
+        "logins-in-the-home",
+        Threat.SECRETS,
+        "reads the logins of indexes, registries and clouds in the home of the step's account",
+        CLOSED,
+        """
+names = (".netrc", ".config/pip/pip.conf", ".docker/config.json", ".aws/credentials",
+         ".vault-token", ".git-credentials")
+any_of(lambda name: (root / "home" / name).read_text(), names)
+""",
+        control=True,
+    ),
+    probe(
         "event-file",
         Threat.SECRETS,
         "reads the runner's event",
@@ -145,6 +160,71 @@ import resource
 trying(resource.setrlimit, resource.RLIMIT_CORE, (2**30, 2**30))
 """,
         control=True,
+    ),
+)
+LOOKS = """
+import os, pathlib
+names = ("GITHUB_", "RUNNER_", "INPUT_", "ACTIONS_", "PIP_", "UV_")
+got = [name for name, text in os.environ.items() if "CANARY" in text or name.startswith(names)]
+pathlib.Path("data/made").mkdir(parents=True)
+pathlib.Path("data/made/got.txt").write_text(repr(got) if got else "nothing")
+"""
+MD5 = "d41d8cd98f00b204e9800998ecf8427e"
+LFS = "version https://git-lfs.github.com/spec/v1"
+SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+SECRETS += (
+    Attempt(
+        name="environment-of-preprocessing",
+        threat=Threat.SECRETS,
+        tries="looks for secrets and the runner's variables where the data is made",
+        stopped_by=EMPTY,
+        script='told(None if pathlib.Path("data/made/got.txt").read_text() == "nothing" else 1)',
+        settings="preprocess: {command: python3 prepare.py, out: data/made}\n",
+        files={"prepare.py": LOOKS},
+        # the baseline is one without preprocessing
+        outcome=Outcome.NOT_COMPARABLE,
+        tells=1,
+    ),
+    Attempt(
+        name="environment-of-a-signing-program",
+        threat=Threat.SECRETS,
+        tries="nothing: the program of `signer: exec:` tells what it is handed",
+        stopped_by="the step's inputs, and logins that are not for it, are left out",
+        script="",
+        programs=("signer",),
+        modes=(IsolationMode.UID,),
+    ),
+    Attempt(
+        name="environment-of-dvc",
+        threat=Threat.SECRETS,
+        tries="declares data, so that dvc is started beside every credential",
+        stopped_by="the step's inputs, and logins that are not for it, are left out",
+        script="",
+        settings="data: [{dvc: data/x.bin.dvc}]\nfetch: {cache: ELSEWHERE/cache}\n",
+        files={
+            "data/x.bin.dvc": f"outs:\n- md5: {MD5}\n  size: 0\n  hash: md5\n  path: x.bin\n",
+            ".dvc/config": "[core]\n    remote = s\n['remote \"s\"']\n    url = s3://x/y\n",
+        },
+        programs=("dvc",),
+        modes=(IsolationMode.UID,),
+        outcome=Outcome.ERROR,
+        cause="dvc",
+    ),
+    Attempt(
+        name="environment-of-git-lfs",
+        threat=Threat.SECRETS,
+        tries="declares data, so that git lfs is started beside every credential",
+        stopped_by="the step's inputs, and logins that are not for it, are left out",
+        script="",
+        settings="data: [{lfs: 'data/*.lfs'}]\nfetch: {cache: ELSEWHERE/cache}\n",
+        files={
+            "data/x.lfs": f"{LFS}\noid sha256:{SHA256}\nsize 1\n",
+            ".lfsconfig": "[lfs]\n    url = https://lfs.invalid/x\n",
+        },
+        programs=("git-lfs",),
+        modes=(IsolationMode.UID,),
+        outcome=Outcome.ERROR,
+        cause="lfs",
     ),
 )
 HOST: tuple[Attempt, ...] = (

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from abilities import promised, why_not
+from arena import ROOT
 from attempt import MODES, Attempt
 from install_arena import runs_with_pip_alone
 from table import ATTEMPTS
@@ -55,6 +57,11 @@ def test_the_attempts_and_the_checks_are_real() -> None:
     assert "a secret stands in the log" in faults
 
 
+SECRET_NAME = re.compile(
+    r"\"([A-Z][A-Z0-9_]*_(?:TOKEN|PASSWORD|PASSPHRASE|PIN|SECRET|KEY|TOKEN_FILE|PKCS11_PIN))\""
+)
+# a file beside the home's; the command line's own names of secrets that are planted as inputs
+NO_SECRETS = {"VAULT_TOKEN_FILE"}
 POTENT = {
     *("lock-no-binary-all", "lock-no-binary-one", "lock-only-binary-none", "lock-path"),
     *("lock-file-address", "lock-include"),
@@ -68,6 +75,20 @@ def test_pip_itself_would_run_what_the_lock_brings(attempt: Attempt) -> None:
     if reason := why_not(IsolationMode.UID):
         pytest.skip(reason)
     assert runs_with_pip_alone(attempt)
+
+
+def test_every_credential_that_the_program_names_is_planted() -> None:
+    """A name in the code that holds a secret, and what it is handed for, is in the arena."""
+    named = {
+        name
+        for path in (ROOT / "gate").rglob("*.py")
+        for name in SECRET_NAME.findall(path.read_text("utf-8"))
+    }
+    assert {"INPUT_TOKEN", "VAULT_TOKEN", "REPRO_GATE_REGISTRY_PASSWORD"} <= named
+    arena = (ROOT / "tests/hostile/arena.py").read_text("utf-8")
+    unplanted = {name for name in named - NO_SECRETS if f'"{name}"' not in arena}
+    assert unplanted == set()
+    assert all(f'"{prefix}' in arena for prefix in ("INPUT_", "ACTIONS_", "PIP_", "UV_"))
 
 
 def test_the_table_is_sound() -> None:
