@@ -178,8 +178,12 @@ def start(variables: Mapping[str, str]) -> NoReturn:
             "token and key: remove `options: --user` (or runAsUser of the pod)"
         )
     python = gate_environment(PLACE, ACTION, variables)
-    # no login of an index: the gate asks none
-    ours = {name: value for name, value in variables.items() if not name.startswith("PIP_")}
+    # no login of an index: the gate asks none, and closes the files of logins to trainings
+    ours = {
+        name: value
+        for name, value in variables.items()
+        if name in FILES_FOR_PIP or not name.startswith("PIP_")
+    }
     requirements = variables.get("INPUT_REQUIREMENTS", "").strip()
     if requirements:
         ours |= install_for_training(python, requirements, variables)

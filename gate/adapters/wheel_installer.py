@@ -148,7 +148,8 @@ class WheelInstaller:
                 steps.prepare(packages)
                 steps.make_environment()
                 if packages:
-                    self._progress.step(f"downloading {len(packages)} locked packages, wheels only")
+                    many = "package" if len(packages) == 1 else "packages"
+                    self._progress.step(f"downloading {len(packages)} locked {many}, wheels only")
                     steps.download(logins)
                     self._progress.step("installing them offline, in the sandbox")
                     steps.unpack()

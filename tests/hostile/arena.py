@@ -59,12 +59,14 @@ CREDENTIALS = {
 # and by a file in the home of the step's account
 HOME_FILES = {
     ".netrc": "machine index.invalid login ci password CANARY-of-the-index\n",
-    ".config/pip/pip.conf": f"[global]\nextra-index-url = https://{INDEX_LOGIN}@index.invalid/x\n",
+    ".config/pip/pip.conf": f"[global]\ntimeout = 60\n# https://{INDEX_LOGIN}@index.invalid\n",
     ".docker/config.json": '{"auths": {"x": {"auth": "CANARY-of-a-registry"}}}',
     ".aws/credentials": "aws_secret_access_key = CANARY-of-a-cloud\n",
     ".vault-token": "CANARY-of-a-vault",
     ".git-credentials": "https://x:CANARY-of-the-job@github.com\n",
 }
+# and by a file that a variable names
+NAMED_FILES = {"NETRC": ".netrc", "PIP_CONFIG_FILE": ".config/pip/pip.conf"}
 # a key service and a remote of data are reached with these
 _MACHINES = (b"CANARY-of-a-cloud", b"CANARY-of-a-person", b"CANARY-of-the-job")
 MAY_SEE = {
@@ -214,6 +216,7 @@ class Arena:
             "keys/gate.pem": PEM.decode(),
             "runner_temp/token": "CANARY-of-newer-checkouts",
             **{f"home/{name}": text for name, text in HOME_FILES.items()},
+            **{f"logins/{name}": HOME_FILES[like] for name, like in NAMED_FILES.items()},
             "workflow/event.json": json.dumps(event),
             **{
                 f"file_commands/{name}": ""
@@ -327,7 +330,8 @@ class Arena:
             own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
         if self.mode is IsolationMode.NONE:
             return {**own, "REPRO_GATE_PASSPHRASE": PASSPHRASE}
-        return {**own, **inputs, "HOME": str(self.root / "home")}
+        files = {name: str(self.root / "logins" / name) for name in NAMED_FILES}
+        return {**own, **inputs, **files, "HOME": str(self.root / "home")}
 
 
 @contextmanager

@@ -103,9 +103,10 @@ class Attempt:
     many of them can be made in one training. A `control` one gets what it wants, and harms
     nothing, where the training has root's account and no sandbox: that shows that it really tries.
     `settings` and `files` go into the base commit and stay. `programs` are those of the machine
-    that the gate itself must start: each one tells what it was handed. `by_view` is held under `uid` only where a mount namespace can be had. With a `lock` the step is
-    that of the job's container, which installs what it names; the index has a source archive whose
-    build would run code, and a wheel of these members and links if there are any.
+    that the gate itself must start: each one tells what it was handed. `by_view` is held under
+    `uid` only where a mount namespace can be had. With a `lock` the step is that of the job's
+    container, which installs what it names; the index has a source archive whose build would run
+    code, and a wheel of these members and links if there are any.
     """
 
     name: str

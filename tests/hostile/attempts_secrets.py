@@ -133,12 +133,14 @@ any_of(opened, range(3, 1024))
     probe(
         "logins-in-the-home",
         Threat.SECRETS,
-        "reads the logins of indexes, registries and clouds in the home of the step's account",
+        "reads logins of indexes, registries and clouds in the step's home, and in files that its "
+        "variables name",
         CLOSED,
         """
 names = (".netrc", ".config/pip/pip.conf", ".docker/config.json", ".aws/credentials",
          ".vault-token", ".git-credentials")
-any_of(lambda name: (root / "home" / name).read_text(), names)
+named = [root / "logins" / name for name in ("NETRC", "PIP_CONFIG_FILE")]
+any_of(lambda path: path.read_text(), [*(root / "home" / name for name in names), *named])
 """,
         control=True,
     ),

@@ -34,6 +34,8 @@ RUNNERS_FILES = (
     "GITHUB_STATE",
     "GITHUB_STEP_SUMMARY",
 )
+# variables that name a file with the login of a package index, wherever it is
+LOGIN_FILES = ("NETRC", "PIP_CONFIG_FILE", "PIP_CLIENT_CERT")
 # google-github-actions/auth leaves such a file in the workspace
 CREDENTIAL_FILES = "gha-creds-*.json"
 
@@ -45,6 +47,7 @@ def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
         named = {name: Path(variables[name]) for name in variables if variables[name]}
         places += [named[name] for name in RUNNERS_FOLDERS if name in named]
         places += sorted({named[name].parent for name in RUNNERS_FILES if name in named})
+        places += [named[name] for name in LOGIN_FILES if name in named]
     # a home that holds the clone too, `/` at worst, would take the whole system along
     apart = [place for place in places if not top.is_relative_to(place)]
     return tuple(place for place in apart if not place.is_symlink())
