@@ -12,6 +12,7 @@ from fake_docker import IMAGE, REFERENCE, EngineRefusalError, FakeDocker
 from pydantic import ValidationError
 
 from gate.adapters.account.account_lock import release_uid
+from gate.adapters.account.beside import accounts_beside
 from gate.adapters.engine.container_choice import ContainerChooser, no_container
 from gate.adapters.engine.docker_api import connect_docker
 from gate.adapters.engine.engine import Engine
@@ -21,9 +22,11 @@ from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.runs import Isolation
+from gate.records.sections.data import DataSource
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import Device, GateSettings, TrainSettings
 
+PAIR = 2
 OTHER = "team/trainer@sha256:" + "3" * 64
 TABLE = """\
 715 700 254:1 /engine/containers/{0}/hostname /etc/hostname rw - ext4 /dev/vda rw
@@ -65,6 +68,22 @@ def choose(docker: FakeDocker, runner: Answering, asked: GateSettings, folder: P
     if chosen.credentials is not None:
         release_uid(chosen.credentials.uid)
     return chosen
+
+
+def test_containers_that_see_the_same_data_go_one_after_the_other(tmp_path: Path) -> None:
+    asked = settings()
+    data = (DataSource.model_validate_json('{"path": "/data"}'),)
+    alone, shared = (
+        choose(FakeDocker(), Answering((0, b"isolated\n")), one, tmp_path)
+        for one in (asked, asked.model_copy(update={"data": data}))
+    )
+    python = "/usr/bin/python3"
+    assert len(accounts_beside(alone, Answering(), python, 2)) == PAIR
+    with pytest.raises(RunError) as caught:
+        accounts_beside(shared, Answering(), python, 2)
+    assert caught.value.message == (
+        "two runs would share files (declared data is mounted in every container)"
+    )
 
 
 def test_a_container_that_was_found_closed_is_taken(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ import pytest
 
 from gate.adapters.account import isolation
 from gate.adapters.account.account_lock import acquire_uid, release_uid
+from gate.adapters.account.beside import accounts_beside
 from gate.adapters.account.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, Isolation, WriteGuard
+from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -201,6 +202,31 @@ class Refusing(LocalProcesses):
         if request.credentials is not None and request.credentials.guard in self._missing:
             raise RunError("the training cannot be sandboxed: Operation not permitted")
         return super().run(request, on_line)
+
+
+class Sharing(LocalProcesses):
+    """A machine whose kernel lays no overlay over what an account can reach."""
+
+    def run(self, request: ProcessRequest, on_line: Callable[[bytes], None]) -> ProcessResult:
+        if request.credentials is not None and Separation.FILES in request.credentials.own:
+            raise RunError("the training cannot be sandboxed: show own view: Invalid argument")
+        return super().run(request, on_line)
+
+
+@pytest.mark.usefixtures("system_python")
+def test_where_files_are_shared_runs_go_one_after_the_other_and_it_is_told() -> None:
+    chosen = choose_isolation(IsolationSettings(), Sharing(), "/usr/bin/python3", ())
+    assert chosen.credentials is not None
+    release_uid(chosen.credentials.uid)
+    assert chosen.described == "uid (mount namespace; own processes, network, terminals)"
+    assert chosen.reason.endswith(
+        "each run has its own processes, network and terminals; runs share what is not named here "
+        "(the training cannot be sandboxed: show own view: Invalid argument)"
+    )
+    assert chosen.of_a_run.own == chosen.own == chosen.credentials.own
+    with pytest.raises(RunError, match=r"two runs would share files \(the training can") as no:
+        accounts_beside(chosen, LocalProcesses(), "/usr/bin/python3", 1)
+    assert no.value.hint == "The runs go one after the other, with the same result."
 
 
 def weakened(*missing: WriteGuard) -> Isolation:

@@ -7,7 +7,8 @@ show nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,11 +16,13 @@ import pytest
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
+from gate.adapters.process.process_table import owned_by, processes
 from gate.adapters.process.processes import LocalProcesses
-from gate.records.processes import ProcessRequest, ReadOnlyMount
+from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.runs import Credentials, Separation, WriteGuard
 
 FAR = 60.0
+Ended = Callable[..., ProcessResult]
 COMMON = """
 import array, ctypes, fcntl, glob, os, pathlib, select, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -151,3 +154,85 @@ def test_no_channel_leads_from_one_run_to_another(runs: tuple[Run, ...]) -> None
 def test_without_views_of_their_own_every_channel_does(runs: tuple[Run, ...]) -> None:
     heard = heard_by(runs, ())
     assert [name for name, came in heard.items() if not came] == []
+
+
+WAYS = [(), tuple(Separation)]
+
+
+@pytest.fixture
+def ended_by(runs: tuple[Run, ...]) -> Ended:
+    """How a shell's line ends under an account, with its own or without."""
+
+    def run(line: str, own: tuple[Separation, ...], *, seconds: float = FAR) -> ProcessResult:
+        request = replace(
+            request_of(runs[0], "", own),
+            argv=("sh", "-c", line),
+            timeout_seconds=seconds,
+            mounts=(),
+        )
+        return LocalProcesses().run(request, lambda _: None)
+
+    return run
+
+
+@pytest.mark.parametrize("own", WAYS)
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("exit 0", 0),
+        ("exit 255", 255),
+        ("kill -KILL $$", -9),
+        ("kill -SEGV $$", -11),
+        ("kill -TERM $$", -15),
+    ],
+)
+def test_a_run_ends_alike_with_processes_of_its_own(
+    ended_by: Ended, own: tuple[Separation, ...], line: str, code: int
+) -> None:
+    result = ended_by(line, own)
+    assert (result.exit_code, result.timed_out) == (code, False)
+
+
+@pytest.mark.parametrize("own", WAYS)
+def test_a_run_that_takes_too_long_is_asked_first(
+    ended_by: Ended, own: tuple[Separation, ...]
+) -> None:
+    line = "trap 'echo asked; exit 3' TERM; echo begun; while :; do sleep 0.05; done"
+    result = ended_by(line, own, seconds=2.0)
+    assert (result.timed_out, result.exit_code) == (True, 3)
+    assert result.output.splitlines()[-1] == b"asked"
+
+
+def test_orphans_are_taken_leave_of(ended_by: Ended) -> None:
+    line = "(sleep 0.05 & sleep 0.05 &); sleep 0.4; ps -o stat= -u $(id -u) | grep -c Z"
+    assert ended_by(line, tuple(Separation)).output == b"0\n"
+
+
+def test_a_run_is_a_session_of_its_own_below_a_closed_first_process(ended_by: Ended) -> None:
+    line = (
+        "echo $PPID $$ $(ps -o pgid=,sid= -p $$); kill -KILL 1; kill -STOP 1; "
+        "ls /proc/1/fd >/dev/null 2>&1 || echo closed; cat /proc/1/environ 2>/dev/null; echo on"
+    )
+    result = ended_by(line, tuple(Separation))
+    assert result.output.decode().split() == ["1", "2", "2", "2", "closed", "on"]
+
+
+def test_nothing_of_a_run_outlives_the_process_that_waits_for_it(runs: tuple[Run, ...]) -> None:
+    heard: list[bytes] = []
+    request = replace(
+        request_of(runs[0], "", tuple(Separation)),
+        argv=("sh", "-c", "setsid sleep 600 & echo begun; wait"),
+        mounts=(),
+    )
+    with LocalProcesses().together() as group:
+        started = group.start(request, heard.append)
+        started.let_go()
+        while b"begun" not in heard:
+            group.follow(0.05)
+        uid = runs[0].account.uid
+        (outside,) = {row.parent for row in processes() if uid in row.uids} - owned_by(uid)
+        os.kill(outside, signal.SIGKILL)
+        while started.result is None:
+            group.follow(0.05)
+        assert started.result.exit_code == -signal.SIGKILL
+        assert owned_by(uid) == frozenset()

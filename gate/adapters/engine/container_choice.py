@@ -199,7 +199,9 @@ def no_container(asked: IsolationSettings, engine: Engine) -> str:
 def _own(settings: GateSettings) -> tuple[Separation, ...]:
     """What a container has of its own; what is mounted in two of them has one set of inodes."""
     lacks = {Separation.NETWORK} if settings.isolation.network else set()
-    if settings.data or settings.preprocess is not None:
+    # each run gets a copy of what Git LFS keeps
+    mounted = any(source.lfs is None for source in settings.data)
+    if mounted or settings.preprocess is not None:
         lacks.add(Separation.FILES)
     return tuple(one for one in Separation if one not in lacks)
 
