@@ -7,7 +7,11 @@ show nothing.
 from __future__ import annotations
 
 import os
+import pickle
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -236,3 +240,44 @@ def test_nothing_of_a_run_outlives_the_process_that_waits_for_it(runs: tuple[Run
             group.follow(0.05)
         assert started.result.exit_code == -signal.SIGKILL
         assert owned_by(uid) == frozenset()
+
+
+def test_what_an_engine_hid_or_laid_over_stays_so_without_being_shared(
+    runs: tuple[Run, ...], tmp_path: Path
+) -> None:
+    """As a container's engine does it: files over files, an empty folder, a device by itself."""
+    (tmp_path / "hosts").write_text("127.0.0.1 engine\n")
+    laid = [
+        ["--bind", str(tmp_path / "hosts"), "/etc/hosts"],
+        ["--bind", "/dev/null", "/proc/kallsyms"],
+        ["-t", "tmpfs", "-o", "ro,size=0", "tmpfs", "/proc/fs"],
+        ["--bind", "/dev/zero", "/dev/full"],
+    ]
+    line = (
+        "cat /etc/hosts; wc -c </proc/kallsyms; ls /proc/fs | wc -l; stat -c %t:%T /dev/full; "
+        "stat -c %d:%i /etc/hosts /dev/full /proc/kallsyms /proc/fs"
+    )
+    program = (
+        "import pickle, sys\n"
+        "from gate.adapters.process.processes import LocalProcesses\n"
+        "request = pickle.loads(sys.stdin.buffer.read())\n"
+        "sys.stdout.buffer.write(LocalProcesses().run(request, lambda _: None).output)\n"
+    )
+    request = replace(
+        request_of(runs[0], "", tuple(Separation)), argv=("sh", "-c", line), mounts=()
+    )
+    mounted = "; ".join(f"mount {shlex.join(words)}" for words in laid)
+    inside = shlex.join((sys.executable, "-c", program))
+    seen = "stat -c %d:%i /etc/hosts /dev/full /proc/kallsyms /proc/fs"
+    done = subprocess.run(
+        ("/usr/bin/unshare", "-m", "sh", "-ec", f"{mounted}; {inside}; {seen}"),
+        input=pickle.dumps(request),
+        capture_output=True,
+        check=True,
+        timeout=FAR,
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[:4] == ["127.0.0.1 engine", "0", "0", "1:5"]
+    of_the_run, of_the_machine = lines[4:8], lines[8:]
+    assert len(of_the_machine) == len(of_the_run)
+    assert not {*of_the_run} & {*of_the_machine}

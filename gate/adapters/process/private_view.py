@@ -39,6 +39,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - made private
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - made private
 # libraries name threads through files of /proc; all there that is not the account's own is root's
 KERNEL_FILES = Path("/proc")
+DRIVERS = KERNEL_FILES / "driver"
 TERMINALS, TERMINAL_MAKER = Path("/dev/pts"), Path("/dev/ptmx")
 KERNEL_LOG, NOTHING = Path("/dev/kmsg"), Path("/dev/null")
 # few enough that no run can use up those of the machine (Documentation/filesystems/devpts.rst)
@@ -122,7 +123,7 @@ def make_view(
         _show_folder(*place)
     # taken hold of now: a layer may come to lie over them
     held = [(path, os.open(path, FOLDER)) for path in (*(place or ())[1:], *writable)]
-    masks = [(path, os.open(path, HELD)) for path in _mounts_below(KERNEL_FILES)]
+    masks = [one for one in _mounted() if one.path in set(_mounts_below(KERNEL_FILES))]
     over = Own.FILES in own
     mine = tuple(path for path, _ in held)
     view = _Overlays(writable[0], mine, account, own) if over else None
@@ -291,14 +292,13 @@ def _may_enter(facts: os.stat_result, account: Account) -> bool:
     return bool(facts.st_mode & stat.S_IXOTH)
 
 
-def _show_kernel_files(top: Path, masks: list[tuple[Path, int]], own: Collection[str]) -> None:
+def _show_kernel_files(top: Path, masks: Sequence[Mounted], own: Collection[str]) -> None:
     """The run's own processes, terminals and network alone, and no count of other runs' things."""
     place, log = _at(top, KERNEL_FILES), _at(top, KERNEL_LOG)
     if Own.PROCESSES in own:
         _mount("proc", place, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-        # a container's engine lays empty files over some of the kernel's: they stay so
-        for path, there in masks:
-            _bind(there, _at(top, path))
+        for one in masks:
+            _hide_as_before(one, _at(top, one.path), _at(top, NOTHING))
         counters = (path for path in COUNTERS if path.exists())
         for path in (*counters, *((KERNEL_LOG,) if log.exists() else ())):
             _bind(os.open(_at(top, NOTHING), HELD), _at(top, path))
@@ -311,6 +311,23 @@ def _show_kernel_files(top: Path, masks: list[tuple[Path, int]], own: Collection
             _bind(os.open(terminals / "ptmx", HELD), maker)
     elif top != ROOT and TERMINALS.is_dir():
         _bind(os.open(TERMINALS, FOLDER), terminals)
+
+
+def _hide_as_before(mask: Mounted, target: Path, nothing: Path) -> None:
+    """A container's engine lays empty folders and files over some of the kernel's: they stay so.
+
+    Not by what it laid there, which other runs see too. What it shows of a driver in another way,
+    and what it made read-only, is the kernel's own here, and root's.
+    """
+    if mask.kind in LEFT_OUT or mask.path.is_relative_to(DRIVERS) or not target.exists():
+        return
+    if target.is_dir():
+        _mount_memory(target, "mode=0555")
+    elif mask.kind.startswith("fuse"):
+        # numbers of a container's own, such as those of lxcfs, that no copy could follow
+        raise OSError(errno.EFBIG, f"{mask.path} is mounted by itself and cannot be copied")
+    else:
+        _bind(os.open(nothing, HELD), target)
 
 
 def _lay_over(place: Path, target: Path) -> bool:
