@@ -130,8 +130,8 @@ class WheelInstaller:
     def install(self, packages: tuple[PinnedPackage, ...], folder: Path) -> Path:
         """An environment below a folder, which is emptied first: where its programs are.
 
-        Its files belong to an account that never trains. Raises `RunError` with what pip said, and
-        `SettingsError` where a variable leads into the workspace.
+        Its files belong to root, which starts none of them. Raises `RunError` with what pip said,
+        and `SettingsError` where a variable leads into the workspace.
         """
         logins = index_files(self._around.variables, self._around.workspace)
         account = unused_account(INSTALLERS)
@@ -238,7 +238,11 @@ class _Steps:
         )
 
     def tidy(self) -> None:
-        """Keep the environment, and the list of what is in it."""
+        """Keep the environment, which is root's from now on, and the list of what is in it.
+
+        Else the next installer might own it: that of the change the packages of the base commit.
+        """
+        self._files.give_to(self._environment, 0, 0)
         for folder in (self._work, self._nothing):
             self._files.remove_tree(folder)
 

@@ -23,6 +23,7 @@ from gate.codec.untrusted_text import safe_block, safe_line
 from gate.errors import GateError
 from gate.evidence.locks import is_explicit, read_lock
 from gate.evidence.logged.metrics import output_metrics
+from gate.evidence.pinned_packages import read_pinned
 from gate.scaffold.training_scripts import find_trainings
 from gate.settings.load import parse_settings
 
@@ -55,6 +56,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
         "a=={} --hash=x",
         "a{}[",
     ),
+    "conditions": ("a==1 ; {} --hash=x", "a==1 ; os_name == '{}'", "a==1+{} ; a", "a[{}]==1 ; a"),
     "toml": ("{}", "{}a = 1", "a = {}", 'a = "{}"', "[{}a]", "[[package]]\nname = '{}'"),
     "json": ("{}", '{{"a": {}', '"{}"', "[{}]"),
     "yaml": ("{}", "a: {}", "a: '{}'", "a: [{}]", "dependencies:\n- {}\n"),
@@ -90,6 +92,8 @@ READERS: dict[str, tuple[str, Read]] = {
             ("conda.txt", "text"),
         )
     },
+    "pins": ("requirements", lambda text: read_pinned("r.lock", text.encode())),
+    "conditions": ("conditions", lambda text: read_pinned("r.lock", text.encode())),
     "pyproject.toml": ("toml", lambda text: wish_list("pyproject.toml", text.encode())),
     "wishes": ("requirements", lambda text: wish_list("requirements.txt", text.encode())),
     "environment.yml": ("yaml", lambda text: wish_list("environment.yml", text.encode())),

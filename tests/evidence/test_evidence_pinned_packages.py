@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from gate.errors import DocumentError
 from gate.evidence.pinned_packages import MAX_REQUIREMENTS_BYTES, read_pinned
 from gate.records.observed.locks import MARKER_OPERATORS, MARKER_VARIABLES, PinnedPackage
 
+ROOT = Path(__file__).resolve().parents[2]
 A, B = "a" * 64, "b" * 64
 HASH = f"--hash=sha256:{A}"
 PIP_COMPILE = f"""\
@@ -73,6 +75,12 @@ def test_what_the_tools_write_says_the_same_when_it_is_written_anew(text: str) -
             ] * 2
         assert after.url is None
         assert after.extras == set()
+
+
+@pytest.mark.parametrize("name", ["gate.txt", "training.txt", "build.txt"])
+def test_the_locks_of_this_repository_are_read_whole(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text("utf-8")
+    assert len(lines(text)) == len(re.findall(r"(?m)^[A-Za-z0-9]", text)) > 0
 
 
 @pytest.mark.parametrize(
