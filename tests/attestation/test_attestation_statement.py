@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
 from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.runs import RunIsolation, WriteGuard
+from gate.records.runs import RunIsolation, Separation, WriteGuard
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
@@ -54,6 +54,7 @@ FACTS = st.builds(
         guard=st.none() | st.sampled_from(WriteGuard),
         network=st.booleans(),
         device_groups=st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple),
+        own=st.lists(st.sampled_from(Separation), unique=True).map(tuple),
     ),
     created_at=st.sampled_from(["2026-01-31T12:00:00Z", "1999-12-31T23:59:59Z"]),
     repository=TEXT,
@@ -86,6 +87,12 @@ def test_statement_is_an_in_toto_verification_result(facts: StatementFacts) -> N
         {"name": "settings", "digest": {"sha256": verdict_of().settings_digest}},
         {"name": "baseline", "digest": {"sha256": "b" * 64}},
     ]
+
+
+def test_what_each_run_had_of_its_own_is_sealed(facts: StatementFacts) -> None:
+    own = replace(facts, isolation=RunIsolation(mode=IsolationMode.UID, own=tuple(Separation)))
+    sealed = read_statement(write_statement(own)).isolation
+    assert sealed.described == "uid (own processes, network, terminals, files)"
 
 
 def test_time_is_written_in_utc() -> None:

@@ -113,7 +113,7 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
 
 def test_the_weakest_isolation_that_a_run_names_counts(told: Told) -> None:
     named = {
-        "strict-1": _uid("mount namespace"),
+        "strict-1": _uid("mount namespace", own=["processes", "files"]),
         "default-1": _uid("permissions only"),
         "strict-2": _uid("landlock", network=True),
         "default-2": _uid("landlock"),
@@ -121,6 +121,13 @@ def test_the_weakest_isolation_that_a_run_names_counts(told: Told) -> None:
     for label, isolation in named.items():
         told.document(f"{label}/evidence.json", _record(isolation=isolation))
     assert told.judge().verdict.isolation.described == "uid (permissions only), network open"
+
+
+def test_only_what_every_run_had_of_its_own_is_told(told: Told) -> None:
+    every = ("strict-1", "default-1", "strict-2", "default-2")
+    for label, own in zip(every, (["processes", "files"], ["files"]) * 2, strict=True):
+        told.document(f"{label}/evidence.json", _record(isolation=_uid("mount namespace", own=own)))
+    assert told.judge().verdict.isolation.described == "uid (mount namespace; own files)"
 
 
 def _uid(guard: str, **more: object) -> dict[str, object]:
