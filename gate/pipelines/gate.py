@@ -302,6 +302,7 @@ def _entry(
             "equal_runs": len(strict),
             "missed_faults": round(missed_share(len(strict), RARE), 4),
             "run_url": request.run_url[:MAX_RUN_URL],
+            "gate_id": request.gate_of_settings,
         }
     )
 

@@ -177,6 +177,13 @@ def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Pr
 
 
 def _refuse_other_training(entry: BaselineEntry, request: GateRequest, *, hint: str) -> None:
+    if entry.gate_id != request.gate_of_settings:
+        raise BaselineError(
+            f"not accepted: it was recorded by {_gate(entry.gate_id)}, and {request.config_name} "
+            f"is that of {_gate(request.gate_of_settings)}",
+            hint="Name the settings file of that gate with --config, or run `repro-gate gate` with "
+            "this one.",
+        )
     here = training_settings(request.settings)
     names = sorted(
         name for name in {*here, *entry.training} if here.get(name) != entry.training.get(name)
@@ -191,6 +198,10 @@ def _refuse_other_training(entry: BaselineEntry, request: GateRequest, *, hint: 
                 for name in names[:NAMED_SETTINGS]
             ),
         )
+
+
+def _gate(gate_id: str) -> str:
+    return f"gate {gate_id}" if gate_id else "a gate without an id"
 
 
 def _said(value: str | None) -> str:

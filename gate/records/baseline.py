@@ -47,7 +47,8 @@ class BaselineEntry(Document):
     took it over, from which run on GitHub and out of which package: claims, empty where not known.
     `moved` says how far it is from the entry that it replaced. `recordings` counts the calls that
     gave these very bits here; one that is `far` from its peers judges after the second.
-    `data` is the declared data that it was recorded with.
+    `data` is the declared data that it was recorded with. `gate_id` is the id in the settings file
+    of the gate that recorded it, where a repository has several: two may train the same command.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
@@ -67,6 +68,7 @@ class BaselineEntry(Document):
     accepted_by: str = Field(default="", max_length=MAX_WHO)
     run_url: str = Field(default="", max_length=MAX_RUN_URL)
     package_sha256: str = Field(default="", max_length=64)
+    gate_id: str = Field(default="", max_length=100)
     moved: Movement | None = None
     recordings: int = Field(default=1, ge=1)
     far: FarFromPeers | None = None
@@ -85,6 +87,8 @@ class BaselineEntry(Document):
             written.pop("given", None)
         if self.price is None:
             written.pop("price", None)
+        if not self.gate_id:
+            written.pop("gate_id", None)
         return written
 
     @property

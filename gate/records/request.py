@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from gate.records.gate_names import DEFAULT_GATE
 from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import History
@@ -72,6 +73,15 @@ class GateRequest:
     def gate_id(self) -> str:
         """What tells this gate from the others of its repository."""
         return self.named_gate or self.settings.report.gate_id
+
+    @property
+    def gate_of_settings(self) -> str:
+        """The id in the settings file; empty for the usual one.
+
+        A workflow may give each leg of a matrix another, and all of them have one baseline.
+        """
+        own = self.settings.report.gate_id
+        return "" if own == DEFAULT_GATE else own
 
     @property
     def shown_out(self) -> Path:

@@ -162,6 +162,23 @@ def test_a_proposal_under_other_settings_is_refused(
     assert "determinism.threads: 1 instead of 2" in ended.err
 
 
+def test_a_proposal_of_another_gate_of_the_same_command_is_refused(
+    project: Project, run: Run
+) -> None:
+    text = (project.path / "repro-gate.yml").read_text()
+    project.write("other.yml", f"{text.rstrip()}\nreport: {{gate_id: other}}\n")
+    project.commit()
+    run("gate", "-q", "--config", "other.yml")
+    ended = run("baseline", "accept", "--reason", "mine")
+    assert ended.code == 3
+    assert "it was recorded by gate other, and repro-gate.yml is that of a gate without an id" in (
+        flat(ended.err)
+    )
+    assert not (project.path / ".repro-gate").exists()
+    assert run("baseline", "accept", "--config", "other.yml", "--reason", "first").code == 0
+    assert json.loads(only_entry(project.path).read_text())["gate_id"] == "other"
+
+
 def test_text_of_a_proposal_shows_as_itself(run: Run, artifact: Path) -> None:
     path = artifact / PROPOSED
     told = json.loads(path.read_text())
