@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -139,6 +140,37 @@ def test_what_installs_gets_neither_token_nor_key(
     seen = (tmp_path / "seen").read_text()
     assert "canary" not in seen
     assert "PIP_INDEX_URL=https://mirror.example/simple" in seen
+
+
+@pytest.mark.parametrize(("mode", "installs"), [("judge", False), ("gate", True), ("run", True)])
+def test_who_judges_installs_nothing(
+    start: Any,  # noqa: ANN401 - as above
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+    *,
+    installs: bool,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    words = 'case "$*" in *training_packages*) touch "$0.installed";; esac; env > "$0.env"'
+    (tmp_path / "repro-gate/bin").mkdir(parents=True)
+    python = _python(tmp_path / "repro-gate/bin", words)
+    (tmp_path / "repro-gate/ready").touch()
+    monkeypatch.setattr(start, "PLACE", tmp_path)
+    given = {"INPUT_REQUIREMENTS": "r.txt", "INPUT_MODE": mode, "PIP_INDEX_URL": "https://u:p@x"}
+    # the gate takes the place of this process
+    child = os.fork()
+    if not child:
+        try:
+            start.start({**given, "PIP_CONFIG_FILE": "/etc/pip.conf", "PATH": os.defpath})
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+    assert (tmp_path / "repro-gate/bin/python.installed").exists() == installs
+    seen = Path(f"{python}.env").read_text()
+    assert "PIP_INDEX_URL" not in seen
+    assert "PIP_CONFIG_FILE=/etc/pip.conf" in seen
 
 
 def test_what_cannot_be_installed_is_left_to_the_gate_to_report(
