@@ -15,7 +15,7 @@ RESULTS ?= docs/results
 GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
 	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state settings baseline keys locks requirements data pointers seals statements packages
+FUZZ_TARGETS ?= pickle archive safetensors json state settings brought-settings baseline keys locks requirements data pointers seals statements packages
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.

@@ -18,13 +18,14 @@ from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.load import MINIMAL_FILE, parse_settings
+from gate.settings.reach import refuse_reach
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:
     """The request of an event; what decides comes from the commit that a change is merged into.
 
-    Only a base without a settings file lets the change bring its own, and says so. What a change
-    brings is parsed in a separate process.
+    Only a base without a settings file lets the change bring its own, and says so; they must not
+    reach out of the tree. What a change brings is parsed in a separate process.
     """
     with HeadFiles(adapters, context.workspace) as head_files:
         return _request(context, inputs, adapters.git, head_files)
@@ -46,6 +47,9 @@ def _request(
     untrusted = trusted is None and trusted_base is not None
     # untrusted YAML is not parsed in the process that later holds key and token (T5)
     settings = head_files.settings(text, path) if untrusted else parse_settings(text, path)
+    if untrusted:
+        # nobody with a say has read them: they may ask for nothing outside of their own tree
+        refuse_reach(settings, path)
     request = GateRequest(
         top=context.workspace,
         project=Path(path).parent.as_posix(),

@@ -12,6 +12,8 @@ from gate.errors import ExitCode
 from gate.records.sealed.attestation import TrustedKeys
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
+PLAIN = "version: 1\ntrain: {command: python3 train.py, max_steps: 3%s}\n"
+WISHES = PLAIN % ", pass_env: [HF_TOKEN]" + "isolation: {network: true}\n"
 MOVED = {"losses": ["2.5", "2.25", "9.0"]}
 KEYS = ".repro-gate/trusted-keys.json"
 
@@ -89,3 +91,45 @@ def test_hostile_text_in_the_rules_shows_as_itself(scene: Scene) -> None:
     assert scene.run() == ExitCode.PASS
     for forbidden in ("@octocat", "<img", "](javascript", " #12", "\u202e"):
         assert forbidden not in scene.comment
+
+
+def without_settings_in_the_base(scene: Scene, text: str) -> None:
+    """The base branch has no settings file, and the pull request brings one."""
+    (scene.project.path / "repro-gate.yml").unlink()
+    scene.base = scene.project.commit()
+    scene.project.write("repro-gate.yml", text)
+    scene.project.commit()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"GITHUB_EVENT_NAME": "merge_group"}, {"INPUT_MODE": "run"}],
+    ids=["pull_request", "merge_group", "mode-run"],
+)
+def test_settings_that_come_with_the_change_are_a_wish(
+    scene: Scene, changed: dict[str, str]
+) -> None:
+    without_settings_in_the_base(scene, WISHES)
+    assert scene.run(changed) == ExitCode.USAGE
+    said = "\n".join(scene.said)
+    assert "train.pass_env: hands variables of the gate's own environment to the training" in said
+    assert "isolation.network: opens the network to the training" in said
+    assert "Merge the settings file first, in a pull request without the workflow" in said
+    # the process that reads settings, and no training
+    assert scene.asked == [IsolationSettings()]
+
+
+def test_the_comment_says_which_keys_and_what_to_do(scene: Scene) -> None:
+    without_settings_in_the_base(scene, WISHES)
+    assert scene.run() == ExitCode.USAGE
+    shown = comment(scene)
+    assert "train.pass_env, isolation.network" in shown
+    assert "isolation.network: opens the network to the training" in shown
+    assert "Merge the settings file first" in shown
+
+
+def test_a_first_pull_request_with_plain_settings_is_judged(scene: Scene) -> None:
+    without_settings_in_the_base(scene, PLAIN % "")
+    assert scene.run() == ExitCode.FAIL
+    assert scene.output("verdict") == "no-baseline"
+    assert "the base commit has no settings file" in comment(scene)

@@ -21,6 +21,7 @@ from gate.errors import ExitCode
 from gate.settings.event import read_inputs
 
 KEYLESS = {"INPUT_SIGN": "sigstore"}
+PLAIN = "version: 1\ntrain: {command: python3 train.py, max_steps: 3}\n"
 FAULTS = {
     TOKENS_PATH: Fault(status=400, body=b'{"message": "no"}'),
     CERTIFICATE_PATH: Fault(body=b" " * (5 * 1024 * 1024)),
@@ -113,9 +114,20 @@ def test_settings_of_the_pull_request_choose_nobody(scene: Scene, sigstore: Fake
     scene.base = scene.project.commit()
     scene.project.write("repro-gate.yml", f"{text}\n")
     scene.project.commit()
+    assert run(scene, sigstore) == ExitCode.USAGE
+    assert "signing.fulcio_url: decides whose seals are trusted" in "\n".join(scene.said)
+    assert sigstore.seen == []
+
+
+def test_a_pass_by_the_pull_requests_own_settings_has_no_seal(
+    scene: Scene, sigstore: FakeSigstore
+) -> None:
+    scene.project.git("rm", "-q", "repro-gate.yml")
+    scene.base = scene.project.commit()
+    scene.project.write("repro-gate.yml", PLAIN)
+    scene.project.commit()
     assert run(scene, sigstore) == ExitCode.PASS, scene.said
-    told = "not sealed: the settings, which say where to, come with the pull request"
-    assert told in scene.said
+    assert "not sealed: the settings, which decide, come with the pull request" in scene.said
     assert sigstore.seen == []
 
 

@@ -43,9 +43,13 @@ from gate.evidence.locks import read_lock
 from gate.evidence.pinned_packages import read_pinned
 from gate.records.observed.data.sets import PointerFile
 from gate.records.sealed.attestation import PAYLOAD_TYPE, SealFile, StatementKind
-from gate.records.sections.data import DataKind
+from gate.records.sections.data import DataKind, FetchSettings
+from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.records.sections.publishing import PublishSettings
+from gate.records.sections.signing import SigningSettings
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import MINIMAL_FILE, parse_settings
+from gate.settings.reach import refuse_reach
 
 MAX_FILE_BYTES = 2**20
 MAX_STATE_BYTES = 64 * 2**20
@@ -100,6 +104,21 @@ def read_any_settings(data: bytes) -> None:
     """The settings of a pull request, and what it changes in them."""
     settings_changes("fuzz", MINIMAL_FILE.encode(), data)
     parse_settings(data, "fuzz")
+
+
+def read_brought_settings(data: bytes) -> None:
+    """The settings of a pull request whose base has none: what passes asks for nothing outside."""
+    settings = parse_settings(data, "fuzz")
+    refuse_reach(settings, "fuzz")
+    # asked here one by one, and not by the table that refuses
+    apart, plain = settings.isolation, IsolationSettings()
+    assert settings.train.pass_env == settings.data == settings.policy.images == ()
+    assert (settings.fetch, settings.runs.cache) == (FetchSettings(), None)
+    assert (settings.signing, settings.publish) == (SigningSettings(), PublishSettings())
+    assert not settings.report.history
+    assert apart.mode is not IsolationMode.NONE
+    update = {"mode": plain.mode, "minimum": plain.minimum}
+    assert apart.model_copy(update=update) == plain
 
 
 def read_any_baseline(data: bytes) -> None:
@@ -183,6 +202,7 @@ TARGETS: dict[str, Target] = {
     "json": read_any_json,
     "state": read_any_state,
     "settings": read_any_settings,
+    "brought-settings": read_brought_settings,
     "baseline": read_any_baseline,
     "keys": read_any_keys,
     "locks": read_any_lock,
@@ -221,7 +241,21 @@ REQUIREMENTS = (
     b"a[b, c]===1!1.0.post1+x.1 ; python_version < '3.12' and (os_name == \"nt\" or "
     b"sys_platform not in 'linux') " + SHA256 + b"\n",
 )
-WRITTEN_HERE = {"locks": LOCKS, "requirements": REQUIREMENTS, "pointers": POINTERS}
+# each key that reaches out, in the flow form that a mutation moves easily
+BROUGHT = (
+    MINIMAL_FILE.encode(),
+    b"version: 1\ntrain: {command: x, max_steps: 1, pass_env: [A], device: cuda}\n"
+    b"data: [{path: /srv/x, as: y, at: z}]\nruns: {cache: /srv/x}\nfetch: {cache: /srv/x}\n",
+    b"version: 1\ntrain: {command: x, max_steps: 1}\nisolation: {mode: uid, network: true}\n"
+    b"signing: {trusted_keys: x}\npublish: {mlflow: {uri: 'https://x'}}\n"
+    b"policy: {images: [x]}\nreport: {history: true, gate_id: x}\n",
+)
+WRITTEN_HERE = {
+    "locks": LOCKS,
+    "requirements": REQUIREMENTS,
+    "pointers": POINTERS,
+    "brought-settings": BROUGHT,
+}
 DOCUMENTS = {
     "settings": ("**/repro-gate.yml", MINIMAL_FILE.encode()),
     # no entry is small: the examples' own are the seeds

@@ -78,6 +78,8 @@ def seal_package(
     # before the key is read: whoever wrote a fork's code must not have it used for that code
     if request.from_fork:
         return Sealing(why_not="a pull request from a fork is never sealed")
+    if _by_own_rules(request):
+        return Sealing(why_not="the settings, which decide, come with the pull request")
     if verdict.changed_files:
         return Sealing(why_not="there were uncommitted changes, so no commit can be sealed")
     context = SealContext(
@@ -106,8 +108,6 @@ def seal_package(
 def _seal_by_identity(
     statements: Statements, package: Package, request: GateRequest, signer: Signer, files: Files
 ) -> Sealing:
-    if not may_seal_by_identity(request):
-        return Sealing(why_not="the settings, which say where to, come with the pull request")
     wanted = signer.secrets.identity_request()
     if wanted is None:
         raise AttestationError("this job may not ask for an identity token", hint=IDENTITY_HINT)
@@ -129,9 +129,17 @@ def _seal_by_identity(
 
 def may_seal_by_identity(request: GateRequest) -> bool:
     """Whether this call asks for the job's identity token if it comes to a pass."""
-    # a token is sent to where the settings say: a pull request's own could name anybody (T2)
-    brought = request.pull_request and request.settings_from == "head"
-    return request.sign is SigningMethod.SIGSTORE and not request.from_fork and not brought
+    own_rules = _by_own_rules(request)
+    return request.sign is SigningMethod.SIGSTORE and not request.from_fork and not own_rules
+
+
+def _by_own_rules(request: GateRequest) -> bool:
+    """Whether the change under test brings the settings that it is judged by.
+
+    A seal would say that it kept rules which nobody approved, and a token would be sent to where
+    they say (T2).
+    """
+    return request.pull_request and request.settings_from == "head"
 
 
 def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool) -> None:

@@ -1,0 +1,207 @@
+"""Settings that come with the change under test are a wish: what they may not ask for.
+
+Where the base commit has no settings file, nobody with a say has read the settings that the gate
+then takes from head. They may say how the training inside their own tree is run and judged, and
+nothing else: every key that reaches out of the tree (the machine, its network, its secrets, other
+services) is refused before anything is started. The table below has a word on every key of the
+schema; a test fails where a new key has none, and an unknown key is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gate.errors import SettingsError
+from gate.records.document import Document
+from gate.records.sections.isolation import IsolationMode
+from gate.records.settings import GateSettings
+
+_DATA: Final = "shows the training what is not in its commit, with the gate's own access and logins"
+_CACHE: Final = "has the gate make and empty folders on this machine"
+_FETCH: Final = "decides what is fetched to this machine, and what is removed to make room"
+_CONTAINER: Final = "decides what the training gets of this machine"
+_SIGNING: Final = "decides whose seals are trusted, and which services the gate shows its identity"
+_PUBLISH: Final = "sends packages out with the gate's credentials"
+_IMAGE: Final = "has the container engine start an image that nobody approved"
+
+# what a key reaches, as the second half of a sentence that begins with its name
+REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "train.pass_env": "hands variables of the gate's own environment to the training",
+        "runs.cache": _CACHE,
+        **dict.fromkeys(("data.path", "data.dvc", "data.lfs", "data.url"), _DATA),
+        "fetch.cache": _CACHE,
+        **dict.fromkeys(("fetch.max_bytes", "fetch.timeout_seconds"), _FETCH),
+        **dict.fromkeys(("isolation.image", "policy.images"), _IMAGE),
+        **dict.fromkeys(
+            (
+                "isolation.gpus",
+                "isolation.shm_bytes",
+                "isolation.memory_bytes",
+                "isolation.pids",
+            ),
+            _CONTAINER,
+        ),
+        "isolation.mode": "asks for weaker isolation than the default",
+        "isolation.network": "opens the network to the training",
+        **dict.fromkeys(
+            (
+                "signing.trusted_keys",
+                "signing.fulcio_url",
+                "signing.rekor_url",
+                "signing.trusted_root",
+            ),
+            _SIGNING,
+        ),
+        **dict.fromkeys(
+            (
+                "publish.oci",
+                "publish.mlflow.uri",
+                "publish.mlflow.experiment",
+                "publish.mlflow.registered_model",
+            ),
+            _PUBLISH,
+        ),
+        "report.history": "reads and writes a branch of the repository",
+    }
+)
+# about the commit's own training, its files and its verdict: files are read from the commit, and
+# commands run isolated
+INSIDE: Final = frozenset(
+    (
+        "version",
+        "train.command",
+        "train.max_steps",
+        "train.workdir",
+        "train.seed",
+        "train.timeout_seconds",
+        "train.output_limit_bytes",
+        "train.env",
+        "train.metrics.file",
+        "train.metrics.stdout_pattern",
+        "train.metrics.tensorboard",
+        "train.metrics.tensorboard_tags",
+        "train.checkpoint",
+        "train.checkpoint_exclude.pattern",
+        "train.checkpoint_exclude.reason",
+        # a GPU that the machine gives by itself; which ones a container gets is `isolation.gpus`
+        "train.device",
+        "determinism.threads",
+        "determinism.fill_uninitialized_memory",
+        "determinism.allow_operators",
+        "determinism.profile",
+        "determinism.knobs",
+        "determinism.on_override",
+        "compare.tolerances.metric",
+        "compare.tolerances.absolute",
+        "compare.tolerances.relative",
+        "compare.tolerances.ulp",
+        "compare.tolerances.steps",
+        "compare.tolerances.better_is",
+        "compare.tolerances.improvement",
+        "compare.tolerances.derived.runs",
+        "compare.tolerances.derived.factor",
+        "compare.tolerances.derived.spread",
+        "compare.tolerances.derived.confidence",
+        "compare.tensors_within_tolerance",
+        "compare.allow_not_finite.pattern",
+        "compare.allow_not_finite.reason",
+        "compare.comparable_environment",
+        "environment.ignore",
+        "environment.locks",
+        "baseline.path",
+        "baseline.stale_after_days",
+        "baseline.record_repeats",
+        "baseline.quarantine.reason",
+        "baseline.quarantine.since",
+        "baseline.quarantine.until",
+        "baseline.quarantine.environment",
+        "baseline.quarantine.metrics",
+        "policy.level",
+        "policy.thresholds",
+        "policy.equivalence",
+        "policy.ranking.metric",
+        "policy.ranking.better_is",
+        "policy.require_bitwise",
+        "policy.allow_baseline_change",
+        "policy.run_base_on_drift",
+        "policy.environment_drift",
+        "policy.data_drift",
+        "repeats",
+        "runs.parallel",
+        # nothing without the place that they belong to, which is in the table above
+        "data.stage",
+        "data.sha256",
+        "data.as",
+        "data.at",
+        "data.verify",
+        "preprocess.command",
+        "preprocess.out",
+        "preprocess.timeout_seconds",
+        "preprocess.max_bytes",
+        "seeds",
+        "variants",
+        "record.overhead_budget",
+        "record.free_seconds",
+        "diagnosis.escalate",
+        "diagnosis.budget_seconds",
+        "cost.when",
+        "cost.rounds",
+        "cost.warmup_steps",
+        "cost.min_steps",
+        "cost.budget_percent",
+        "operator_audit",
+        "noise.runs",
+        # the least that is accepted: no value of it is weaker than its default
+        "isolation.minimum",
+        "package.source",
+        "package.checkpoint",
+        "report.gate_id",
+        "report.comment",
+    )
+)
+# values beside the default with which a key of the table asks for nothing
+_HARMLESS: Final[Mapping[str, frozenset[object]]] = MappingProxyType(
+    {"isolation.mode": frozenset(IsolationMode) - {IsolationMode.NONE}}
+)
+_UNKNOWN: Final = "is not known to stay inside the tree"
+
+
+def refuse_reach(settings: GateSettings, source: str) -> None:
+    """Raise `SettingsError` with a line for each key of head's settings that reaches out."""
+    found = reaching(settings)
+    if not found:
+        return
+    keys = f"{len(found)} keys" if len(found) > 1 else "a key"
+    raise SettingsError(
+        f"{source} comes with this change, and {keys} in it would reach out of its own files: "
+        f"{', '.join(found)}",
+        hint=f"The base branch has no {source} yet, so nobody has approved these keys. Merge the "
+        "settings file first, in a pull request without the workflow: they hold from then on. Or "
+        "remove them here.",
+        details=tuple(f"{key}: {reason}" for key, reason in found.items()),
+    )
+
+
+def reaching(settings: GateSettings) -> dict[str, str]:
+    """The keys that ask for something outside of the tree, each with what it would do."""
+    return dict(_asked(settings, ""))
+
+
+def _asked(section: Document, path: str) -> Iterator[tuple[str, str]]:
+    for name, field in type(section).model_fields.items():
+        # some keys are no names in Python
+        key = f"{path}{field.alias or name}"
+        value = getattr(section, name)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        if key in INSIDE or value == default or value in _HARMLESS.get(key, ()):
+            continue
+        parts = value if isinstance(value, tuple) else (value,)
+        below = [part for part in parts if isinstance(part, Document)]
+        if key in REACHES_OUT or not below:
+            yield key, REACHES_OUT.get(key, _UNKNOWN)
+            continue
+        for part in below:
+            yield from _asked(part, f"{key}.")
