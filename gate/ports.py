@@ -6,7 +6,7 @@ real implementation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -120,8 +120,12 @@ class Files(Protocol):
         """
         ...
 
-    def private_folder(self, path: Path) -> None:
-        """Have a folder, made if need be; `StorageError` where another account may write in it."""
+    def private_folder(self, path: Path, *, is_ours: Callable[[frozenset[str]], bool]) -> None:
+        """Have a folder that the settings name, made if only it is missing.
+
+        `StorageError` where another account may write in it, among the system's files, and where
+        it holds names that `is_ours` does not know.
+        """
         ...
 
     def fresh_folder(self, path: Path, *, mode: int = 0o755) -> None:

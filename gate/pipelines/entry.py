@@ -11,7 +11,11 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from gate.adapters.account.restricted_paths import restrict_access, secret_paths
+from gate.adapters.account.restricted_paths import (
+    places_without_data,
+    restrict_access,
+    secret_paths,
+)
 from gate.adapters.clock import SystemClock
 from gate.adapters.data.fetching.fetch import Fetcher
 from gate.adapters.data.fetching.tools import Tools
@@ -29,6 +33,7 @@ from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.preparation.brought import brought_environment
 from gate.ports import Files, PackageRegistry, Progress, SealServices, Tracker
+from gate.records.observed.data.listed import FetchSources
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
@@ -59,6 +64,12 @@ def build_adapters(
     isolating = _isolating(interrupts, path, engine_address(variables))
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
+    def without_secrets(sources: FetchSources) -> FetchSources:
+        login = login_file(variables)
+        logins = () if login is None else (login,)
+        private = (*places_without_data(top, variables), *logins)
+        return replace(sources, closed=(*sources.closed, *private))
+
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         private = (*secret_paths(top, variables), *places)
         return restrict_access(private, way, interrupts, isolating.device_groups)
@@ -67,7 +78,7 @@ def build_adapters(
         files=files,
         git=GitRepository(top),
         processes=isolating.processes,
-        data=lambda sources: LocalData(Fetcher(top, sources, tools)),
+        data=lambda sources: LocalData(Fetcher(top, without_secrets(sources), tools)),
         clock=SystemClock(),
         progress=progress,
         isolate=isolating.choose,

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -317,17 +318,23 @@ def test_a_private_folder_is_made_and_one_that_others_may_write_in_is_refused(
     files: LocalFiles, tmp_path: Path
 ) -> None:
     folder = tmp_path / "above" / "own"
-    files.private_folder(folder)
-    files.private_folder(folder)
+    folder.parent.mkdir()
+    have = partial(files.private_folder, is_ours=lambda names: names == {"kept"})
+    have(folder)
+    (folder / "kept").touch()
+    have(folder)
     for place, mode in ((folder, 0o775), (folder, 0o777), (folder.parent, 0o777)):
         place.chmod(mode)
         with pytest.raises(StorageError, match="can be written by, another account") as caught:
-            files.private_folder(folder)
+            have(folder)
         assert caught.value.hint.startswith("Name a folder that the gate's own account owns")
         place.chmod(0o755)
     # as /tmp is: others may write there, and rename nothing of mine
     folder.parent.chmod(0o1777)
-    files.private_folder(folder)
+    have(folder)
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(StorageError):
-        files.private_folder(tmp_path / "link")
+        have(tmp_path / "link")
+    (folder / "other").touch()
+    with pytest.raises(StorageError, match="holds other files, such as kept"):
+        have(folder)

@@ -147,3 +147,31 @@ def test_a_cache_that_cannot_be_made_is_one_error(tmp_path: Path) -> None:
         SharedCache(tmp_path / "file" / "cache", 1, Shown()).claim([A])
     assert "cannot be used: Not a directory" in caught.value.message
     assert "fetch.cache" in caught.value.hint
+
+
+def test_of_a_named_cache_only_the_last_folder_is_made(tmp_path: Path) -> None:
+    made = SharedCache(tmp_path / "a" / "cache", 1, Shown())
+    with pytest.raises(DataError) as caught:
+        made.claim([A])
+    assert caught.value.message == (
+        f"fetch.cache: {tmp_path}/a/cache cannot be made: there is no {tmp_path}/a"
+    )
+    assert (
+        caught.value.hint == f"Make the folder as the gate's account: mkdir -p {tmp_path}/a/cache"
+    )
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("place", ["/etc/rg-planted", "/usr/local/rg", "/etc"])
+def test_no_cache_is_made_among_the_systems_files(place: str) -> None:
+    before = {*Path("/etc").iterdir()}
+    with pytest.raises(DataError, match="which belongs to the system"):
+        SharedCache(Path(place), 1, Shown()).claim([A])
+    assert {*Path("/etc").iterdir()} == before
+
+
+def test_a_folder_with_other_files_is_no_cache(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("mine")
+    with pytest.raises(DataError, match="holds other files, such as keys"):
+        SharedCache(tmp_path, 1, Shown()).claim([A])
+    assert [*tmp_path.iterdir()] == [tmp_path / "keys"]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from data_bench import DataBench
 
+from gate.adapters.account.restricted_paths import places_without_data
+from gate.adapters.data.fetching.machine_path import machine_path
 from gate.errors import DataError
 
 
@@ -35,6 +37,50 @@ def test_a_missing_path_says_what_a_container_needs(bench: DataBench) -> None:
     assert f"`options: --volume {bench.root}/none/x:{bench.root}/none/x:ro`" in error.hint
     (bench.root / "file").touch()
     assert "there is no" in refused(bench, bench.root / "file" / "x").message
+
+
+@pytest.mark.parametrize(
+    ("data", "how"),
+    [
+        ("clone/.git/config", "is inside"),
+        ("clone/.git", "is"),
+        ("clone", "contains"),
+        ("temp/deep/token", "is inside"),
+        ("event", "is"),
+        ("home/.ssh/id_rsa", "is inside"),
+        ("home/.netrc", "is"),
+    ],
+)
+def test_what_is_closed_to_a_training_is_no_data(tmp_path: Path, data: str, how: str) -> None:
+    for name in ("clone/.git/config", "temp/deep/token", "event/e.json", "home/.ssh/id_rsa"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "home/.netrc").touch()
+    variables = {
+        "GITHUB_ACTIONS": "true",
+        "RUNNER_TEMP": str(tmp_path / "temp"),
+        "GITHUB_EVENT_PATH": str(tmp_path / "event/e.json"),
+        "HOME": str(tmp_path / "home"),
+    }
+    closed = places_without_data(tmp_path / "clone", variables)
+    with pytest.raises(DataError) as caught:
+        machine_path("mini", tmp_path / data, closed)
+    shown = (tmp_path / data).resolve()
+    assert caught.value.message.startswith(f"data: mini: {shown} {how} ")
+    assert caught.value.message.endswith("which is closed to the training")
+    # beside them there may be data
+    (tmp_path / "clone/data").mkdir()
+    (tmp_path / "home/.cache").mkdir()
+    machine_path("mini", tmp_path / "clone/data", closed)
+    # no runner: only the logins of a home
+    closed = places_without_data(tmp_path / "clone", {"HOME": variables["HOME"]})
+    machine_path("mini", tmp_path / "home/.cache", closed)
+
+
+@pytest.mark.parametrize("path", ["/proc/self/environ", "/sys/kernel", "/"])
+def test_what_the_kernel_shows_is_no_data(tmp_path: Path, path: str) -> None:
+    with pytest.raises(DataError, match="which is closed to the training"):
+        machine_path("mini", Path(path), places_without_data(tmp_path, {}))
 
 
 def test_a_link_is_refused_with_the_real_path(bench: DataBench) -> None:

@@ -112,7 +112,7 @@ def read_brought_settings(data: bytes) -> None:
     refuse_reach(settings, "fuzz")
     # asked here one by one, and not by the table that refuses
     apart, plain = settings.isolation, IsolationSettings()
-    assert settings.train.pass_env == settings.data == settings.policy.images == ()
+    assert not (*settings.train.pass_env, *settings.data, *settings.policy.images)
     assert (settings.fetch, settings.runs.cache) == (FetchSettings(), None)
     assert (settings.signing, settings.publish) == (SigningSettings(), PublishSettings())
     assert not settings.report.history
@@ -244,11 +244,15 @@ REQUIREMENTS = (
 # each key that reaches out, in the flow form that a mutation moves easily
 BROUGHT = (
     MINIMAL_FILE.encode(),
-    b"version: 1\ntrain: {command: x, max_steps: 1, pass_env: [A], device: cuda}\n"
-    b"data: [{path: /srv/x, as: y, at: z}]\nruns: {cache: /srv/x}\nfetch: {cache: /srv/x}\n",
-    b"version: 1\ntrain: {command: x, max_steps: 1}\nisolation: {mode: uid, network: true}\n"
-    b"signing: {trusted_keys: x}\npublish: {mlflow: {uri: 'https://x'}}\n"
-    b"policy: {images: [x]}\nreport: {history: true, gate_id: x}\n",
+    (
+        b"version: 1\ntrain: {command: x, max_steps: 1, pass_env: [A], device: cuda}\n"
+        b"data: [{path: /srv/x, as: y, at: z}]\nruns: {cache: /srv/x}\nfetch: {cache: /srv/x}\n"
+    ),
+    (
+        b"version: 1\ntrain: {command: x, max_steps: 1}\nisolation: {mode: uid, network: true}\n"
+        b"signing: {trusted_keys: x}\npublish: {mlflow: {uri: 'https://x'}}\n"
+        b"policy: {images: [x]}\nreport: {history: true, gate_id: x}\n"
+    ),
 )
 WRITTEN_HERE = {
     "locks": LOCKS,

@@ -36,6 +36,21 @@ RUNNERS_FILES = (
 )
 # variables that name a file with the login of a package index, wherever it is
 LOGIN_FILES = ("NETRC", "PIP_CONFIG_FILE", "PIP_CLIENT_CERT")
+# what programs keep logins in, below the home of the gate's account
+LOGINS = (
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".config/gh",
+    ".docker",
+    ".git-credentials",
+    ".kube",
+    ".netrc",
+    ".pypirc",
+    ".ssh",
+)
+# no file there is data, and some hold what other processes have in memory
+KERNELS = (Path("/proc"), Path("/sys"))
 # google-github-actions/auth leaves such a file in the workspace
 CREDENTIAL_FILES = "gha-creds-*.json"
 
@@ -51,6 +66,16 @@ def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
     # a home that holds the clone too, `/` at worst, would take the whole system along
     apart = [place for place in places if not top.is_relative_to(place)]
     return tuple(place for place in apart if not place.is_symlink())
+
+
+def places_without_data(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
+    """What no declared data may be, contain or be inside of: closed places, logins, the kernel's.
+
+    Data is shown to the training at a path of its own, whatever the folders above it let pass.
+    """
+    home = Path(variables.get("HOME") or "/")
+    logins = tuple(home / name for name in LOGINS) if home != Path("/") else ()
+    return (*secret_paths(top, variables), *logins, *KERNELS)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.adapters.files import writing
+from gate.errors import DataError
 from gate.records.observed.data.listed import ListedFile
 
 FILE_NAME: Final = "file-digests.sqlite3"
@@ -47,17 +48,20 @@ delete from files where (device, inode) in
 class DigestCache:
     """A database in a folder; one that is broken, locked or full answers nothing and is no fault.
 
-    Gates on one machine share it. `now_ns` is the time of day in nanoseconds.
+    Gates on one machine share it. `prepare` has the folder, or raises `DataError` where it must not
+    be used. `now_ns` is the time of day in nanoseconds.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
+        prepare: Callable[[], None] | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._path = folder / FILE_NAME
+        self._prepare = prepare
         self.now_ns = now_ns
         self._wait_seconds = wait_seconds
 
@@ -96,6 +100,8 @@ class DigestCache:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
+        if self._prepare is not None:
+            self._prepare()
         writing.make_folders(self._path.parent)
         # made before the library opens it, so that no other account reads names of inodes
         os.close(writing.open_file(self._path, os.O_RDWR | os.O_CREAT))
@@ -109,7 +115,7 @@ class DigestCache:
         try:
             yield
         # locked, not writable, no space; OverflowError: a number beyond 64 bits
-        except (sqlite3.OperationalError, OSError, OverflowError):
+        except (sqlite3.OperationalError, OSError, OverflowError, DataError):
             return
         except sqlite3.Error:
             # no database any more: the next gate begins a new one

@@ -18,7 +18,7 @@ class LocalData:
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
-        self._digests = DigestCache(fetcher.cache_folder)
+        self._digests = DigestCache(fetcher.cache_folder, prepare=fetcher.prepare_cache)
 
     def close(self) -> None:
         """As the port `DataStore` says."""

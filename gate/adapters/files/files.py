@@ -7,8 +7,8 @@ import io
 import marshal
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
 from itertools import islice
@@ -119,12 +119,10 @@ class LocalFiles:
         with storage_faults("looking at", path):
             refuse_links(path, below)
 
-    def private_folder(self, path: Path) -> None:
-        """Have a folder, made if need be; `StorageError` where another account may write in it."""
+    def private_folder(self, path: Path, *, is_ours: Callable[[frozenset[str]], bool]) -> None:
+        """As the port `Files` says."""
         with storage_faults("making", path):
-            writing.make_folders(path.parent)
-            with suppress(FileExistsError):
-                writing.new_folder(path, mode=0o700)
+            trees.make_named_folder(path, 0o700, is_ours=is_ours)
             own = trees.is_private(path)
         if not own:
             raise StorageError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +28,26 @@ LARGE_BYTES = 1024 * 1024
 # beyond these a folder is removed at once
 MAX_ASIDE_BYTES = 1024**3
 MAX_ASIDE_ENTRIES = 100_000
+# hier(7): what only the system's own programs put files in
+SYSTEM_FOLDERS = tuple(
+    Path("/", name)
+    for name in (
+        "bin",
+        "boot",
+        "dev",
+        "etc",
+        "lib",
+        "lib32",
+        "lib64",
+        "proc",
+        "run",
+        "sbin",
+        "sys",
+        "usr",
+    )
+)
+FOUND_ON_DISKS = frozenset({"lost+found"})
+MAX_NAMES_SEEN = 10_000
 
 
 @contextmanager
@@ -294,6 +316,44 @@ def _remove_files(folder: int, top: int) -> list[str]:
         os.rename(name, unused, src_dir_fd=folder, dst_dir_fd=top)
         moved.append(unused)
     return moved
+
+
+def make_named_folder(path: Path, mode: int, *, is_ours: Callable[[frozenset[str]], bool]) -> None:
+    """Have a folder that settings name; what is there already must be empty or ours.
+
+    Settings may name any path, and the gate may be root: so only the last folder is made, never
+    among the system's own files, and a folder that holds something else is left alone. `is_ours`
+    is asked with the names in a folder that is not empty. Raises `StorageError` and `OSError`.
+    """
+    shown = safe_line(str(path))
+    real = Path(os.path.realpath(path))
+    system = next((each for each in SYSTEM_FOLDERS if real.is_relative_to(each)), None)
+    if system is not None:
+        raise StorageError(
+            f"{shown} is inside {system}, which belongs to the system",
+            hint="Name a folder of its own elsewhere, such as /var/cache/repro-gate.",
+        )
+    if not os.path.lexists(path):
+        try:
+            writing.new_folder(path, mode=mode)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{shown} cannot be made: there is no {safe_line(str(path.parent))}",
+                hint=f"Make the folder as the gate's account: mkdir -p {shlex.quote(shown)}",
+            ) from error
+        except FileExistsError:
+            # another gate was faster
+            return
+        # whatever the account's umask says
+        writing.set_mode(path, mode)
+        return
+    with os.scandir(path) as entries:
+        names = frozenset(entry.name for entry in islice(entries, MAX_NAMES_SEEN)) - FOUND_ON_DISKS
+    if names and not is_ours(names):
+        raise StorageError(
+            f"{shown} holds other files, such as {safe_line(min(names))}",
+            hint="Name an empty folder: the gate removes old entries of its own there.",
+        )
 
 
 def is_private(path: Path) -> bool:

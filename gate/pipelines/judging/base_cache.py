@@ -6,6 +6,7 @@ there. What lies in it is checked by its SHA-256 and parsed by the reading proce
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,8 @@ from gate.settings.load import settings_digest, training_digest
 MAX_KEPT: Final = 100
 MAX_BYTES: Final = 64 * 1024 * 1024
 HEX_DIGITS: Final = 64
+# hidden ones are on their way, or were left by a call that was killed
+KEPT_NAME: Final = re.compile(r"\.?[0-9]{14}-[0-9a-f]{22,64}(\.[^/]*)?\Z")
 Runs = tuple[RunEvidence, ...]
 
 
@@ -130,7 +133,7 @@ class _Cache:
 
     def _names(self) -> tuple[str, ...]:
         files = self.session.adapters.files
-        files.private_folder(self.folder)
+        files.private_folder(self.folder, is_ours=_all_kept)
         return files.list_names(self.folder, max_names=2 * MAX_KEPT)
 
     def _read(self, path: Path) -> CachedRuns | None:
@@ -144,6 +147,11 @@ class _Cache:
 
     def _tell(self, why: str) -> None:
         self.session.adapters.progress.step(f"runs.cache is not used: {why}")
+
+
+def _all_kept(names: frozenset[str]) -> bool:
+    """Whether a folder holds kept runs alone: the oldest names in it are removed."""
+    return all(KEPT_NAME.match(name) for name in names)
 
 
 def _fit(runs: Runs, planned: tuple[PlannedRun, ...], head: RunEvidence) -> bool:

@@ -260,6 +260,8 @@ def fetch_sources(request: GateRequest, git: Git) -> FetchSources:
         dvc_config=found(DVC_CONFIG, DataKind.DVC),
         lfs_config=found(LFS_CONFIG, DataKind.LFS),
         clone_is_trusted=request.base_commit is None,
+        # of this call and an earlier one: another commit's evidence
+        closed=(request.out,),
     )
 
 

@@ -73,15 +73,9 @@ def seal_package(
     Raises `AttestationError` when one is there and cannot be used: a missing seal must not be
     found out months later.
     """
-    if not verdict.passes:
-        return Sealing(why_not="only a pass is sealed")
-    # before the key is read: whoever wrote a fork's code must not have it used for that code
-    if request.from_fork:
-        return Sealing(why_not="a pull request from a fork is never sealed")
-    if _by_own_rules(request):
-        return Sealing(why_not="the settings, which decide, come with the pull request")
-    if verdict.changed_files:
-        return Sealing(why_not="there were uncommitted changes, so no commit can be sealed")
+    why_not = _why_never(verdict, request)
+    if why_not:
+        return Sealing(why_not=why_not)
     context = SealContext(
         gate_version=VERSION,
         repository=request.repository,
@@ -100,13 +94,27 @@ def seal_package(
 
     statements = statements_of(verdict, package, context, making_of(evidence, request))
     if key is None:
-        return _seal_by_identity(statements, package, request, signer, files)
+        return _seal_by_identity(statements, package, signer, files)
     write_seals(seal(statements, package, key), package.path, files)
     return Sealing(bundle=seal_path(package.path, BUNDLE_SUFFIX))
 
 
+def _why_never(verdict: Verdict, request: GateRequest) -> str:
+    """Why there is no seal, whatever key there is; asked before the key is read."""
+    if not verdict.passes:
+        return "only a pass is sealed"
+    # whoever wrote a fork's code must not have the key used for that code
+    if request.from_fork:
+        return "a pull request from a fork is never sealed"
+    if _by_own_rules(request):
+        return "the settings, which decide, come with the pull request"
+    if verdict.changed_files:
+        return "there were uncommitted changes, so no commit can be sealed"
+    return ""
+
+
 def _seal_by_identity(
-    statements: Statements, package: Package, request: GateRequest, signer: Signer, files: Files
+    statements: Statements, package: Package, signer: Signer, files: Files
 ) -> Sealing:
     wanted = signer.secrets.identity_request()
     if wanted is None:

@@ -20,9 +20,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from gate.adapters.data.digest_cache import FILE_NAME as DIGESTS_NAME
 from gate.adapters.files import trees, writing
 from gate.codec.untrusted_text import safe_line
-from gate.errors import DataError
+from gate.errors import DataError, StorageError
 from gate.ports import Progress
 
 LOCKED_FILE: Final = os.O_RDWR | os.O_CREAT
@@ -41,7 +42,11 @@ class SharedCache:
     that a living gate uses. A cache that was opened is closed with `close`.
     """
 
-    def __init__(self, root: Path, max_bytes: int, progress: Progress) -> None:
+    def __init__(
+        self, root: Path, max_bytes: int, progress: Progress, *, named: bool = True
+    ) -> None:
+        """`named`: the settings say where it lies, and not the gate itself."""
+        self._named = named
         self.max_bytes = max_bytes
         self.root = root
         self._progress = progress
@@ -258,12 +263,22 @@ class SharedCache:
             else:
                 return
 
+    def prepare(self) -> None:
+        """Have the folder itself; `DataError` where it must not be made or used."""
+        with self._faults():
+            if not self._named:
+                # below the home of the gate's own account
+                writing.make_folders(self.root.parent)
+            try:
+                trees.make_named_folder(self.root, 0o755, is_ours=_is_cache)
+            except StorageError as error:
+                raise DataError(f"fetch.cache: {error.message}", hint=error.hint) from error
+
     def _open(self) -> None:
         """Make the folders; one that others can write to would let them choose what is trained."""
         if self._using is not None:
             return
-        writing.make_folders(self.root.parent)
-        _make_folder(self.root)
+        self.prepare()
         facts = self.root.stat()
         if facts.st_uid != os.geteuid() or facts.st_mode & WRITABLE_BY_OTHERS:
             raise DataError(
@@ -300,6 +315,11 @@ def disk_full(root: Path, why: str) -> DataError:
         f"the disk of the cache {safe_line(str(root))} is full: {why}",
         hint="Free some space there, or name a folder of another disk as fetch.cache.",
     )
+
+
+def _is_cache(names: frozenset[str]) -> bool:
+    """Whether a folder is a cache already, or has known digests of files alone."""
+    return names.issuperset(FOLDERS) or all(name.startswith(DIGESTS_NAME) for name in names)
 
 
 def _make_folder(path: Path) -> None:

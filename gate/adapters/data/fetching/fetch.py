@@ -51,7 +51,9 @@ class Fetcher:
         """`top` is the clone's work tree."""
         settings = sources.settings
         root = settings.cache or default_cache(tools.environment)
-        self._cache = SharedCache(Path(root), settings.max_bytes, tools.progress)
+        self._cache = SharedCache(
+            Path(root), settings.max_bytes, tools.progress, named=settings.cache is not None
+        )
         self._top = top
         self._sources = sources
         self._seconds = settings.timeout_seconds
@@ -67,6 +69,10 @@ class Fetcher:
         """Where fetched data is kept."""
         return self._cache.root
 
+    def prepare_cache(self) -> None:
+        """Have that folder; `DataError` where it must not be made or used."""
+        self._cache.prepare()
+
     def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
         """As the port `DataStore` says."""
         if source.kind is DataKind.PATH:
@@ -78,7 +84,7 @@ class Fetcher:
         return self._dvc(source, pointers)
 
     def _path(self, source: DataSource) -> FetchedData:
-        there = machine_path(source.label, Path(source.path or ""))
+        there = machine_path(source.label, Path(source.path or ""), self._sources.closed)
         return FetchedData(
             name=source.label, kind=DataKind.PATH, origin=source.path or "", source=there
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from gate.adapters.files.reading import refuse_foreign_links
@@ -18,8 +19,10 @@ MISSING_HINT = (
 )
 
 
-def machine_path(name: str, path: Path) -> Path:
+def machine_path(name: str, path: Path, closed: Iterable[Path] = ()) -> Path:
     """The file or folder that an entry names, without a link in its path.
+
+    It must be none of `closed`, inside of none, and contain none.
 
     Raises `DataError` where nothing is there, where it is a link or neither file nor folder, and
     where this account may not read it. What lies in a folder is not looked at.
@@ -36,7 +39,7 @@ def machine_path(name: str, path: Path) -> Path:
                 hint="Declare a regular file, or a folder of them.",
             )
         _try_to_read(path, facts)
-        return path.resolve(strict=True)
+        return _open_place(name, path.resolve(strict=True), closed)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
             f"data: {name}: there is no {shown}", hint=MISSING_HINT.format(path=shown)
@@ -45,6 +48,25 @@ def machine_path(name: str, path: Path) -> Path:
         raise DataError(f"data: {name}: {error.message}", hint="Declare the real path.") from error
     except (OSError, RuntimeError) as error:
         raise _unreadable(name, shown, error) from error
+
+
+def _open_place(name: str, real: Path, closed: Iterable[Path]) -> Path:
+    """The path, unless it is closed to trainings.
+
+    Shown to one, a path below a closed folder is as open as its own permissions.
+    """
+    for place in closed:
+        secret = Path(os.path.realpath(place))
+        if real.is_relative_to(secret) or (secret.is_relative_to(real) and secret.exists()):
+            inside = "is inside" if real.is_relative_to(secret) else "contains"
+            where = "is" if real == secret else inside
+            raise DataError(
+                f"data: {name}: {safe_line(str(real))} {where} {safe_line(str(secret))}, which is "
+                "closed to the training",
+                hint="It may hold tokens, logins or the event. Move the data to a folder of its "
+                "own, and correct `path` in repro-gate.yml.",
+            )
+    return real
 
 
 def _try_to_read(path: Path, facts: os.stat_result) -> None:

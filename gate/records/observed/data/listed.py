@@ -56,13 +56,14 @@ class FetchSources:
 
     `dvc_config` and `lfs_config` are its `.dvc/config` and `.lfsconfig`, empty for none. With
     `clone_is_trusted`, as for a call without a base commit, what stands beside them in the clone
-    counts too.
+    counts too. What is at, in or around one of `closed` is no data: the training must not see it.
     """
 
     settings: FetchSettings
     dvc_config: bytes = b""
     lfs_config: bytes = b""
     clone_is_trusted: bool = False
+    closed: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
