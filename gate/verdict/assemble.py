@@ -46,6 +46,7 @@ from gate.verdict.next_step import (
     after_entropy,
     after_fault,
     after_missed_threshold,
+    hint_of,
     next_steps,
     place_of,
     where_not_finite,
@@ -468,6 +469,7 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
             ),
         ),
         fault_details=fault.details,
+        next_steps=hint_of(fault),
     )
 
 

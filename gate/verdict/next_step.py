@@ -358,12 +358,19 @@ def _error(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (_step("To see what is missing on this machine:", f"repro-gate doctor{_at(place)}"),)
 
 
+def hint_of(fault: GateError) -> tuple[NextStep, ...]:
+    """What the fault itself says to do: all that there is where nothing else is known."""
+    # some have lines to copy below the sentence
+    sentence, _, lines = fault.hint.partition("\n")
+    return (_step(sentence, lines.rstrip()),) if sentence else ()
+
+
 def after_fault(fault: GateError, place: Place) -> tuple[NextStep, ...]:
     """What to do when the check itself failed: the fault's own hint first.
 
     What the script raised, a time that was too short and a bug of ours lie not in the machine.
     """
-    hint = (_step(fault.hint),) if fault.hint else ()
+    hint = hint_of(fault)
     raised = isinstance(fault, RunError) and fault.file
     elsewhere = raised or isinstance(fault, RunTimeoutError | InternalError | CancelledError)
     return hint if hint and elsewhere else (*hint, *_error(place, None))
