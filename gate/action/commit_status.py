@@ -24,8 +24,9 @@ def tell_status(
 ) -> str:
     """Set the status on the commit that was checked, and say whether that worked.
 
-    On a pull request that is its head. Nothing is said where nothing was asked for; what keeps a
-    status from being set changes no verdict.
+    On a pull request that is its head. A commit may be the head of several, towards branches with
+    other rules: the context names the branch, so none answers for another. Nothing is said where
+    nothing was asked for; what keeps a status from being set changes no verdict.
     """
     fork = context.pull_request is not None and context.pull_request.from_fork
     if not inputs.status or inputs.mode is Mode.RUN:
@@ -40,7 +41,9 @@ def tell_status(
         # the head and not the merge commit that was checked out: a required check looks at the head
         commit=context.head_commit,
         state=state,
-        context=status_context(inputs.gate_id or DEFAULT_GATE, inputs.config, FILE_NAME),
+        context=status_context(
+            inputs.gate_id or DEFAULT_GATE, inputs.config, FILE_NAME, context.base_branch
+        ),
         description=description,
         target_url=safe_url(context.run_url),
     )

@@ -60,6 +60,7 @@ def _request(
         out=context.workspace / inputs.out,
         commit=head,
         base_commit=base,
+        base_branch=context.base_branch,
         pull_request=trusted_base is not None,
         from_fork=pull_request is not None and pull_request.from_fork,
         repository=context.repository,

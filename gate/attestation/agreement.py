@@ -70,6 +70,9 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "settings_digest": (verdict.settings_digest, facts.settings_digest),
         "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
         "isolation": (verdict.isolation, facts.isolation),
+        "imported_evidence": (verdict.imported_evidence, facts.imported_evidence),
+        "base_branch": (verdict.base_branch, facts.base_branch),
+        "base_commit": (verdict.base_commit or "", facts.base_commit),
         "data": (tuple((one.name, one.sha256) for one in verdict.data), facts.data),
         "created_at": (utc_time(verdict.created_at), facts.created_at),
     }

@@ -7,6 +7,7 @@ and not needed has no place in a seal, so an unknown key is refused.
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Final, Literal
 
 from pydantic import Field
@@ -136,7 +137,10 @@ def read_envelope(seal: SealFile) -> Envelope:
         )
     # read again by a model that knows every key: what is not signed has no room to hide in
     bundle = read_record(Bundle, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
-    return _decoded(bundle.dsse_envelope, seal.name)
+    return replace(
+        _decoded(bundle.dsse_envelope, seal.name),
+        hint=bundle.verification_material.public_key.hint,
+    )
 
 
 def _decoded(wire: WireEnvelope | BundleEnvelope, name: str) -> Envelope:

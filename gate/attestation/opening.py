@@ -6,13 +6,16 @@ types that the gate writes are taken.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from gate.attestation.dsse import verify
 from gate.attestation.envelope import read_envelope
+from gate.attestation.keys import public_pem, trusted_public_key
 from gate.attestation.model_signing import MAX_MODEL_BYTES
 from gate.attestation.reading import printable, read_object
 from gate.attestation.seal_files import names_of
@@ -59,13 +62,15 @@ class OpenedSeal:
 class Opened:
     """What the seals of a package say, one payload for each statement.
 
-    `names` are the files in their order, and `kinds` what each of them holds.
+    `names` are the files in their order, and `kinds` what each of them holds. `unsigned` has a
+    sentence for each file that names another key than the one that signed it.
     """
 
     names: tuple[str, ...]
     kinds: tuple[StatementKind, ...]
     payloads: dict[StatementKind, bytes]
     signer: str
+    unsigned: tuple[str, ...] = ()
 
     def payload(self, kind: StatementKind, package: Path) -> bytes:
         """The payload of a statement; `AttestationError` where no seal holds it."""
@@ -84,14 +89,32 @@ def open_seals(seals: Sequence[SealFile], trusted: TrustedKeys) -> tuple[Opened,
     Raises `AttestationError` for a signature that does not hold, for two keys, for two different
     statements of one kind, and for a statement of a kind that the gate does not write.
     """
-    opened, keys = [], []
+    opened, keys, unsigned = [], [], []
     for seal in seals:
         envelope = read_envelope(seal)
         key = verify(envelope, trusted)
         # after the signature, which covers the type: a key may sign other documents too
         opened.append(opened_seal(seal, envelope.payload_type, envelope.payload, key.key_id))
         keys.append(key)
-    return together(opened), keys[0]
+        named = envelope.hint or "".join(each.key_id for each in envelope.signatures)
+        if named and named not in _names_of(key):
+            unsigned.append(
+                f"{seal.name} names the key {printable(named)!r}, which nobody signed: the "
+                "signature is by the key above."
+            )
+    return replace(together(opened), unsigned=tuple(unsigned)), keys[0]
+
+
+def _names_of(key: TrustedKey) -> frozenset[str]:
+    """What the gate calls a key in an envelope, a bundle, and the bundle of a model."""
+    pem = public_pem(trusted_public_key(key))
+    return frozenset(
+        (
+            key.key_id,
+            base64.b64encode(bytes.fromhex(key.key_id)).decode("ascii"),
+            hashlib.sha256(pem).hexdigest(),
+        )
+    )
 
 
 def opened_seal(seal: SealFile, payload_type: str, payload: bytes, signer: str) -> OpenedSeal:

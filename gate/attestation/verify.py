@@ -84,7 +84,8 @@ def verify_package(
     checked = _checked_package(path, opened, expected, files, signs_models=signs_models)
     _check_made(checked.facts.created_at, expected)
     _check_key_at(key, checked.facts)
-    notes = _key_notes(key, checked.facts) + (() if signs_models else (NO_MODEL_SIGNATURE,))
+    notes = _key_notes(key, checked.facts) + opened.unsigned
+    notes += () if signs_models else (NO_MODEL_SIGNATURE,)
     return _verified_package(checked, key_id=key.key_id, notes=notes)
 
 
@@ -173,6 +174,8 @@ def _verified_package(
     facts, model = checked.facts, checked.model
     if facts.level in OTHER_RESULT:
         notes += (f"The result is another one than the baseline's; {OTHER_RESULT[facts.level]}.",)
+    if facts.imported_evidence:
+        notes += ("Another job ran the training: isolation and numbers are what that job reports.",)
     if facts.isolation.mode is IsolationMode.NONE:
         notes += ("The training ran under the gate's own account (isolation none).",)
     return VerifiedPackage(
@@ -190,6 +193,9 @@ def _verified_package(
         members=len(checked.archive.members),
         package_sha256=checked.archive.sha256,
         isolation=facts.isolation,
+        imported_evidence=facts.imported_evidence,
+        base_branch=facts.base_branch,
+        base_commit=facts.base_commit,
         repository=facts.repository,
         properties=tuple(each.value for each in facts.properties),
         seals=checked.opened.names,
@@ -235,6 +241,23 @@ def check_expected(facts: StatementFacts, expected: Expected) -> None:
             f"this package is about repository {printable(facts.repository)!r}, "
             f"not about {printable(expected.repository)!r}",
             hint="Give the package that was made for that repository.",
+        )
+    branch = facts.base_branch
+    if expected.base_branch and branch != expected.base_branch:
+        judged = f"a merge into {printable(branch)!r}" if branch else "no merge"
+        raise AttestationError(
+            f"this package was judged for {judged}, not for one into "
+            f"{printable(expected.base_branch)!r}",
+            hint="Another branch has other rules. Give the package of the pull request into that "
+            "branch, or leave --base out.",
+        )
+    # what another job says of its runs is a claim: it counts for no isolation
+    if facts.imported_evidence and expected.least_isolation is not IsolationMode.NONE:
+        raise AttestationError(
+            "another job ran the training: nothing proves the isolation "
+            f"{facts.isolation.mode.value} that it reports, and at least "
+            f"{expected.least_isolation.value} is demanded",
+            hint="Let one job train and judge (mode: gate), or leave --least-isolation out.",
         )
     if facts.isolation.mode.strength < expected.least_isolation.strength:
         raise AttestationError(

@@ -18,6 +18,7 @@ GATE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 OUTPUT_FOLDER: Final = "repro-gate-out"
 ARTIFACT: Final = "repro-gate"
 CHECK: Final = "gate"
+INTO: Final = " into "
 # GitHub refuses these in the name of an artifact, beside line ends
 REFUSED_IN_ARTIFACTS: Final = frozenset('":<>|*?/\\')
 MAX_ARTIFACT_NAME: Final = 100
@@ -38,16 +39,20 @@ def check_name(gate_id: str) -> str:
     return CHECK if gate_id == DEFAULT_GATE else f"{CHECK} ({gate_id})"
 
 
-def status_context(gate_id: str, config: str, default_config: str) -> str:
+def status_context(gate_id: str, config: str, default_config: str, base_branch: str = "") -> str:
     """The name of a commit status, known before any file is read.
 
     `gate_id` is the one that the workflow gives, else `default`; then the settings file's path
-    tells gates apart.
+    tells gates apart. A status belongs to a commit, a verdict to a commit and the branch that it
+    is to be merged into, `base_branch`, empty where the event is about a commit alone.
     """
+    # no branch's name has a blank, so the last ` into ` is where it begins
+    into = f"{INTO}{_cut(base_branch)}" if base_branch else ""
     if gate_id != DEFAULT_GATE:
         # no path of a settings file follows a slash here
-        return f"repro-gate/{gate_id}"
-    return "repro-gate" if config in {"", default_config} else f"repro-gate ({_cut(config)})"
+        return f"repro-gate/{gate_id}{into}"
+    named = "" if config in {"", default_config} else f" ({_cut(config)})"
+    return f"repro-gate{named}{into}"
 
 
 def gate_of_config(config: str) -> str:
@@ -78,9 +83,9 @@ def is_artifact_name(text: str) -> bool:
 
 
 def _cut(path: str) -> str:
-    """A path for a line of a page; a long one keeps a digest, so that it stays its own."""
+    """A path or branch for a line of a page; a long one keeps a digest: it stays its own."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in path)
-    if shown == path and len(path) <= MAX_ARTIFACT_NAME:
+    if shown == path and len(path) <= MAX_ARTIFACT_NAME and INTO not in path:
         return shown
     digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return f"{shown[:MAX_ARTIFACT_NAME]}… {digest}"

@@ -16,11 +16,16 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullRequest:
-    """The pull request that an event is about; both commits are full hashes."""
+    """The pull request that an event is about; both commits are full hashes.
+
+    `base_branch` is the branch that it is to be merged into: with the head it is what a verdict is
+    about.
+    """
 
     number: int
     head_sha: str
     base_sha: str
+    base_branch: str
     from_fork: bool
 
 

@@ -29,7 +29,8 @@ class GateRequest:
 
     `project` is the folder of `repro-gate.yml` relative to the repository's root (POSIX, `.` for
     the root itself). `commit` None means the work tree at HEAD. `base_commit` is set when there is
-    something to protect against: then settings and baseline come from there. `settings_text` holds
+    something to protect against: then settings and baseline come from there; `base_branch` is the
+    branch that the change is to be merged into, where the event names one. `settings_text` holds
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
@@ -51,6 +52,7 @@ class GateRequest:
     out: Path
     commit: str | None = None
     base_commit: str | None = None
+    base_branch: str = ""
     allow_dirty: bool = False
     pull_request: bool = False
     brought: BroughtEnvironment = NOTHING_BROUGHT

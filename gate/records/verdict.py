@@ -346,7 +346,9 @@ class Verdict(Document):
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
-    `timeline` is None where another job made the runs. `not_run` is what this call left out.
+    `base_branch` is the branch that the change is to be merged into, empty where none is known.
+    `imported_evidence`: another job made the runs, so `isolation` is what that job says of them.
+    `timeline` is None then. `not_run` is what this call left out.
     """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
@@ -361,11 +363,13 @@ class Verdict(Document):
     next_steps: tuple[NextStep, ...] = ()
     commit: str
     base_commit: str | None = None
+    base_branch: str = ""
     created_at: Timestamp
     changed_files: tuple[str, ...] = ()
     workdir: str = ""
     settings_from: str = "head"
     isolation: RunIsolation = RunIsolation(mode=IsolationMode.NONE)
+    imported_evidence: bool = False
     answers: Answers = Answers()
     findings: tuple[Finding, ...] = ()
     repeat: Comparison | None = None

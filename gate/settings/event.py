@@ -31,6 +31,9 @@ FOLLOWING_EVENT = "workflow_run"
 QUEUE_EVENT = "merge_group"
 COMMIT_EVENTS = ("push", "workflow_dispatch", "schedule", QUEUE_EVENT)
 LINE_LIMIT = 300
+BRANCHES = "refs/heads/"
+MAX_BRANCH = 255
+NO_BRANCH = frozenset(" ~^:?*[\\\x7f").union(map(chr, range(32)))
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 
@@ -60,7 +63,8 @@ class ActionInputs:
 class ActionContext:
     """Where the action runs: repository, event, and the files that the runner reads.
 
-    `queue_base` is the commit that a group of the merge queue is to be merged into.
+    `queue_base` is the commit that a group of the merge queue is to be merged into, `queue_branch`
+    that branch.
     `on_default_branch`: the event is about a commit of the repository's default branch. `nightly`:
     it is a schedule, a start by hand or a push to that branch, for which nobody waits.
     """
@@ -73,6 +77,7 @@ class ActionContext:
     head_commit: str
     origin: RunOrigin | None
     queue_base: str | None
+    queue_branch: str
     on_default_branch: bool
     nightly: bool
     output_path: Path | None
@@ -82,6 +87,11 @@ class ActionContext:
     def trusted_base(self) -> str | None:
         """The commit that a change is to be merged into, None where the event has none."""
         return self.pull_request.base_sha if self.pull_request else self.queue_base
+
+    @property
+    def base_branch(self) -> str:
+        """The branch that a change is to be merged into, empty where the event has none."""
+        return self.pull_request.base_branch if self.pull_request else self.queue_branch
 
 
 def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
@@ -219,6 +229,7 @@ def read_context(
         )
     pull_request_or_origin = pull_request or origin
     on_default_branch = _on_default_branch(name, event, variables)
+    queue_base, queue_branch = _queue_base(event) if name == QUEUE_EVENT else (None, "")
     return ActionContext(
         repository=_repository(variables),
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
@@ -229,7 +240,8 @@ def read_context(
         if pull_request_or_origin
         else _commit(variables),
         origin=origin,
-        queue_base=_queue_base(event) if name == QUEUE_EVENT else None,
+        queue_base=queue_base,
+        queue_branch=queue_branch,
         on_default_branch=on_default_branch,
         nightly=on_default_branch or name == "workflow_dispatch",
         output_path=_path(variables, "GITHUB_OUTPUT"),
@@ -311,33 +323,43 @@ def _pull_request(event: bytes) -> PullRequest:
     number = _dig(value, "pull_request", "number")
     head = _dig(value, "pull_request", "head", "sha")
     base = _dig(value, "pull_request", "base", "sha")
+    branch = _dig(value, "pull_request", "base", "ref")
     head_repository = _dig(value, "pull_request", "head", "repo", "full_name")
     base_repository = _dig(value, "pull_request", "base", "repo", "full_name")
-    if not isinstance(number, int) or not all(
-        isinstance(commit, str) and COMMIT_HASH.match(commit) for commit in (head, base)
-    ):
+    commits = all(isinstance(each, str) and COMMIT_HASH.match(each) for each in (head, base))
+    if not isinstance(number, int) or not commits or not _is_branch(branch):
         raise SettingsError(
-            "GITHUB_EVENT_PATH: no pull_request with number, head.sha and base.sha",
+            "GITHUB_EVENT_PATH: no pull_request with number, head.sha, base.sha and base.ref",
             hint="The event file is written by the runner; do not replace it.",
         )
     return PullRequest(
         number=number,
         head_sha=str(head),
         base_sha=str(base),
+        base_branch=str(branch),
         # a fork that was deleted has no repository here, and counts as one
         from_fork=head_repository != base_repository,
     )
 
 
-def _queue_base(event: bytes) -> str:
+def _queue_base(event: bytes) -> tuple[str, str]:
+    """Commit and branch that a group of the merge queue is to be merged into."""
     value = parse_json(event, "GITHUB_EVENT_PATH", max_bytes=MAX_EVENT_BYTES)
     base = _dig(value, "merge_group", "base_sha")
-    if not isinstance(base, str) or not COMMIT_HASH.match(base):
+    ref = _dig(value, "merge_group", "base_ref")
+    branch = ref.removeprefix(BRANCHES) if isinstance(ref, str) else None
+    if not isinstance(base, str) or not COMMIT_HASH.match(base) or not _is_branch(branch):
         raise SettingsError(
-            "GITHUB_EVENT_PATH: no merge_group with base_sha",
+            "GITHUB_EVENT_PATH: no merge_group with base_sha and base_ref",
             hint="The event file is written by the runner; do not replace it.",
         )
-    return base
+    return base, str(branch)
+
+
+def _is_branch(name: object) -> bool:
+    """Whether it can be a branch: of a name that git refuses, another could be made."""
+    # git-check-ref-format(1); GitHub has at most 255 bytes
+    return isinstance(name, str) and 0 < len(name) <= MAX_BRANCH and not set(name) & NO_BRANCH
 
 
 def _on_default_branch(name: str, event: bytes, variables: Mapping[str, str]) -> bool:

@@ -37,8 +37,10 @@ def find(github: FakeGitHub) -> PullRequest:
 
 def test_the_one_with_that_head_is_found_and_a_fork_is_known(github: FakeGitHub) -> None:
     github.open_pull(number=6, head="d" * 40, base=BASE, fork="ada/model")
-    github.open_pull(number=7, head=HEAD, base=BASE, fork="ada/model")
-    assert find(github) == PullRequest(number=7, head_sha=HEAD, base_sha=BASE, from_fork=True)
+    github.open_pull(number=7, head=HEAD, base=BASE, fork="ada/model", into="v/1")
+    assert find(github) == PullRequest(
+        number=7, head_sha=HEAD, base_sha=BASE, base_branch="v/1", from_fork=True
+    )
     (request,) = github.requests
     assert "head=ada%3Afix%231%26x%3Dy" in request.path
 

@@ -34,6 +34,7 @@ from gate.attestation.statement import write_statement
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError
+from gate.pipelines.sealing.verified_view import verified_text
 from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import (
     PAYLOAD_TYPE,
@@ -334,3 +335,64 @@ def test_a_seal_older_than_the_entry_of_its_key_is_told(sealed: Sealed) -> None:
     key = trust_of().keys[0].model_copy(update={"added_at": "2027-01-01T00:00:00+00:00"})
     notes = sealed.verified(trusted=TrustedKeys(keys=(key,))).notes
     assert notes[0].startswith("The seal is older than the trust file's entry for its key")
+
+
+def test_what_another_job_reports_counts_for_no_isolation(tmp_path: Path) -> None:
+    verdict = verdict_of(
+        isolation=RunIsolation(mode=IsolationMode.CONTAINER), imported_evidence=True
+    )
+    sealed = sealed_in(tmp_path, verdict)
+    verified = sealed.verified()
+    assert verified.imported_evidence
+    assert (
+        "Another job ran the training: isolation and numbers are what that job reports."
+        in verified.notes
+    )
+    shown = " ".join(verified_text(verified).split())
+    assert "isolation container, as another job reports it: not checked" in shown
+    for least in (IsolationMode.UID, IsolationMode.CONTAINER):
+        message = _refusal(sealed, expected=Expected(commit=COMMIT, least_isolation=least))
+        assert message.startswith(
+            "another job ran the training: nothing proves the isolation container that it reports"
+        )
+    # a signer cannot say otherwise than the verdict
+    own = sealed_bytes(tmp_path, sealed.path.read_bytes(), isolation=verdict.isolation)
+    assert "verdict.json says imported_evidence 'True', the seal says 'False'" in _refusal(own)
+
+
+def test_a_verdict_belongs_to_the_branch_that_it_was_judged_for(tmp_path: Path) -> None:
+    sealed = sealed_in(tmp_path, verdict_of(base_branch="weak", base_commit="b" * 40))
+    verified = sealed.verified(expected=Expected(commit=COMMIT, base_branch="weak"))
+    assert (verified.base_branch, verified.base_commit) == ("weak", "b" * 40)
+    assert f"judged for a merge into weak, at {'b' * 40}" in " ".join(
+        verified_text(verified).split()
+    )
+    message = _refusal(sealed, expected=Expected(commit=COMMIT, base_branch="main"))
+    assert message == ("this package was judged for a merge into 'weak', not for one into 'main'")
+
+
+def test_a_package_of_a_push_was_judged_for_no_merge(sealed: Sealed) -> None:
+    message = _refusal(sealed, expected=Expected(commit=COMMIT, base_branch="main"))
+    assert message == "this package was judged for no merge, not for one into 'main'"
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "name"),
+    [
+        (0, b'"keyid":"', b'"keyid":"evil', "package.dsse.json"),
+        (1, b'"hint":"', b'"hint":"evil', "package.sigstore.json"),
+    ],
+)
+def test_a_key_that_nobody_signed_is_shown_as_that(
+    sealed: Sealed, number: int, old: bytes, new: bytes, name: str
+) -> None:
+    seals = list(sealed.seals)
+    seals[number] = replace(seals[number], content=seals[number].content.replace(old, new))
+    usual = sealed.verified().notes
+    verified = sealed.verified(seals=tuple(seals))
+    (note,) = (note for note in verified.notes if note not in usual)
+    assert note.startswith(f"{name} names the key 'evil")
+    assert note.endswith("which nobody signed: the signature is by the key above.")
+    assert "not signed keyid and hint in the seal files: they only say which key to try" in (
+        " ".join(verified_text(verified).split())
+    )

@@ -29,6 +29,12 @@ PATHS = st.lists(
     ),
     min_size=1,
 ).map("/".join)
+# what git-check-ref-format(1) has for a branch, nearly
+BRANCHES = st.text(
+    st.characters(exclude_characters=" ~^:?*[\\\x7f", exclude_categories=("Cc", "Cs", "Zs")),
+    min_size=1,
+    max_size=255,
+)
 COMMIT = "c" * 40
 
 
@@ -75,6 +81,27 @@ def test_the_status_of_two_settings_files_is_not_one(one: str, other: str, gate_
     contexts = [status_context("default", path, FILE_NAME) for path in (one, other)]
     assert contexts[0] != contexts[1]
     assert gate_id == "default" or status_context(gate_id, one, FILE_NAME) not in contexts
+
+
+@example(("default", "x) into y"), ("default", "x"), "", "y)")
+@example(("default", "main"), ("default", FILE_NAME), "", "main")
+@given(
+    st.tuples(IDS, PATHS),
+    st.tuples(IDS, PATHS),
+    st.one_of(st.just(""), BRANCHES),
+    st.one_of(st.just(""), BRANCHES),
+)
+def test_the_status_of_two_pairs_of_gate_and_base_is_not_one(
+    one: tuple[str, str], other: tuple[str, str], base: str, other_base: str
+) -> None:
+    assume(base != other_base)
+    contexts = {
+        status_context(*one, FILE_NAME, base),
+        status_context(*other, FILE_NAME, other_base),
+    }
+    assert len(contexts) == 2
+    # GitHub has room for 255
+    assert max(map(len, contexts)) <= 255
 
 
 @given(PATHS)

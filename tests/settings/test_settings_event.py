@@ -21,11 +21,13 @@ RUNNER = {
 }
 
 
-def _event(*, head_repository: str = "octo/model", number: object = 7) -> bytes:
+def _event(
+    *, head_repository: str = "octo/model", number: object = 7, branch: object = "main"
+) -> bytes:
     pull = {
         "number": number,
         "head": {"sha": HEAD, "repo": {"full_name": head_repository}},
-        "base": {"sha": BASE, "repo": {"full_name": "octo/model"}},
+        "base": {"sha": BASE, "ref": branch, "repo": {"full_name": "octo/model"}},
     }
     return json.dumps({"pull_request": pull}).encode()
 
@@ -35,6 +37,7 @@ def test_a_pull_request_is_judged_at_its_head_against_its_base() -> None:
     assert context.pull_request is not None
     assert context.pull_request is not None
     assert (context.head_commit, context.pull_request.base_sha) == (HEAD, BASE)
+    assert context.base_branch == "main"
     assert not context.pull_request.from_fork
     assert context.run_url == "https://ghe.example/octo/model/actions/runs/17"
     assert context.api_url == "https://ghe.example/api/v3"
@@ -69,7 +72,7 @@ def test_nobody_waits_for_a_schedule_a_start_by_hand_and_the_default_branch(
 ) -> None:
     about = {
         **json.loads(_event()),
-        "merge_group": {"base_sha": BASE},
+        "merge_group": {"base_sha": BASE, "base_ref": "refs/heads/main"},
         "repository": {"default_branch": "main"},
     }
     runner = {**RUNNER, "GITHUB_EVENT_NAME": name, "GITHUB_REF": ref}
@@ -77,15 +80,23 @@ def test_nobody_waits_for_a_schedule_a_start_by_hand_and_the_default_branch(
 
 
 def test_a_group_of_the_merge_queue_is_judged_against_what_it_merges_into() -> None:
-    event = json.dumps({"merge_group": {"base_sha": BASE, "head_sha": "d" * 40}}).encode()
+    group = {"base_sha": BASE, "base_ref": "refs/heads/v/1", "head_sha": "d" * 40}
+    event = json.dumps({"merge_group": group}).encode()
     context = read_context({**RUNNER, "GITHUB_EVENT_NAME": "merge_group"}, event)
     assert (context.head_commit, context.queue_base) == ("d" * 40, BASE)
+    assert context.base_branch == "v/1"
     assert context.pull_request is None
+
+
+@pytest.mark.parametrize("branch", [None, 7, "", "a b", "a\nb", "a:b", "x" * 256])
+def test_what_is_no_branch_is_named(branch: object) -> None:
+    with pytest.raises(SettingsError, match=r"no pull_request with .* and base\.ref"):
+        read_context(RUNNER, _event(branch=branch))
 
 
 @pytest.mark.parametrize("event", [b"{}", b'{"merge_group": {"base_sha": 7}}', b"[]"])
 def test_a_merge_group_without_its_base_is_named(event: bytes) -> None:
-    with pytest.raises(SettingsError, match="no merge_group with base_sha"):
+    with pytest.raises(SettingsError, match="no merge_group with base_sha and base_ref"):
         read_context({**RUNNER, "GITHUB_EVENT_NAME": "merge_group"}, event)
 
 
@@ -93,6 +104,7 @@ def test_a_merge_group_without_its_base_is_named(event: bytes) -> None:
 def test_a_commit_by_itself_has_no_base_that_decides(name: str) -> None:
     context = read_context({**RUNNER, "GITHUB_EVENT_NAME": name}, b"{}")
     assert (context.head_commit, context.queue_base) == ("d" * 40, None)
+    assert context.base_branch == ""
 
 
 @pytest.mark.parametrize("name", ["pull_request_target", "workflow_run"])
@@ -106,8 +118,8 @@ def test_a_trigger_that_lends_secrets_to_strangers_is_refused(name: str) -> None
     [
         ({"GITHUB_EVENT_NAME": "star"}, b"{}", "event 'star': not supported"),
         ({"GITHUB_REPOSITORY": "x"}, _event(), "GITHUB_REPOSITORY 'x' is not owner/name"),
-        ({}, b"{}", "no pull_request with number, head.sha and base.sha"),
-        ({}, _event(number="7"), "no pull_request with number, head.sha and base.sha"),
+        ({}, b"{}", "no pull_request with number, head.sha, base.sha and base.ref"),
+        ({}, _event(number="7"), "no pull_request with number, head.sha, base.sha and base.ref"),
         ({"GITHUB_EVENT_NAME": "push", "GITHUB_SHA": "x"}, b"{}", "GITHUB_SHA 'x' is not"),
     ],
 )

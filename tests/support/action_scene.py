@@ -44,6 +44,7 @@ class Scene:
     server: FakeGitHub
     folder: Path
     base: str = ""
+    base_branch: str = "main"
     said: list[str] = field(default_factory=list)
     apart: Isolation = APART
     calls: int = 0
@@ -57,9 +58,16 @@ class Scene:
             "pull_request": {
                 "number": 7,
                 "head": {"sha": head, "repo": {"full_name": "fork/model" if fork else "o/model"}},
-                "base": {"sha": self.base, "repo": {"full_name": "o/model"}},
+                "base": {
+                    "sha": self.base,
+                    "ref": self.base_branch,
+                    "repo": {"full_name": "o/model"},
+                },
             },
-            "merge_group": {"base_sha": self.base},
+            "merge_group": {
+                "base_sha": self.base,
+                "base_ref": f"refs/heads/{self.base_branch}",
+            },
         }
 
     def run(

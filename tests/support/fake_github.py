@@ -142,11 +142,14 @@ class FakeGitHub:
         """Put an artifact there, as a workflow would."""
         self.artifacts.add(StoredArtifact(run=run, name=name, archive=archive))
 
-    def open_pull(self, *, number: int, head: str, base: str, fork: str = "o/model") -> None:
+    def open_pull(
+        self, *, number: int, head: str, base: str, fork: str = "o/model", into: str = "main"
+    ) -> None:
         """Put an open pull request there; the filter by branch is the client's business."""
-        sides = {"head": (head, fork), "base": (base, "o/model")}
+        sides = {"head": (head, "side", fork), "base": (base, into, "o/model")}
         told = {
-            name: {"sha": sha, "repo": {"full_name": repo}} for name, (sha, repo) in sides.items()
+            name: {"sha": sha, "ref": ref, "repo": {"full_name": repo}}
+            for name, (sha, ref, repo) in sides.items()
         }
         self._state.pulls.append({"number": number, **told})
 

@@ -21,8 +21,9 @@ class _Repository(BaseModel):
 
 
 class _Side(BaseModel):
-    """A deleted fork leaves no repository."""
+    """A branch and its commit; a deleted fork leaves no repository."""
 
+    ref: str
     sha: str
     repo: _Repository | None = None
 
@@ -74,5 +75,6 @@ def find_pull_request(
         number=found.number,
         head_sha=found.head.sha,
         base_sha=found.base.sha,
+        base_branch=found.base.ref,
         from_fork=origin.head_repository != repository,
     )

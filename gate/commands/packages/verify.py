@@ -68,11 +68,15 @@ Seals = Annotated[
 Repository = Annotated[
     str, typer.Option(help="owner/name of the repository that it must be about.")
 ]
+Base = Annotated[str, typer.Option(help="Branch that it must have been judged for, such as main.")]
 MaxAge = Annotated[
     str, typer.Option(help="Maximum age of the seal, by its own timestamp: 90d, 12h.")
 ]
 Least = Annotated[
-    LeastIsolation, typer.Option(help="Weakest isolation of the training that is accepted.")
+    LeastIsolation,
+    typer.Option(
+        help="Weakest isolation of the training that is accepted; another job's report is not."
+    ),
 ]
 Package = Annotated[Path | None, typer.Argument(help="The package.tar to verify.")]
 NamedPackage = Annotated[
@@ -94,6 +98,7 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
     seal: Seals = None,
     repository: Repository = "",
     *,
+    base: Base = "",
     max_age: MaxAge = "",
     model: ModelFile = None,
     least_isolation: Least = LeastIsolation.NONE,
@@ -120,6 +125,7 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
     expected = Expected(
         commit=commit,
         repository=repository,
+        base_branch=base,
         not_before=oldest,
         least_isolation=IsolationMode(least_isolation.value),
     )

@@ -17,6 +17,8 @@ WIDTH: Final = 80
 LABEL: Final = 14
 NOT_CHECKED: Final = "whether the training code was honest about its numbers"
 OUTSIDE: Final = "To check it without repro-gate: the same command with --explain."
+UNSIGNED: Final = "keyid and hint in the seal files: they only say which key to try"
+_REPORTED: Final = ", as another job reports it: not checked"
 COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 
 
@@ -46,7 +48,8 @@ def verified_text(
         ("package", f"the sealed file, byte for byte; {listed}"),
         ("verdict", f"{found.level}, {found.strict_runs} equal strict runs"),
         *_made(found),
-        ("isolation", found.isolation.described),
+        *_base(found),
+        ("isolation", f"{found.isolation.described}{_REPORTED if found.imported_evidence else ''}"),
         *((state.name.value, _root(state, recomputed)) for state in found.states),
         ("all states", found.checkpoint_root),
         *(("note", note) for note in found.notes),
@@ -67,6 +70,12 @@ def verified_text(
         )
     lines += ["", OUTSIDE]
     return "\n".join(lines) + "\n"
+
+
+def _base(found: VerifiedPackage) -> list[tuple[str, str]]:
+    """What the commit was to be merged into, as far as it was to be."""
+    branch = f"a merge into {found.base_branch}" if found.base_branch else "a base commit"
+    return [("judged for", f"{branch}, at {found.base_commit}")] if found.base_commit else []
 
 
 def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:
@@ -97,7 +106,7 @@ def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:
             ("issuer", found.issuer),
             ("logged", found.logged_at),
         ]
-    return [signed, ("key", found.key_id)]
+    return [signed, ("key", found.key_id), ("not signed", UNSIGNED)]
 
 
 def _made(found: VerifiedPackage) -> list[tuple[str, str]]:

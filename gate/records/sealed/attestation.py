@@ -102,11 +102,15 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
-    """A DSSE envelope: the payload exactly as it was signed."""
+    """A DSSE envelope: the payload exactly as it was signed.
+
+    `hint` names a key as a bundle does; nobody signs it, as nobody signs a key id.
+    """
 
     payload: bytes
     payload_type: str
     signatures: tuple[Signature, ...]
+    hint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,11 +196,13 @@ class Expected:
     """What the caller demands of a seal; a full commit hash, and what else is given.
 
     `not_before` is in UTC. The time in a seal is the signer's claim, no proof. `least_isolation` is
-    the weakest isolation that is accepted.
+    the weakest isolation that is accepted, and what another job reports counts for none.
+    `base_branch` is the branch that the commit must have been judged for.
     """
 
     commit: str
     repository: str = ""
+    base_branch: str = ""
     not_before: datetime | None = None
     least_isolation: IsolationMode = IsolationMode.NONE
 
@@ -225,6 +231,9 @@ class VerifiedPackage:
     members: int
     package_sha256: str
     isolation: RunIsolation
+    imported_evidence: bool
+    base_branch: str
+    base_commit: str
     repository: str
     properties: tuple[str, ...]
     seals: tuple[str, ...]

@@ -44,6 +44,8 @@ class StatementFacts:
     `data` are name and digest of each declared data set, in the order of the names; `states` the
     roots of what is packed, and `checkpoint_root` is over the states of all ranks.
     `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit;
+    `base_branch` and `base_commit` are what the commit was to be merged into, empty where it was
+    judged alone. With `imported_evidence` another job says how the training was isolated.
     `baseline_digest` is empty when no baseline was used. Digests are SHA-256 in lowercase
     hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
     """
@@ -62,6 +64,9 @@ class StatementFacts:
     baseline_digest: str
     snapshot_digest: str
     isolation: RunIsolation
+    imported_evidence: bool
+    base_branch: str
+    base_commit: str
     created_at: str
     repository: str
     run_id: str
@@ -147,6 +152,9 @@ class GateClaims(CamelDocument):
     states: Annotated[tuple[ClaimedState, ...], Field(min_length=1, max_length=len(StateName))]
     snapshot_digest: Sha256
     isolation: ClaimedIsolation
+    imported_evidence: bool
+    base_branch: ShortText
+    base_commit: GitHash | Literal[""]
     repository: ShortText
     run_id: ShortText
     gate_version: ShortText
