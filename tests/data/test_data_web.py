@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from data_bench import DataBench
@@ -20,8 +21,10 @@ from file_server import (
     status,
     with_bytes,
 )
+from pydantic import ValidationError
 
 from gate.errors import DataError, ExitCode
+from gate.records.sections.data import DataSource
 
 CONTENT = os.urandom(300_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -248,3 +251,47 @@ def test_what_the_cache_holds_is_read_again_and_fetched_anew_when_damaged(
     assert (
         "mini.bin: what the cache held of it was damaged, and is fetched again" in bench.shown.steps
     )
+
+
+def logins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login for every port of this machine, as `.netrc` has it."""
+    (folder / "netrc").write_text("machine 127.0.0.1 login robot password hush\n")
+    monkeypatch.setenv("NETRC", str(folder / "netrc"))
+
+
+def with_cookie(status_code: int, **headers: str) -> Behaviour:
+    def behave(answer: Answer) -> None:
+        answer.begin(status_code, 0, Set_Cookie="session=hush", **headers)
+
+    return behave
+
+
+def test_a_login_and_cookies_do_not_go_to_another_port_of_the_host(
+    bench: DataBench, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins(tmp_path, monkeypatch)
+    with FileServer(CONTENT) as other:
+        server.behaviours.append(with_cookie(302, Location=other.url))
+        bench.one(source(server))
+    assert "authorization" in server.asked[0]
+    (asked,) = other.asked
+    assert not {"authorization", "cookie"} & asked.keys()
+
+
+def test_they_stay_with_the_address_of_the_settings(
+    bench: DataBench, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins(tmp_path, monkeypatch)
+    server.behaviours.append(with_cookie(302, Location="/sets/other"))
+    bench.one(source(server))
+    assert all("authorization" in asked for asked in server.asked)
+    assert server.asked[1]["cookie"] == "session=hush"
+
+
+@pytest.mark.parametrize("port", ["99999", "x", "-1"])
+def test_a_port_that_is_none_is_refused(bench: DataBench, server: FileServer, port: str) -> None:
+    server.behaviours.append(with_cookie(302, Location=f"http://127.0.0.1:{port}/x"))
+    error = refused(lambda: bench.one(source(server)))
+    assert "which is no address" in error.message
+    with pytest.raises(ValidationError, match="Port"):
+        DataSource(url=f"https://example.org:{port}/x", sha256=DIGEST)

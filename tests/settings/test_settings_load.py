@@ -6,9 +6,10 @@ from typing import Any, get_origin
 import pytest
 import yaml
 from known_names import models_in, setting_keys
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from gate.errors import SettingsError
+from gate.records.sections.isolation import ContainerSettings
 from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings, settings_digest, training_digest
 from gate.settings.schema import schema_text
@@ -149,3 +150,34 @@ def test_a_place_of_data_lies_in_the_project_and_is_one_entrys(entries: str, tol
     with pytest.raises(SettingsError) as caught:
         parse_settings(f"{MINIMAL_FILE}data: {entries}\n".encode(), "s")
     assert told in caught.value.details[0]
+
+
+HEX = "0" * 64
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        f"sha256:{HEX}",
+        f"python@sha256:{HEX}",
+        f"python:3.12-slim@sha256:{HEX}",
+        f"ghcr.io/team/a__b.c-d@sha256:{HEX}",
+        f"localhost:5000/x@sha256:{HEX}",
+        f"Registry.Example.org:443/x/y:V1@sha256:{HEX}",
+    ],
+)
+def test_an_image_is_named_as_registries_name_it(image: str) -> None:
+    assert ContainerSettings(image=image).image == image
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x/../evil", "../x", "x/..", "x/./y", "http://x", "https://h/x", "docker://x", "x//y", "x/",
+        "/x", "h:/x", "X", "x/Y", "x.", ".x", "x..y", "x___y", "-x/y", "a..b/x", "x:t:u",
+        "x:.t", "x@y", "x\ny", "",
+    ],
+)  # fmt: skip
+def test_an_image_name_that_leads_elsewhere_is_none(name: str) -> None:
+    with pytest.raises(ValidationError):
+        ContainerSettings(image=f"{name}@sha256:{HEX}")

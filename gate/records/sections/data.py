@@ -51,6 +51,8 @@ class Verify(StrEnum):
 
 def _address(value: str) -> str:
     parts = urlsplit(value)
+    # a port that is none raises ValueError here, and not when it is used
+    _ = parts.port
     local = parts.hostname in {"localhost", "127.0.0.1"}
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
         message = "must begin with https://"

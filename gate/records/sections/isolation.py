@@ -10,8 +10,13 @@ from pydantic import Field, model_validator
 from gate.records.document import Document
 
 GIB = 1024**3
+# https://pkg.go.dev/github.com/distribution/reference, "Grammar": no `..`, no scheme, no empty part
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"{_LABEL}(?:\.{_LABEL})*(?::[0-9]{{1,5}})?"
+_PART = "[a-z0-9]+(?:(?:[.]|_|__|-+)[a-z0-9]+)*"
+_TAG = ":[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 # what names bytes and nothing else: `name@sha256:…` as a registry has it, or an image's own id
-IMAGE_BY_DIGEST = r"^(?:[a-z0-9][A-Za-z0-9._:/-]{0,254}@)?sha256:[0-9a-f]{64}$"
+IMAGE_BY_DIGEST = rf"^(?:(?:{_HOST}/)?{_PART}(?:/{_PART})*(?:{_TAG})?@)?sha256:[0-9a-f]{{64}}$"
 DeviceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9:-]{1,80}$")]
 
 
@@ -35,6 +40,7 @@ class ContainerSettings(Document):
     # by digest: a tag can be moved to another image after the settings were reviewed
     image: str | None = Field(
         default=None,
+        max_length=400,
         pattern=IMAGE_BY_DIGEST,
         description="Image that the training runs in, by digest: `name@sha256:...`, or "
         "`sha256:...` for one that the engine already has. It must contain Python, torch and the "

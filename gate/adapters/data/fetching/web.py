@@ -1,7 +1,8 @@
 """A file of the web: resumed where it was cut, tried again, hashed while it comes.
 
 Proxies, certificates and passwords come from the usual places, as requests reads them: environment
-variables and `.netrc`.
+variables and `.netrc`. That file knows hosts and no ports: a login goes to the address of the
+settings, and never to where a redirect leads.
 """
 
 from __future__ import annotations
@@ -66,7 +67,16 @@ class _Session(requests.Session):
         del resp
 
 
+class _NoLogin(requests.auth.AuthBase):
+    """No login at all; being an explicit auth, it keeps .netrc out."""
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """As it is."""
+        return request
+
+
 APPENDED: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+NO_LOGIN: Final = _NoLogin()
 
 
 class _Part:
@@ -181,11 +191,12 @@ class Download:
 
     def _followed(self, session: requests.Session, headers: dict[str, str]) -> requests.Response:
         """The answer behind all redirects, each looked at before it is followed."""
-        url = self._file.url
+        url, at = self._file.url, _origin(self._file.url)
         for _ in range(MAX_REDIRECTS + 1):
             response = session.get(
                 url,
                 headers=headers,
+                auth=None if _origin(url) == _origin(self._file.url) else NO_LOGIN,
                 timeout=min(self._policy.timeout_seconds, self._file.seconds),
                 allow_redirects=False,
                 stream=True,
@@ -194,6 +205,10 @@ class Download:
                 return response
             response.close()
             url = self._checked(url, response.headers.get("Location", ""))
+            if _origin(url) != at:
+                # a cookie knows no port either (RFC 6265, 8.5)
+                session.cookies.clear()
+                at = _origin(url)
         raise self._fault(f"redirects more than {MAX_REDIRECTS} times")
 
     def _checked(self, url: str, location: str) -> str:
@@ -201,6 +216,8 @@ class Download:
         try:
             following = urljoin(url, location)
             parts = urlsplit(following)
+            # a port that is none is told by looking at it
+            _origin(following)
         except ValueError as error:
             raise self._fault(
                 f"redirects to {short_text(location)}, which is no address"
@@ -301,6 +318,13 @@ class Download:
             hint=FOLDER_OF_HOST,
             details=(safe_line(self._file.url),),
         )
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port of an address that was checked."""
+    parts = urlsplit(url)
+    usual = {"https": 443, "http": 80}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or usual
 
 
 def _words(error: Exception) -> str:
