@@ -18,7 +18,7 @@ GATE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 OUTPUT_FOLDER: Final = "repro-gate-out"
 ARTIFACT: Final = "repro-gate"
 CHECK: Final = "gate"
-INTO: Final = " into "
+INTO: Final = "into "
 # GitHub refuses these in the name of an artifact, beside line ends
 REFUSED_IN_ARTIFACTS: Final = frozenset('":<>|*?/\\')
 MAX_ARTIFACT_NAME: Final = 100
@@ -46,8 +46,8 @@ def status_context(gate_id: str, config: str, default_config: str, base_branch: 
     tells gates apart. A status belongs to a commit, a verdict to a commit and the branch that it
     is to be merged into, `base_branch`, empty where the event is about a commit alone.
     """
-    # no branch's name has a blank, so the last ` into ` is where it begins
-    into = f"{INTO}{_cut(base_branch)}" if base_branch else ""
+    # no branch's name has a blank, and no path that is shown whole has this word
+    into = f" ({INTO}{_cut(base_branch)})" if base_branch else ""
     if gate_id != DEFAULT_GATE:
         # no path of a settings file follows a slash here
         return f"repro-gate/{gate_id}{into}"

@@ -25,7 +25,7 @@ def test_the_status_stands_on_the_pull_requests_head_and_not_on_the_merge(scene:
     assert scene.run({**STATUS, "GITHUB_SHA": "e" * 40}) == ExitCode.PASS
     (status,) = scene.statuses()
     assert status["state"] == "success"
-    assert status["context"] == "repro-gate into main"
+    assert status["context"] == "repro-gate (into main)"
     assert status["description"].startswith("passed: same result, bit for bit. ")
     assert scene.server.statuses("e" * 40) == ()
 
@@ -37,8 +37,8 @@ def test_a_failure_and_a_fault_are_no_success(scene: Scene) -> None:
     assert scene.run({**STATUS, "INPUT_CONFIG": "nowhere.yml"}) == ExitCode.USAGE
     states = [(one["state"], one["context"]) for one in scene.statuses()]
     assert states == [
-        ("error", "repro-gate into main"),
-        ("error", "repro-gate (nowhere.yml) into main"),
+        ("error", "repro-gate (into main)"),
+        ("error", "repro-gate (nowhere.yml) (into main)"),
     ]
 
 
@@ -47,7 +47,7 @@ def test_a_commit_that_cannot_be_checked_again_loses_its_success(scene: Scene) -
     scene.run(STATUS)
     scene.run({**STATUS, "INPUT_BASE": "nowhere", "GITHUB_EVENT_NAME": "push"})
     assert [(one["state"], one["context"]) for one in scene.statuses()] == [
-        ("success", "repro-gate into main"),
+        ("success", "repro-gate (into main)"),
         # of the commit alone: no merge is judged by a push
         ("error", "repro-gate"),
     ]
@@ -67,15 +67,15 @@ def test_two_pull_requests_with_one_head_do_not_answer_for_each_other(scene: Sce
     scene.base_branch = "weak"
     assert scene.run(STATUS) == ExitCode.PASS
     assert [(one["state"], one["context"]) for one in scene.statuses()] == [
-        ("failure", "repro-gate into main"),
-        ("success", "repro-gate into weak"),
+        ("failure", "repro-gate (into main)"),
+        ("success", "repro-gate (into weak)"),
     ]
 
 
 def test_the_merge_queue_reports_the_context_of_the_pull_request(scene: Scene) -> None:
     scene.with_baseline()
     assert scene.run({**STATUS, **QUEUE}) == ExitCode.PASS
-    assert scene.statuses()[-1]["context"] == "repro-gate into main"
+    assert scene.statuses()[-1]["context"] == "repro-gate (into main)"
 
 
 def test_a_status_that_may_not_be_set_changes_no_verdict(scene: Scene) -> None:

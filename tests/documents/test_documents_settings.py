@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from known_names import section_keys, setting_keys
@@ -11,6 +13,7 @@ from gate.codec.documents import read_document, write_document
 from gate.records.reading import ReadingAnswer
 from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
+from gate.settings.reach import INSIDE, REACHES_OUT
 
 TEXT = PAGE.read_text("utf-8")
 
@@ -59,3 +62,13 @@ def test_settings_survive_the_way_from_the_process_that_reads_them(section: str)
     settings = parse_settings(yaml.safe_dump(whole).encode(), "repro-gate.yml")
     answer = write_document(ReadingAnswer(settings=settings))
     assert read_document(ReadingAnswer, answer, "answer", max_bytes=2**20).settings == settings
+
+
+def test_the_page_on_the_first_pull_request_names_every_key_that_is_refused() -> None:
+    page = (PAGE.parent / "required-check.md").read_text("utf-8")
+    section = page.partition("## The first pull request")[2].partition("\n## ")[0]
+    named = {word.partition(":")[0] for word in re.findall(r"`([a-z_.: ]+)`", section)}
+    # a section may stand for all of its keys
+    told = {key for key in REACHES_OUT if any(f"{key}.".startswith(f"{one}.") for one in named)}
+    assert told == REACHES_OUT.keys()
+    assert not {key for key in INSIDE if any(f"{key}.".startswith(f"{one}.") for one in named)}

@@ -26,13 +26,14 @@ TRACED_RUNS = 2
 TRIED_RUN = re.compile(r"^tried-\S+: training, strict mode \.\.\.$", re.MULTILINE)
 LAST_DEFAULT_RUN = "default-2: training, default mode ..."
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into
+PLANTED = (Path("/etc/repro-gate-planted"),)
 MAX_LOG_BYTES = 8 * 1024 * 1024
 WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_commands/summary"}
 
 
 def faults(arena: Arena, attempt: Attempt, tells: int) -> list[str]:
     """All that is wrong after an attempt that should print `tells` lines in each run."""
-    checks = (_verdict, _secrets, _programs, _places, _processes, _texts)
+    checks = (_verdict, _secrets, _programs, _places, _statuses, _processes, _texts)
     found = [fault for check in checks for fault in check(arena, attempt)]
     return [*found, *_told(arena, attempt, tells)]
 
@@ -44,7 +45,7 @@ def told_lines(log: str, word: str) -> list[str]:
 
 def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
     yield from told_lines(arena.log, GOT)
-    runs = RUNS if attempt.exit_code is not ExitCode.ERROR else 1
+    runs = RUNS if attempt.exit_code not in {ExitCode.ERROR, ExitCode.USAGE} else 1
     runs = 0 if attempt.lock and attempt.exit_code is ExitCode.ERROR else runs
     if attempt.outcome is Outcome.NONDETERMINISTIC:
         runs += TRACED_RUNS + len(TRIED_RUN.findall(arena.log))
@@ -58,6 +59,10 @@ def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
 def _verdict(arena: Arena, attempt: Attempt) -> Iterator[str]:
     if arena.exit_code != attempt.exit_code:
         yield f"exit code {arena.exit_code}, not {int(attempt.exit_code)}"
+    if attempt.brought:
+        if not re.search(attempt.cause, arena.log):
+            yield "the log does not name it"
+        return
     path = arena.out / "verdict.json"
     if attempt.lock and attempt.outcome is Outcome.ERROR:
         # what was refused before the gate began is said in the log and the comment
@@ -110,6 +115,8 @@ def _places(arena: Arena, _: Attempt) -> Iterator[str]:
             yield f"{name} is not as it was"
     if (arena.out / "work").exists():
         yield "copies of the code are left"
+    if any(path.exists() for path in PLANTED):
+        yield "a folder was made among the system's files"
     if not arena.out.exists():
         # refused before anything was written
         return
@@ -120,6 +127,18 @@ def _places(arena: Arena, _: Attempt) -> Iterator[str]:
         path.is_symlink() or stat.S_ISFIFO(path.lstat().st_mode) for path in arena.out.rglob("*")
     ):
         yield "a link or a pipe lies in the output"
+
+
+def _statuses(arena: Arena, attempt: Attempt) -> Iterator[str]:
+    """A status answers for the commit and the branch that it names."""
+    if arena.mode is IsolationMode.NONE:
+        return
+    word = "success" if attempt.exit_code is ExitCode.PASS else "failure"
+    wanted = {"repro-gate (into main)": "error" if attempt.exit_code > ExitCode.FAIL else word}
+    wanted |= {"repro-gate (into loose)": "success"} if attempt.two_bases else {}
+    found = {one["context"]: one["state"] for one in arena.statuses}
+    if found != wanted:
+        yield f"the statuses are {found}"
 
 
 def _processes(arena: Arena, _: Attempt) -> Iterator[str]:

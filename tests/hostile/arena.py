@@ -113,16 +113,17 @@ def settings_text(
 ) -> str:
     """The settings of an attempt, which may ask for more of `train` and for lower limits."""
     train = attempt.train if attempt else ""
+    more = attempt.settings.replace("ELSEWHERE", str(elsewhere)) if attempt else ""
+    start = f"version: 1\ntrain: {{command: python3 train.py, max_steps: 3{train}}}\n"
+    if attempt and attempt.brought:
+        # nothing in it but what it asks for: any wish beside that would be refused in its place
+        return start + more
     asked = f"mode: {mode.value}"
     if mode is IsolationMode.CONTAINER:
         asked += f", image: '{os.environ[CONTAINER_IMAGE]}'"
         if attempt and "RLIMIT_NPROC" in attempt.limits:
             asked += f", pids: {attempt.limits['RLIMIT_NPROC']}"
-    return (
-        "version: 1\n"
-        f"train: {{command: python3 train.py, max_steps: 3{train}}}\n"
-        f"isolation: {{{asked}}}\n"
-    ) + (attempt.settings.replace("ELSEWHERE", str(elsewhere)) if attempt else "")
+    return f"{start}isolation: {{{asked}}}\n{more}"
 
 
 @cache
@@ -145,7 +146,9 @@ class Arena:
     exit_code: int = -1
     base: str = ""
     head: str = ""
+    loose_base: str = ""
     comments: list[str] = field(default_factory=list)
+    statuses: list[dict[str, str]] = field(default_factory=list)
     before: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
     lock: str = ""
     programs: tuple[str, ...] = ()
@@ -163,14 +166,25 @@ class Arena:
     def prepare(self, attempt: Attempt, together: tuple[Attempt, ...] = ()) -> None:
         """Fill the runner's places, commit a clean training, and the hostile one on top of it."""
         project = Project(self.work)
-        project.write("repro-gate.yml", settings_text(self.mode, attempt, self.elsewhere))
-        for name, text in attempt.files.items():
-            project.write(name, text)
+        text = settings_text(self.mode, attempt, self.elsewhere).replace("{root}", str(self.root))
+        if attempt.brought:
+            (project.path / "repro-gate.yml").unlink()
+        else:
+            project.write("repro-gate.yml", text)
+        for name, content in attempt.files.items():
+            project.write(name, content)
         self._plant_programs(attempt)
         for name, data in baseline().items():
             project.write(f"{FOLDER}/{name}", data)
         project.write(".github/workflows/gate.yml", "on: pull_request\n")
         self.base = project.commit()
+        if attempt.two_bases:
+            loose = "compare: {tolerances: [{metric: '*', absolute: 99}]}\n"
+            project.write("repro-gate.yml", text + loose)
+            self.loose_base = project.commit()
+            project.git("checkout", "-q", self.base)
+        if attempt.brought:
+            project.write("repro-gate.yml", text)
         script = CHORUS if together else attempt.script
         project.write("train.py", PRELUDE + script + SCRIPT + attempt.after)
         for one in together:
@@ -206,18 +220,31 @@ class Arena:
         """Where a program of the machine tells what it was handed."""
         return self.elsewhere / f"seen-{name}"
 
-    def _plant(self) -> None:
+    def _event(self, base: str, branch: str) -> str:
         sides = {
-            name: {"sha": sha, "repo": {"full_name": "o/model"}}
-            for name, sha in (("head", self.head), ("base", self.base))
+            name: {"sha": sha, "ref": ref, "repo": {"full_name": "o/model"}}
+            for name, sha, ref in (("head", self.head, "side"), ("base", base, branch))
         }
         event = {"pull_request": {"number": 7, **sides}, "secret": "CANARY-of-the-event"}
+        return json.dumps(event)
+
+    def for_the_loose_branch(self, limits: Mapping[str, int]) -> None:
+        """Judge the head for another branch first, and then be what it was."""
+        path = self.root / "workflow/event.json"
+        event = path.read_text()
+        path.write_text(self._event(self.loose_base, "loose"))
+        self.go(limits)
+        path.write_text(event)
+        # what that call wrote is no part of the next one
+        self.before = self.state()
+
+    def _plant(self) -> None:
         planted = {
             "keys/gate.pem": PEM.decode(),
             "runner_temp/token": "CANARY-of-newer-checkouts",
             **{f"home/{name}": text for name, text in HOME_FILES.items()},
             **{f"logins/{name}": HOME_FILES[like] for name, like in NAMED_FILES.items()},
-            "workflow/event.json": json.dumps(event),
+            "workflow/event.json": self._event(self.base, "main"),
             **{
                 f"file_commands/{name}": ""
                 for name in ("output", "env", "path", "state", "summary")
@@ -286,6 +313,7 @@ class Arena:
                 check=False,
             )
             self.comments = [comment.body for comment in server.comments]
+            self.statuses += server.statuses(self.head)
         (self.root / "docker.sock").unlink()
         self.log, self.exit_code = done.stdout.decode("utf-8", "replace"), done.returncode
 
@@ -302,6 +330,7 @@ class Arena:
         commands = self.root / "file_commands"
         inputs = {
             "INPUT_OUT": "out",
+            "INPUT_STATUS": "true",
             "INPUT_TOKEN": TOKEN,
             "INPUT_SIGNING_KEY": PEM.decode(),
             "INPUT_SIGNING_KEY_PASSPHRASE": PASSPHRASE,
@@ -348,6 +377,8 @@ def arena(
         Path(elsewhere).chmod(0o1777)
         made = Arena(root=root, mode=mode, elsewhere=Path(elsewhere))
         made.prepare(attempt, together)
+        if attempt.two_bases:
+            made.for_the_loose_branch(attempt.limits)
         made.go(attempt.limits)
         yield made
 

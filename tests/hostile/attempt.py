@@ -82,6 +82,7 @@ class Threat(StrEnum):
     HOST = "The machine and the container engine"
     COMMANDS = "The runner's files and commands"
     DECIDERS = "What decides: baseline, settings, code, evidence of the gate"
+    WISHES = "Settings that ask for more than they may"
     RUNS = "Word from one run to the next"
     PROCESSES = "Processes that live on, and attacks on the gate's own"
     NETWORK = "The network"
@@ -102,11 +103,15 @@ class Attempt:
     sandbox: a limit is tried without using the machine up. `together` attempts have no effect, so
     many of them can be made in one training. A `control` one gets what it wants, and harms
     nothing, where the training has root's account and no sandbox: that shows that it really tries.
-    `settings` and `files` go into the base commit and stay. `programs` are those of the machine
-    that the gate itself must start: each one tells what it was handed. `by_view` is held under
-    `uid` only where a mount namespace can be had. With a `lock` the step is that of the job's
-    container, which installs what it names; the index has a source archive whose build would run
-    code, and a wheel of these members and links if there are any.
+    `settings` are more lines of the settings file, with `{root}` for the arena's folder; they and
+    `files` go into the base commit and stay. With `brought` the base commit has no settings file,
+    and the change brings this one: it is refused, exit code 2, before anything is trained, and
+    `cause` stands in the log. `two_bases`: the same head is judged for two branches, first for one
+    whose rules let it pass. `programs` are those of the machine that the gate itself must start:
+    each one tells what it was handed. `by_view` is held under `uid` only where a mount namespace
+    can be had. With a `lock` the step is that of the job's container, which installs what it names;
+    the index has a source archive whose build would run code, and a wheel of these members and
+    links if there are any.
     """
 
     name: str
@@ -120,6 +125,9 @@ class Attempt:
     cause: str = ""
     tells: int = 0
     train: str = ""
+    settings: str = ""
+    brought: bool = False
+    two_bases: bool = False
     play: Mapping[str, object] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     together: bool = False
@@ -127,7 +135,6 @@ class Attempt:
     control: bool = False
     fast: bool = False
     disk_bytes: int = 0
-    settings: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     programs: tuple[str, ...] = ()
     lock: str = ""
@@ -137,6 +144,8 @@ class Attempt:
     @property
     def exit_code(self) -> ExitCode:
         """What the process must answer."""
+        if self.brought:
+            return ExitCode.USAGE
         if self.outcome is Outcome.ERROR:
             return ExitCode.ERROR
         return ExitCode.PASS if self.outcome is Outcome.REPRODUCED else ExitCode.FAIL

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from attempt import EVERYWHERE, Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import CLOSED, FILTER, OWNER
 
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 SNAPSHOT = "every run is a fresh copy of the exported commit"
@@ -119,6 +122,122 @@ any_of(swap, ("out", "tree", "tmp", "home", "taken", "harness"))
         play={"losses": ["2.5", "2.25", "1.0"], "weights": "other"},
         outcome=Outcome.CODE_DRIFT,
         fast=True,
+    ),
+)
+APPROVED_BY_NOBODY = "without a settings file in the base commit, no key may reach out of the tree"
+NO_DATA = "what is closed to a training is no data, whoever declares it"
+
+
+def _brought(name: str, tries: str, key: str, *, train: str = "", settings: str = "") -> Attempt:
+    return Attempt(
+        name=f"brought-{name}",
+        threat=Threat.WISHES,
+        tries=tries,
+        stopped_by=APPROVED_BY_NOBODY,
+        # should it be trained all the same, it says what it got
+        script="told([name for name, text in os.environ.items() if 'CANARY' in text] or 'a run')",
+        modes=(IsolationMode.UID,),
+        train=train,
+        settings=settings,
+        brought=True,
+        cause=f"{re.escape(key)}: ",
+    )
+
+
+def _closed_data(name: str, tries: str, path: str) -> Attempt:
+    return Attempt(
+        name=f"declared-{name}",
+        threat=Threat.WISHES,
+        tries=tries,
+        stopped_by=NO_DATA,
+        script="told('a run')",
+        settings=f"data: [{{path: '{{root}}/{path}', as: mini}}]\n",
+        outcome=Outcome.ERROR,
+        cause="which is closed to the training",
+    )
+
+
+WISHES: tuple[Attempt, ...] = (
+    _brought(
+        "pass-env",
+        "asks for variables of the gate by name",
+        "train.pass_env",
+        train=", pass_env: [DEPLOY_KEY]",
+    ),
+    _brought(
+        "closed-files",
+        "declares the event, the clone's configuration and the runner's token as data",
+        "data.path",
+        settings="data: [{path: '{root}/workflow/event.json'}, {path: '{root}/work/.git/config'},"
+        " {path: '{root}/runner_temp/token'}]\n",
+    ),
+    _brought(
+        "address",
+        "has the gate ask a service of the loopback",
+        "data.url",
+        settings=f"data: [{{url: 'http://127.0.0.1:9/x', sha256: '{'0' * 64}'}}]\n",
+    ),
+    _brought(
+        "pointer",
+        "has the gate fetch data of the project with the gate's logins",
+        "data.dvc",
+        settings="data: [{dvc: private.dvc}]\n",
+    ),
+    _brought(
+        "network", "opens the network", "isolation.network", settings="isolation: {network: true}\n"
+    ),
+    _brought(
+        "weaker-isolation",
+        "asks to be trained under the gate's own account",
+        "isolation.mode",
+        settings="isolation: {mode: none}\n",
+    ),
+    _brought(
+        "image",
+        "asks for an image and all GPUs",
+        "isolation.image",
+        settings=f"isolation: {{image: 'x/y@sha256:{'0' * 64}', gpus: [all]}}\n",
+    ),
+    _brought(
+        "cache-folders",
+        "has root make folders in /etc",
+        "fetch.cache",
+        settings="fetch: {cache: /etc/repro-gate-planted}\n"
+        "runs: {cache: /etc/repro-gate-planted}\n",
+    ),
+    _brought(
+        "services",
+        "names who certifies, where packages go, and a branch to write",
+        "signing.fulcio_url",
+        settings="signing: {fulcio_url: 'http://127.0.0.1:9'}\n"
+        "publish: {oci: 'localhost:9/x'}\nreport: {history: true}\n",
+    ),
+    _closed_data(
+        "event", "reads the event by a base commit that declares it", "workflow/event.json"
+    ),
+    _closed_data("clone", "reads the clone's configuration in the same way", "work/.git"),
+    _closed_data("token", "reads the runner's token in the same way", "runner_temp/token"),
+    _closed_data("folder-around-them", "declares a folder that holds all of these", ""),
+    Attempt(
+        name="cache-among-the-systems-files",
+        threat=Threat.WISHES,
+        tries="has root make a cache in /etc by settings of the base commit",
+        stopped_by="no cache among the system's files, and no folder above it is made",
+        script="told('a run')",
+        settings="fetch: {cache: /etc/repro-gate-planted}\n"
+        f"data: [{{url: 'http://127.0.0.1:9/x', sha256: '{'0' * 64}'}}]\n",
+        outcome=Outcome.ERROR,
+        cause="which belongs to the system",
+    ),
+    Attempt(
+        name="two-branches-one-head",
+        threat=Threat.WISHES,
+        tries="passes for a branch with loose rules, so that its status counts for main too",
+        stopped_by="the status names the branch",
+        script="",
+        play={"losses": ["2.5", "2.25", "9.0"]},
+        outcome=Outcome.CODE_DRIFT,
+        two_bases=True,
     ),
 )
 RUNS: tuple[Attempt, ...] = (

@@ -80,7 +80,8 @@ def _row(attempt: Attempt, results: Results) -> str:
         results.get((attempt.name, mode), NOT_TRIED) if mode in attempt.modes else NOT_PROMISED
         for mode in MODES
     )
-    ends = "" if attempt.exit_code == 0 else f" (`{attempt.outcome.value}`)"
+    outcome = "exit code 2" if attempt.brought else f"`{attempt.outcome.value}`"
+    ends = "" if attempt.exit_code == 0 else f" ({outcome})"
     words = (f"`{attempt.name}`", attempt.tries, attempt.stopped_by + ends, *cells)
     return f"| {' | '.join(words)} |"
 

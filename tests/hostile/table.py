@@ -5,7 +5,7 @@ from __future__ import annotations
 from attempt import Attempt
 from attempts_beside import BESIDE
 from attempts_evidence import CHECKPOINTS, FORGERY
-from attempts_files import COMMANDS, DECIDERS, RUNS
+from attempts_files import COMMANDS, DECIDERS, RUNS, WISHES
 from attempts_floods import BOMBS
 from attempts_installing import INSTALLING
 from attempts_processes import NETWORK, PROCESSES
@@ -19,6 +19,7 @@ ATTEMPTS: tuple[Attempt, ...] = (
     *HOST,
     *COMMANDS,
     *DECIDERS,
+    *WISHES,
     *RUNS,
     *BESIDE,
     *WORDS,

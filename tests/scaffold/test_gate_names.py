@@ -83,8 +83,8 @@ def test_the_status_of_two_settings_files_is_not_one(one: str, other: str, gate_
     assert gate_id == "default" or status_context(gate_id, one, FILE_NAME) not in contexts
 
 
-@example(("default", "x) into y"), ("default", "x"), "", "y)")
-@example(("default", "main"), ("default", FILE_NAME), "", "main")
+@example(("default", "x) (into y"), ("default", "x"), "", "y")
+@example(("default", "into main"), ("default", FILE_NAME), "", "main")
 @given(
     st.tuples(IDS, PATHS),
     st.tuples(IDS, PATHS),

@@ -205,7 +205,8 @@ class FetchSettings(Document):
     cache: MachinePath | None = Field(
         default=None,
         description="Folder for what was fetched, by its absolute path; gates on one machine "
-        "share it. Without it, `repro-gate` in the cache folder of the gate's account.",
+        "share it. It is made if only it is missing, and must hold nothing else. Without it, "
+        "`repro-gate` in the cache folder of the gate's account.",
     )
     max_bytes: int = Field(
         default=100 * GIB,

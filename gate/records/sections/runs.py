@@ -24,6 +24,7 @@ class RunsSettings(Document):
     cache: MachinePath | None = Field(
         default=None,
         description="Folder of the machine, by its absolute path, that keeps runs of base commits "
-        "for later pull requests: the gate's own account must own it, and no other may write in "
-        "it. Used with isolation `uid` or `container`. Without it, every call makes its own.",
+        "for later pull requests. It is made if only it is missing, and must hold nothing else; "
+        "the gate's own account must own it, and no other may write in it. Used with isolation "
+        "`uid` or `container`. Without it, every call makes its own.",
     )
