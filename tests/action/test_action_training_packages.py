@@ -38,8 +38,12 @@ def _variables(project: Repository, folder: Path, base: str, kind: str) -> dict[
     repository = {"full_name": "o/model"}
     head = {"sha": project.git("rev-parse", "HEAD"), "repo": repository}
     event = {
-        "pull_request": {"number": 7, "head": head, "base": {"sha": base, "repo": repository}},
-        "merge_group": {"base_sha": base},
+        "pull_request": {
+            "number": 7,
+            "head": head,
+            "base": {"sha": base, "ref": "main", "repo": repository},
+        },
+        "merge_group": {"base_sha": base, "base_ref": "refs/heads/main"},
     }
     (folder / "event.json").write_text(json.dumps(event))
     return {
