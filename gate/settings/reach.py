@@ -105,6 +105,7 @@ INSIDE: Final = frozenset(
         "compare.tolerances.derived.factor",
         "compare.tolerances.derived.spread",
         "compare.tolerances.derived.confidence",
+        "compare.tensors.relative",
         "compare.tensors_within_tolerance",
         "compare.allow_not_finite.pattern",
         "compare.allow_not_finite.reason",

@@ -51,7 +51,7 @@ class Scene:
     def variables(self) -> dict[str, str]:
         head = self.project.git("rev-parse", "HEAD")
         sides = {
-            side: {"sha": commit, "repo": {"full_name": "o/model"}}
+            side: {"sha": commit, "ref": side, "repo": {"full_name": "o/model"}}
             for side, commit in (("head", head), ("base", self.base))
         }
         event = self.job.temp / "_github_workflow" / "event.json"

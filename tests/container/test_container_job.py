@@ -91,7 +91,7 @@ class Job:
         """The step, as the runner starts it in a container of the job."""
         head = self.project.git("rev-parse", "HEAD")
         sides = {
-            side: {"sha": commit, "repo": {"full_name": "o/model"}}
+            side: {"sha": commit, "ref": side, "repo": {"full_name": "o/model"}}
             for side, commit in (("head", head), ("base", self.base))
         }
         event = self.place / "event.json"
