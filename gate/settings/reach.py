@@ -106,7 +106,6 @@ INSIDE: Final = frozenset(
         "compare.tolerances.derived.spread",
         "compare.tolerances.derived.confidence",
         "compare.tensors.relative",
-        "compare.tensors_within_tolerance",
         "compare.allow_not_finite.pattern",
         "compare.allow_not_finite.reason",
         "compare.comparable_environment",
