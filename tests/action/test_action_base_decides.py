@@ -103,8 +103,8 @@ def without_settings_in_the_base(scene: Scene, text: str) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{}, {"GITHUB_EVENT_NAME": "merge_group"}, {"INPUT_MODE": "run"}],
-    ids=["pull_request", "merge_group", "mode-run"],
+    [{}, {"GITHUB_EVENT_NAME": "merge_group"}, {"INPUT_MODE": "run"}, {"INPUT_MODE": "judge"}],
+    ids=["pull_request", "merge_group", "mode-run", "mode-judge"],
 )
 def test_settings_that_come_with_the_change_are_a_wish(
     scene: Scene, changed: dict[str, str]
