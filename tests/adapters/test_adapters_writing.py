@@ -29,7 +29,7 @@ CHANGES: dict[str, Change] = {
     "write_bytes": lambda folder, _: FILES.write_bytes(folder / "kept", b"other"),
     "write_new": lambda folder, _: FILES.write_new(folder / "new", b"other"),
     "append_bytes": lambda folder, _: FILES.append_bytes(folder / "kept", b"other"),
-    "private_folder": lambda folder, _: FILES.private_folder(folder / "new"),
+    "private_folder": lambda folder, _: FILES.private_folder(folder / "new", is_ours=bool),
     "fresh_folder": lambda folder, _: FILES.fresh_folder(folder / "below"),
     "remove_tree": lambda folder, _: FILES.remove_tree(folder / "below"),
     "remove_file": lambda folder, _: FILES.remove_tree(folder / "kept"),
