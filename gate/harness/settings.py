@@ -82,6 +82,9 @@ class HarnessSettings:
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Raise `ValueError` with the variable's name when one is missing or malformed."""
         self.out = _text(environ, "OUT")
+        # whoever changed the variable has no folder of a run there, and a root user could write
+        if not self.out.strip("/"):
+            raise ValueError(f"{PREFIX}OUT is {self.out!r}, not the folder of a run")
         self.tree = environ.get(f"{PREFIX}TREE", "")
         self.strict = _text(environ, "MODE") == STRICT
         self.seed = _whole_number(environ, "SEED")

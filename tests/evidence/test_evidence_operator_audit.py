@@ -19,7 +19,13 @@ USE = {
     "spans": [[1, 3, 2]],
 }
 REFUSED = {"operator": "put_", "file": "train.py", "line": 7, "step": 2}
-FAULT = RunError("run strict-1: python train.py exited with 1", hint="by hand", details=("boom",))
+FAULT = RunError(
+    "run strict-1: python train.py exited with 1",
+    hint="by hand",
+    details=("boom",),
+    file="train.py",
+    line=7,
+)
 
 
 def read(harness: HarnessFolder) -> OperatorAudit:
@@ -85,7 +91,8 @@ def test_a_failure_is_explained_by_the_operator_that_was_refused(harness: Harnes
     )
     assert "indices that occur once" in fault.hint
     assert "determinism: {allow_operators: ['put_']}" in fault.hint
-    assert fault.details == ("boom",)
+    # nothing else of the failure is lost: the line that raised may be the change's own
+    assert (fault.details, fault.file, fault.line) == (("boom",), "train.py", 7)
 
 
 def test_a_failure_without_a_refused_operator_stays_as_it_is() -> None:

@@ -18,7 +18,8 @@ CALLS = {
     "run": "subprocess.run([sys.executable, '-I', '-c', 'pass'])",
     "cleared": "subprocess.run([sys.executable, '-c', 'pass'], env={})",
     "other folder": (
-        "changed = {**os.environ, 'REPRO_GATE_OUT': '/'}\n"
+        "os.mkdir('beside')\n"
+        "changed = {**os.environ, 'REPRO_GATE_OUT': os.path.abspath('beside')}\n"
         "subprocess.run([sys.executable, '-c', ''], env=changed)"
     ),
     "bytes": "subprocess.Popen([os.fsencode(sys.executable), b'-E', b'-c', b'']).wait()",

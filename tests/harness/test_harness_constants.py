@@ -57,3 +57,13 @@ PAST_MODULE = SCRIPT.replace(
 def test_what_was_registered_counts_where_no_call_is_seen(harness: Harness) -> None:
     names = harness.run(PAST_MODULE).document("summary")["constant_infinities"]
     assert names == ["model/0/bound", "model/0/mask"]
+
+
+FILLED_LATER = SCRIPT.replace(
+    "model = Model()", "model = Model()\nmodel.plain.fill_(float('-inf'))"
+)
+
+
+def test_what_a_script_fills_before_the_first_call_is_a_constant_too(harness: Harness) -> None:
+    names = harness.run(FILLED_LATER).document("summary")["constant_infinities"]
+    assert names == ["model/0/bound", "model/0/mask", "model/0/plain"]

@@ -76,6 +76,15 @@ def test_an_empty_variable_is_told(harness: Harness, variable: str) -> None:
     assert outcome.stderr == f"repro-gate: the harness did not start: {variable} is not set\n"
 
 
+def test_the_root_of_all_folders_is_none_of_a_run(harness: Harness) -> None:
+    # a root user could write there
+    outcome = harness.run("print('ran')", REPRO_GATE_OUT="//")
+    assert outcome.stdout == "ran\n"
+    assert outcome.stderr == (
+        "repro-gate: the harness did not start: REPRO_GATE_OUT is '//', not the folder of a run\n"
+    )
+
+
 def test_the_users_own_sitecustomize_still_runs(harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine', __file__)", encoding="utf-8")
     outcome = harness.run("import sitecustomize; print('ran')", python_path=str(tmp_path))

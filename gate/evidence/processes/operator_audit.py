@@ -119,4 +119,6 @@ def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
         hint=f"{remedy_for(name)} To allow it at a weaker level, add to repro-gate.yml: "
         f"{admitting_entry((name,))}",
         details=fault.details,
+        file=fault.file,
+        line=fault.line,
     )

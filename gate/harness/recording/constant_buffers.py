@@ -26,13 +26,17 @@ MAX_NAME = 1000
 
 
 class ConstantBuffers:
-    """What the first module that is called holds then, and which of it is still the same."""
+    """What buffers hold before the training begins, and which of it is still the same.
+
+    That is when they are registered, and once more when the first module is called: until then a
+    script fills them.
+    """
 
     def __init__(self) -> None:
-        self._first: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] | None = None
-        self._registered: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] = {}
+        self._before: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] = {}
         self._places: set[tuple[int, str]] = set()
         self._left = MAX_ALL_BYTES
+        self._begun = False
 
     def note_registered(self, module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
         """Remember a buffer as it is registered, until a module is called.
@@ -40,38 +44,38 @@ class ConstantBuffers:
         What takes the place of another was computed, and may be what the training came to.
         """
         place = id(module), name
-        again = place in self._places
-        if self._first is not None or again or len(self._places) >= MAX_BUFFERS:
+        if self._begun or place in self._places or len(self._places) >= MAX_BUFFERS:
             return
         self._places.add(place)
-        if buffer is None or not _can_hold(buffer) or byte_size(buffer) > self._left:
-            return
-        self._left -= byte_size(buffer)
-        self._registered[id(buffer)] = weakref.ref(buffer), _digest(buffer)
+        if buffer is not None:
+            self._remember(buffer)
 
     def look(self, module: nn.Module) -> None:
         """Remember the floating-point buffers of a module that is about to be called; once."""
-        if self._first is not None:
+        if not self._begun:
+            self._begun = True
+            for buffer in module.buffers():
+                self._remember(buffer)
+
+    def _remember(self, buffer: torch.Tensor) -> None:
+        if not _can_hold(buffer):
             return
-        self._first = {}
-        left = MAX_ALL_BYTES
-        for buffer in module.buffers():
-            if len(self._first) >= MAX_BUFFERS or not _can_hold(buffer):
-                continue
-            left -= byte_size(buffer)
-            if left < 0:
+        known = self._before.get(id(buffer))
+        # a number may have been that of a buffer that is gone
+        if known is None or known[0]() is not buffer:
+            if len(self._before) >= MAX_BUFFERS or byte_size(buffer) > self._left:
                 return
-            self._first[id(buffer)] = weakref.ref(buffer), _digest(buffer)
+            self._left -= byte_size(buffer)
+        self._before[id(buffer)] = weakref.ref(buffer), _digest(buffer)
 
     def names(self, modules: Sequence[nn.Module]) -> list[str]:
         """The names, as the state has them, of those that hold the same infinities now."""
         return sorted(self._constant(modules))[:MAX_BUFFERS]
 
     def _constant(self, modules: Sequence[nn.Module]) -> Iterator[str]:
-        first = {**self._registered, **(self._first or {})}
         for number, module in enumerate(modules):
             for name, buffer in module.named_buffers(remove_duplicate=False):
-                reference, digest = first.get(id(buffer), (None, b""))
+                reference, digest = self._before.get(id(buffer), (None, b""))
                 same = reference is not None and reference() is buffer and len(name) < MAX_NAME - 20
                 if same and _digest(buffer) == digest and bool(torch.isinf(buffer).any()):
                     yield f"model/{number}/{name}"
