@@ -51,8 +51,8 @@ class ProcessRequest:
     `network` lets a process of another account make sockets that are not local.
     `writable` and `readable` are the folders that it needs: a container holds no others.
     `mounts` are shown where the isolation can show one thing at the path of another. What has a
-    `place` has a view, a network and a list of processes of its own; `cpus` are the numbers of the
-    cores that it is kept to, none for all.
+    `place` sees a folder of its own there; `cpus` are the numbers of the cores that it is kept to,
+    none for all. What has `writable` folders is a run, and has what `credentials.own` names.
     """
 
     argv: tuple[str, ...]

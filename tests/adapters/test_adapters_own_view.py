@@ -20,8 +20,10 @@ import pytest
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
+from gate.adapters.process.private_view import Own
 from gate.adapters.process.process_table import owned_by, processes
 from gate.adapters.process.processes import LocalProcesses
+from gate.adapters.process.sandbox_launcher import MOUNT_NAMESPACE
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.runs import Credentials, Separation, WriteGuard
 
@@ -158,6 +160,12 @@ def test_no_channel_leads_from_one_run_to_another(runs: tuple[Run, ...]) -> None
 def test_without_views_of_their_own_every_channel_does(runs: tuple[Run, ...]) -> None:
     heard = heard_by(runs, ())
     assert [name for name, came in heard.items() if not came] == []
+
+
+def test_the_launcher_has_the_words_of_the_records() -> None:
+    """It imports from the standard library alone, so it has them twice."""
+    assert {value for name, value in vars(Own).items() if name.isupper()} == {*Separation}
+    assert MOUNT_NAMESPACE == WriteGuard.MOUNT_NAMESPACE
 
 
 WAYS = [(), tuple(Separation)]
