@@ -59,6 +59,10 @@ test-smoke: $(READY) ## Run a few of the slow tests: ranks, a compiler, isolatio
 test-properties: $(READY) ## Run the laws with 1,000 new examples each (LAWS=tests/checkpoint for one folder)
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(PARALLEL) -m "hypothesis and $(FAST)" $(LAWS)
 
+.PHONY: planted-faults
+planted-faults: $(READY) ## Plant sixty faults, one at a time, and see that the tests find each (FAULTS="verdict codec")
+	$(BIN)/python scripts/planted_faults.py $(FAULTS)
+
 .PHONY: nightly
 nightly: $(READY) ## Run every tier that is too long for each change, resumable, into build/nightly/summary.json (PART=...)
 	$(BIN)/python scripts/nightly.py $(PART)

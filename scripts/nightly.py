@@ -45,6 +45,7 @@ class Result:
 
 PARTS = (
     Part(target="test-properties", minutes=90, claim="laws with 1,000 examples each"),
+    Part(target="planted-faults", minutes=90, claim="a planted fault fails a test"),
     Part(target="test-slow", minutes=120, claim="ranks, compilers, whole measurements"),
     Part(target="test-frameworks", minutes=90, claim="Lightning, transformers, accelerate"),
     Part(target="test-pythons", minutes=90, claim="Python 3.11, 3.12 and 3.13"),

@@ -66,8 +66,9 @@ class Remaining:
             return
         self._said = now
         minutes = (now - self._begun) / self._done * (self._tests - self._done) / 60
-        terminal.ensure_newline()
-        terminal.write_line(f"{self._done} of {self._tests} tests, about {minutes:.0f} min left")
+        left = "less than a minute" if minutes < 1 else f"about {minutes:.0f} min"
+        # behind the dots of a line that pytest has begun
+        terminal.write_line(f"\n{self._done} of {self._tests} tests, {left} left")
 
 
 class WithoutTorch(pytest.Module):
