@@ -12,6 +12,7 @@ from gate.records.comparison import CostState, DeterminismCost
 from gate.records.verdict import Outcome, SelfTestProbe
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
+from gate.verdict.findings import budget_not_applied
 from gate.verdict.next_step import Place, next_steps
 
 RUN = evidence_of()
@@ -68,3 +69,11 @@ def test_the_next_command_finds_the_costly_knob() -> None:
     here = Place(config="repro-gate.yml", out="out", baseline="", base_commit="", on_runner=False)
     (step,) = next_steps(Outcome.REPRODUCED, here, passes=False, over_budget=True)
     assert step.command == "repro-gate cost --attribute"
+
+
+@pytest.mark.parametrize(("budget", "priced"), [(None, False), (None, True), (10.0, True)])
+def test_a_budget_that_is_not_set_or_was_applied_is_no_finding(
+    budget: float | None, *, priced: bool
+) -> None:
+    cost = settings_of(cost={"budget_percent": budget, "when": "never"}).cost
+    assert budget_not_applied(cost, priced=priced) == ()
