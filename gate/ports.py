@@ -236,6 +236,10 @@ class Git(Protocol):
         """The regular files of a commit's folder by name, or None when it has nothing there."""
         ...
 
+    def python_lines(self, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
+        """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+        ...
+
     def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
         """The newest commits before HEAD that changed a file of a folder, newest first."""
         ...

@@ -19,7 +19,14 @@ from gate.adapters.github.pulls import find_pull_request
 from gate.adapters.job_log import quoted
 from gate.adapters.secrets import InputSecrets
 from gate.codec.untrusted_text import safe_block
-from gate.errors import ExitCode, GateError, InternalError, PublishError, SettingsError
+from gate.errors import (
+    ExitCode,
+    GateError,
+    InternalError,
+    PublishError,
+    RepositoryError,
+    SettingsError,
+)
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
@@ -55,6 +62,9 @@ from gate.settings.event import (
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 from gate.verdict.assemble import fault_verdict
 
+# what is behind them is annotated nowhere
+MAX_CODE_FILES = 5000
+MAX_CODE_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
 OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
@@ -213,6 +223,8 @@ def _judge_and_tell(
 ) -> ExitCode:
     """The whole pipeline, or with mode judge everything but the training."""
     secrets = InputSecrets(runner.variables, runner.files)
+    # before anything is trained, as all that is read from the clone
+    lines = _python_lines(request, adapters)
     outcome = run_and_deliver(
         request,
         adapters,
@@ -224,7 +236,7 @@ def _judge_and_tell(
     publication = _publish(
         runner, context, inputs, settings, outcome.verdict, outcome.reports.comment
     )
-    _tell(runner, context, outcome, publication)
+    _tell(runner, context, outcome, publication, lines)
     _tell_status(runner, context, verdict_status(outcome.verdict))
     if settings.history:
         token = secrets.token()
@@ -308,11 +320,25 @@ def _not_to_be_posted(
     return ""
 
 
+def _python_lines(request: GateRequest, adapters: Adapters) -> Mapping[str, int]:
+    """The lines that an annotation may point at; none where git cannot tell them."""
+    try:
+        commit = request.commit or adapters.git.resolve("HEAD")
+        return adapters.git.python_lines(commit, max_files=MAX_CODE_FILES, max_bytes=MAX_CODE_BYTES)
+    except RepositoryError:
+        # the export tells it
+        return {}
+
+
 def _tell(
-    runner: Runner, context: ActionContext, outcome: DeliveredVerdict, publication: Publication
+    runner: Runner,
+    context: ActionContext,
+    outcome: DeliveredVerdict,
+    publication: Publication,
+    lines: Mapping[str, int],
 ) -> None:
     """Annotations and the log first, then the runner's files."""
-    for command in annotation_commands(outcome.verdict):
+    for command in annotation_commands(outcome.verdict, lines):
         runner.say(command)
     if outcome.fault is not None:
         runner.say(quoted(str(outcome.fault)))

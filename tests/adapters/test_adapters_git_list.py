@@ -71,6 +71,41 @@ def test_a_small_commit_of_millions_of_entries_is_refused_before_anything_is_wri
     assert not (tmp_path / "out").exists()
 
 
+def test_a_small_commit_of_millions_of_changed_names_is_refused(
+    repository: Repository, git: GitRepository
+) -> None:
+    before = repository.forged()
+    commit = nested(repository, "100644", repository.blob(b"x"), depth=4)
+    fault = commit_fault(git.changed_between, before, commit)
+    assert fault.message == "git diff-tree lists more than 67,108,864 bytes"
+    assert fault.hint.startswith("Take generated files and data out of the commit")
+
+
+def test_a_listing_of_more_names_than_any_commit_has_is_refused(
+    repository: Repository, git: GitRepository
+) -> None:
+    before = repository.forged()
+    commit = nested(repository, "100644", repository.blob(b"x"), depth=3)
+    tree = repository.git("rev-parse", f"{commit}^{{tree}}")
+    twice = repository.forged(("40000", b"a", tree), ("40000", b"b", tree))
+    assert len(git.changed_between(before, commit)) == 262_144
+    fault = commit_fault(git.changed_between, before, twice)
+    assert fault.message == "git diff-tree lists more than 500,000 names"
+
+
+def test_lines_of_python_are_counted_up_to_the_limits(
+    repository: Repository, git: GitRepository
+) -> None:
+    for name, text in {"a.py": "1\n2\n3", "b/c.py": "1\n", "d.py": "", "e.txt": "1\n"}.items():
+        repository.write(name, text)
+    (repository.path / "link.py").symlink_to("a.py")
+    commit = repository.commit()
+    counted = {"a.py": 3, "b/c.py": 1, "d.py": 0}
+    assert git.python_lines(commit, max_files=9, max_bytes=99) == counted
+    assert git.python_lines(commit, max_files=2, max_bytes=99) == {"a.py": 3, "b/c.py": 1}
+    assert git.python_lines(commit, max_files=9, max_bytes=4) == {"b/c.py": 1, "d.py": 0}
+
+
 class Endless(io.RawIOBase):
     """A listing without an end, which counts what is read of it."""
 

@@ -100,5 +100,5 @@ def test_text_of_a_trace_is_shown_as_text() -> None:
 
 
 def test_the_annotation_stands_at_the_line_of_the_trace() -> None:
-    first = annotation_commands(told(FOUND))[0]
+    first = annotation_commands(told(FOUND), {"model.py": 14})[0]
     assert first.startswith("::error file=model.py,line=14,")

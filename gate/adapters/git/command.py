@@ -7,21 +7,26 @@ environment is handed on but the search path.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from typing import IO
 
 from gate.codec.untrusted_text import safe_line
-from gate.errors import RepositoryError
+from gate.errors import CommitError, RepositoryError
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 QUERY_SECONDS = 120.0
 EXPORT_SECONDS = 1800.0
 MAX_WORDS_BYTES = 64 * 1024
+# A commit of 100 KiB can list 16 million files, by trees that hold a tree many times. No question
+# is asked whose answer is longer, nor one of more names.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_ROWS = 500_000
 ENVIRONMENT = {
     # a `.gitconfig` at home may name programs too
     "HOME": "/nonexistent",
@@ -67,20 +72,46 @@ class GitCommand:
         self._environment = {**ENVIRONMENT, "PATH": search_path}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-        """Run to the end, whatever its exit code; `RepositoryError` when it cannot or hangs."""
-        try:
-            return subprocess.run(
-                (*self._start, *arguments),
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=self._query_seconds,
-            )
-        except (OSError, ValueError) as error:
-            raise _cannot_start(error) from error
-        except subprocess.TimeoutExpired as error:
-            raise _hangs(arguments, self._query_seconds) from error
+        """Run to the end, whatever its exit code.
+
+        Raises `RepositoryError` when it cannot or hangs, and `CommitError` when it prints more
+        than `MAX_ANSWER_BYTES`.
+        """
+        late = Event()
+        with tempfile.TemporaryFile() as said:
+            process = self._popen(arguments, None, said)
+
+            def stop() -> None:
+                late.set()
+                process.kill()
+
+            watchdog = Timer(self._query_seconds, stop)
+            watchdog.start()
+            try:
+                with process:
+                    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+                    answer = process.stdout.read(MAX_ANSWER_BYTES + 1)
+                    if len(answer) > MAX_ANSWER_BYTES:
+                        process.kill()
+            finally:
+                watchdog.cancel()
+            if late.is_set():
+                raise _hangs(arguments, self._query_seconds)
+            if len(answer) > MAX_ANSWER_BYTES:
+                raise _too_much(arguments, f"{MAX_ANSWER_BYTES:,} bytes")
+            said.seek(0)
+            words = said.read(MAX_WORDS_BYTES)
+        return subprocess.CompletedProcess(arguments, process.returncode, answer, words)
+
+    def rows(self, *arguments: str) -> list[str]:
+        """The names of a listing, each of which ends in a zero byte; `-z` is among the arguments.
+
+        Raises as `run` and `output` do, and `CommitError` for more than `MAX_ROWS` names.
+        """
+        answer = self.output(*arguments)
+        if answer.count(b"\0") > MAX_ROWS:
+            raise _too_much(arguments, f"{MAX_ROWS:,} names")
+        return [os.fsdecode(row) for row in answer.split(b"\0") if row]
 
     def output(self, *arguments: str) -> bytes:
         """What it prints; `RepositoryError` with git's own words when it fails."""
@@ -124,7 +155,8 @@ class GitCommand:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: a zero byte in a name
             raise _cannot_start(error) from error
 
 
@@ -145,6 +177,14 @@ def _cannot_start(error: OSError | ValueError) -> RepositoryError:
             hint="Install git (2.30 or later) and put it on the PATH.",
         )
     return RepositoryError(f"git cannot be started: {error}", hint="Check the installation of git.")
+
+
+def _too_much(arguments: tuple[str, ...], what: str) -> CommitError:
+    return CommitError(
+        f"git {arguments[0]} lists more than {what}",
+        hint="Take generated files and data out of the commit; a huge untracked folder belongs in "
+        ".gitignore.",
+    )
 
 
 def _hangs(arguments: tuple[str, ...], seconds: float) -> RepositoryError:

@@ -52,6 +52,23 @@ def read_folder(
         return {name: _content(answers, entry) for name, entry in files.items()}
 
 
+def python_lines(git: GitCommand, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
+    """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+    with git.stream(*LISTING[:1], "-r", *LISTING[1:], commit) as listing:
+        rows = (parse_entry(row) for row in read_rows(listing, commit))
+        found: list[TreeEntry] = []
+        for entry in rows:
+            size = entry.size if entry.path.endswith(".py") else None
+            if entry.mode in PERMISSIONS and size is not None and size <= max_bytes:
+                max_bytes -= size
+                found.append(entry)
+            if len(found) == max_files:
+                break
+    with stored_content(git, tuple(found)) as answers:
+        contents = ((entry.path, _content(answers, entry)) for entry in found)
+        return {path: data.count(b"\n") + (data[-1:] not in b"\n") for path, data in contents}
+
+
 def _content(answers: IO[bytes], entry: TreeEntry) -> bytes:
     size = size_of_next(answers, entry.path)
     if size != entry.size:

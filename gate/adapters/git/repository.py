@@ -12,7 +12,7 @@ from gate.adapters.git.changed_lines import changed_lines
 from gate.adapters.git.command import SEARCH_PATH, GitCommand, failure
 from gate.adapters.git.converted import filter_programs
 from gate.adapters.git.export import write_commit, write_work_tree
-from gate.adapters.git.folder import read_folder
+from gate.adapters.git.folder import python_lines, read_folder
 from gate.adapters.git.history import folder_history
 from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.adapters.git.source_pack import write_source_pack
@@ -94,7 +94,7 @@ class GitRepository:
 
         Untracked files are included, ignored ones are not; of a submodule only its commit counts.
         """
-        rows = self._git.output(
+        rows = self._git.rows(
             "status",
             "--porcelain=v1",
             "-z",
@@ -102,25 +102,23 @@ class GitRepository:
             "--no-renames",
             "--ignore-submodules=dirty",
         )
-        return tuple(sorted({os.fsdecode(row[3:]) for row in rows.split(b"\0") if row}))
+        return tuple(sorted({row[3:] for row in rows}))
 
     def untracked(self) -> tuple[str, ...]:
         """What is new and not ignored; a folder of it stands there once, with a slash behind."""
-        listing = self._git.output(
-            "ls-files", "-z", "-o", "--exclude-standard", "--directory", "--no-empty-directory"
-        )
-        return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
+        words = ("-z", "-o", "--exclude-standard", "--directory", "--no-empty-directory")
+        return tuple(sorted(self._git.rows("ls-files", *words)))
 
     def visible_files(self) -> tuple[str, ...]:
         """Paths of all files of the work tree, tracked or new, ignored ones left out; sorted."""
-        listing = self._git.output("ls-files", "-z", "-c", "-o", "--exclude-standard")
-        return tuple(sorted({os.fsdecode(row) for row in listing.split(b"\0") if row}))
+        return tuple(
+            sorted(set(self._git.rows("ls-files", "-z", "-c", "-o", "--exclude-standard")))
+        )
 
     def ignored(self) -> tuple[str, ...]:
         """What lies in the work tree and is ignored, in the same form."""
         options = ("-z", "--others", "--ignored", "--exclude-standard", "--directory")
-        listing = self._git.output("ls-files", *options)
-        return tuple(sorted(os.fsdecode(row) for row in listing.split(b"\0") if row))
+        return tuple(sorted(self._git.rows("ls-files", *options)))
 
     def ignores(self, path: str) -> bool:
         """Whether git leaves out what lies at a path of the work tree, or some of a folder."""
@@ -183,10 +181,10 @@ class GitRepository:
         Raises `RepositoryError` for a commit that this clone does not have.
         """
         commits = (self.resolve(first), self.resolve(second))
-        rows = self._git.output(
+        rows = self._git.rows(
             "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", *commits
         )
-        return tuple(sorted({os.fsdecode(row) for row in rows.split(b"\0") if row}))
+        return tuple(sorted(set(rows)))
 
     def changed_lines(self, first: str, second: str) -> Change:
         """The hunks between two commits, bounded; no program of the configuration runs.
@@ -226,6 +224,10 @@ class GitRepository:
         Raises `CommitError` for anything else in it, and beyond the limits.
         """
         return read_folder(self._git, commit, path, max_files=max_files, max_bytes=max_bytes)
+
+    def python_lines(self, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
+        """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+        return python_lines(self._git, commit, max_files=max_files, max_bytes=max_bytes)
 
     def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
         """The newest commits before HEAD that changed a file of a folder, newest first."""

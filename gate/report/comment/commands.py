@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -41,14 +42,20 @@ class Annotation:
         return f"::{self.level.value} {place}title={title}::{message}"
 
 
-def annotation_commands(verdict: Verdict) -> tuple[str, ...]:
-    """The verdict, then its findings, as workflow commands; at most ten of each level."""
+def annotation_commands(verdict: Verdict, lines: Mapping[str, int]) -> tuple[str, ...]:
+    """The verdict, then its findings, as workflow commands; at most ten of each level.
+
+    `lines` are the Python files of the judged commit, by their paths, with how many lines each has:
+    a run may name any place, and an annotation stands beside no other.
+    """
     level = Severity.NOTICE if verdict.passes else Severity.ERROR
     if verdict.nothing_to_compare:
         level = Severity.WARNING
     title = f"repro-gate {headline(verdict)}"
     brief = brief_of(verdict)
-    file, line = _in_repository(verdict, _cause_place(verdict))
+    cause = _cause_place(verdict)
+    file, line = _in_repository(verdict, cause, lines)
+    named = _named_elsewhere(cause) if cause is not None and not file else ""
     if not file or verdict.outcome in DRIFTS:
         # the reviewer looks at the diff: the call that it moves may be anywhere
         changed, number = _changed_place(verdict)
@@ -56,7 +63,7 @@ def annotation_commands(verdict: Verdict) -> tuple[str, ...]:
     verdict_annotation = Annotation(
         level=level,
         title=title,
-        message=f"{brief.happened} Is it this change? {brief.this_change}",
+        message=f"{brief.happened} Is it this change? {brief.this_change}{named}",
         file=file,
         line=line,
     )
@@ -64,7 +71,7 @@ def annotation_commands(verdict: Verdict) -> tuple[str, ...]:
     findings = (finding for finding in verdict.findings if finding.code != FAULT)
     every = [
         verdict_annotation,
-        *(_finding_annotation(verdict, finding) for finding in findings),
+        *(_finding_annotation(verdict, finding, lines) for finding in findings),
     ]
     return tuple(
         annotation.command() for severity in Severity for annotation in _capped(every, severity)
@@ -84,12 +91,14 @@ def notice_annotation(code: str, message: str) -> str:
     return Annotation(level=Severity.NOTICE, title=f"repro-gate: {code}", message=message).command()
 
 
-def _finding_annotation(verdict: Verdict, finding: Finding) -> Annotation:
-    file, line = _in_repository(verdict, finding.code_place)
+def _finding_annotation(verdict: Verdict, finding: Finding, lines: Mapping[str, int]) -> Annotation:
+    place = finding.code_place
+    file, line = _in_repository(verdict, place, lines)
+    named = _named_elsewhere(place) if place is not None and not file else ""
     return Annotation(
         level=finding.severity,
         title=f"repro-gate: {finding.code}",
-        message=sentences(finding.message, finding.remedy),
+        message=sentences(finding.message, finding.remedy) + named,
         file=file,
         line=line,
     )
@@ -112,14 +121,18 @@ def _changed_place(verdict: Verdict) -> tuple[str, int]:
     return (hunk.file, max(hunk.first, 1)) if hunk is not None else ("", 0)
 
 
-def _in_repository(verdict: Verdict, place: CodePlace | None) -> tuple[str, int]:
-    """A line by its path in the repository, or nothing for one that cannot be in it."""
+def _in_repository(
+    verdict: Verdict, place: CodePlace | None, lines: Mapping[str, int]
+) -> tuple[str, int]:
+    """A line by its path in the repository, or nothing for one that the commit does not hold."""
     if place is None:
         return "", 0
-    path = PurePosixPath(verdict.workdir, place.file)
-    if path.is_absolute() or ".." in path.parts:
-        return "", 0
-    return str(path), place.line
+    path = str(PurePosixPath(verdict.workdir, place.file))
+    return (path, place.line) if 1 <= place.line <= lines.get(path, 0) else ("", 0)
+
+
+def _named_elsewhere(place: CodePlace) -> str:
+    return f" The run names {place.file}:{place.line}."
 
 
 def _capped(every: list[Annotation], level: Severity) -> list[Annotation]:
