@@ -27,6 +27,8 @@ TRIED_RUN = re.compile(r"^tried-\S+: training, strict mode \.\.\.$", re.MULTILIN
 LAST_DEFAULT_RUN = "default-2: training, default mode ..."
 SHARED = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked into
 PLANTED = (Path("/etc/repro-gate-planted"),)
+# whatever a run names: a line of Python that the commit holds, or none
+ANNOTATED = re.compile(r"^::\w+ file=([^,]*),line=(\d+),", re.MULTILINE)
 MAX_LOG_BYTES = 8 * 1024 * 1024
 WRITTEN_BY_THE_GATE = {"file_commands/output", "file_commands/state", "file_commands/summary"}
 
@@ -46,7 +48,7 @@ def told_lines(log: str, word: str) -> list[str]:
 def _told(arena: Arena, attempt: Attempt, tells: int) -> Iterator[str]:
     yield from told_lines(arena.log, GOT)
     runs = RUNS if attempt.exit_code not in {ExitCode.ERROR, ExitCode.USAGE} else 1
-    runs = 0 if attempt.lock and attempt.exit_code is ExitCode.ERROR else runs
+    runs = 0 if attempt.refused_before else runs
     if attempt.outcome is Outcome.NONDETERMINISTIC:
         runs += TRACED_RUNS + len(TRIED_RUN.findall(arena.log))
         # once two strict runs differ, a default run that was to follow is left out
@@ -64,9 +66,10 @@ def _verdict(arena: Arena, attempt: Attempt) -> Iterator[str]:
             yield "the log does not name it"
         return
     path = arena.out / "verdict.json"
-    if attempt.lock and attempt.outcome is Outcome.ERROR:
+    if attempt.refused_before:
         # what was refused before the gate began is said in the log and the comment
-        if path.exists() or not re.search(attempt.cause, "".join(arena.comments)):
+        told = arena.log if arena.mode is IsolationMode.NONE else "".join(arena.comments)
+        if path.exists() or not re.search(attempt.cause, told):
             yield f"the comment does not name it: {arena.log[-2000:]}"
         return
     if not path.exists():
@@ -86,7 +89,7 @@ def _verdict(arena: Arena, attempt: Attempt) -> Iterator[str]:
 def _secrets(arena: Arena, _: Attempt) -> Iterator[str]:
     """Canaries in anything that leaves the gate."""
     outputs = {"the log": arena.log.encode(), "the comment": "".join(arena.comments).encode()}
-    outputs |= {str(path): path.read_bytes() for path in arena.out.rglob("*") if path.is_file()}
+    outputs |= {str(path): path.read_bytes() for path in arena.written if path.is_file()}
     outputs |= {name: (arena.root / name).read_bytes() for name in WRITTEN_BY_THE_GATE}
     for name, data in outputs.items():
         if any(canary in data for canary in CANARIES):
@@ -117,15 +120,13 @@ def _places(arena: Arena, _: Attempt) -> Iterator[str]:
         yield "copies of the code are left"
     if any(path.exists() for path in PLANTED):
         yield "a folder was made among the system's files"
-    if not arena.out.exists():
+    if arena.out.is_symlink() or not arena.out.exists():
         # refused before anything was written
         return
-    owners = {path.lstat().st_uid for path in (arena.out, *arena.out.rglob("*"))}
+    owners = {path.lstat().st_uid for path in (arena.out, *arena.written)}
     if arena.mode is not IsolationMode.NONE and owners != {OWNER}:
         yield f"the output belongs to {owners}"
-    if any(
-        path.is_symlink() or stat.S_ISFIFO(path.lstat().st_mode) for path in arena.out.rglob("*")
-    ):
+    if any(path.is_symlink() or stat.S_ISFIFO(path.lstat().st_mode) for path in arena.written):
         yield "a link or a pipe lies in the output"
 
 
@@ -179,6 +180,10 @@ def _texts(arena: Arena, _: Attempt) -> Iterator[str]:
     if arena.mode is IsolationMode.NONE:
         return
     yield from (f"the log holds {fault!a}" for fault in log_faults(arena.log.splitlines()))
+    for file, line in ANNOTATED.findall(arena.log):
+        path = arena.work / file
+        if path.suffix != ".py" or int(line) > len(path.read_text("utf-8").splitlines()):
+            yield f"an annotation points at {file}:{line}"
     if len(arena.comments) != 1:
         yield f"{len(arena.comments)} comments"
     summary = (arena.root / "file_commands/summary").read_text()

@@ -163,6 +163,11 @@ class Arena:
         """Where the gate writes."""
         return self.work / "out"
 
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """All in it; nothing of what a link there leads to."""
+        return () if self.out.is_symlink() else tuple(self.out.rglob("*"))
+
     def prepare(self, attempt: Attempt, together: tuple[Attempt, ...] = ()) -> None:
         """Fill the runner's places, commit a clean training, and the hostile one on top of it."""
         project = Project(self.work)
@@ -197,6 +202,8 @@ class Arena:
             )
         if self.lock:
             project.write("requirements.lock", self.lock)
+        for name, destination in attempt.committed_links.items():
+            (self.work / name).symlink_to(destination)
         self.head = project.play(**attempt.play)
         project.git("config", "http.https://github.com/.extraheader", "CANARY-of-the-checkout")
         project.write("gha-creds-1.json", "CANARY-of-a-cloud")

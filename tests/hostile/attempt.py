@@ -111,7 +111,7 @@ class Attempt:
     each one tells what it was handed. `by_view` is held under `uid` only where a mount namespace
     can be had. With a `lock` the step is that of the job's container, which installs what it names;
     the index has a source archive whose build would run code, and a wheel of these members and
-    links if there are any.
+    links if there are any. `committed_links` lie in the head commit.
     """
 
     name: str
@@ -140,6 +140,13 @@ class Attempt:
     lock: str = ""
     wheel: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    committed_links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def refused_before(self) -> bool:
+        """Whether the step ends before the gate has an output folder to write a verdict to."""
+        before = bool(self.lock or self.committed_links)
+        return before and self.outcome is Outcome.ERROR
 
     @property
     def exit_code(self) -> ExitCode:

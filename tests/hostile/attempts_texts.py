@@ -6,6 +6,7 @@ from attempt import APART, EVERYWHERE, Attempt, Threat
 from attempts_evidence import TWIN
 from attempts_floods import REGULAR, metrics_attempt
 
+from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome
 
 SAFE_TEXT = "text is escaped"
@@ -63,6 +64,21 @@ LINKS: tuple[Attempt, ...] = (
         "lets its metrics be a link to the key",
         "a link",
         'metrics.symlink_to(root / "keys/gate.pem")',
+    ),
+    *(
+        Attempt(
+            name=f"output-folder-is-a-link-{where.replace(' ', '-')}",
+            threat=Threat.LINKS,
+            tries=f"lets the commit's output folder be a link {where} the checkout",
+            stopped_by="nothing is written or removed through a link of the checkout",
+            script="",
+            modes=(IsolationMode.NONE, IsolationMode.UID),
+            outcome=Outcome.ERROR,
+            cause="(?s)out.{0,20} is a link in the checkout|leads through .{0,200}, a link",
+            committed_links={"out": destination},
+            fast=where == "out of",
+        )
+        for where, destination in (("out of", "../home"), ("inside", ".github"))
     ),
     Attempt(
         name="checkpoint-below-a-link",
@@ -145,6 +161,33 @@ for name in ("error", "add-mask", "set-output name=verdict", "save-state name=a"
         play={"environment": {"packages": EVIL}, "tensor": f"model/{EVIL[:90]}"},
         modes=EVERYWHERE,
         outcome=Outcome.NOT_COMPARABLE,
+    ),
+    *(
+        Attempt(
+            name=f"annotation-at-{name}",
+            threat=Threat.TEXT,
+            tries=f"names line {line} of {file} as the one that weakened determinism",
+            stopped_by="an annotation points at a line of the commit's Python, or at none",
+            script="",
+            play={
+                "overrides": {
+                    "step": 2,
+                    "kind": "switch",
+                    "name": "cudnn_benchmark",
+                    "before": "off",
+                    "after": "on",
+                    "file": file,
+                    "line": line,
+                    "closed": False,
+                    "restored": False,
+                }
+            },
+        )
+        for name, file, line in (
+            ("the-workflow", ".github/workflows/gate.yml", 1),
+            ("another-file", "planted.py", 1),
+            ("a-line-that-is-not-there", "train.py", 99_999),
+        )
     ),
     Attempt(
         name="text-in-a-failure",

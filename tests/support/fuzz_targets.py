@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
 from gate.checkpoint.state_tree import leaves
 from gate.codec.entry_names import entry_name
 from gate.codec.strict_json import parse_json
-from gate.errors import AttestationError, DataError
+from gate.errors import AttestationError, DataError, GateError
 from gate.evidence.data.budget import Budget, Limits
 from gate.evidence.data.pointers import read_pointers
 from gate.evidence.data.statistics import FORMATS, data_statistics
@@ -195,7 +196,48 @@ def read_any_package(data: bytes) -> None:
     read_archive(io.BytesIO(data), size_bytes=len(data), keep=KEPT_MEMBERS)
 
 
+def write_any_way(data: bytes) -> None:
+    """Links that a commit brings, a line each as `name=destination`; then a path to write to."""
+    *links, way = data.decode("utf-8", "surrogateescape").split("\n")[:20]
+    with tempfile.TemporaryDirectory() as name:
+        top, home = Path(name) / "clone", Path(name) / "home"
+        (top / ".git").mkdir(parents=True)
+        (home / "below").mkdir(parents=True)
+        (home / "kept").write_text("mine")
+        for line in links:
+            place, _, destination = line.partition("=")
+            made = top / _below(place)
+            # never to a folder of this machine's
+            begin = name if destination[:1] == "/" else made.parent
+            leads = Path(os.path.normpath(f"{begin}/{destination}"))
+            # what has no name, or lies below another link, is no link of this commit
+            with suppress(OSError, ValueError):
+                if leads.is_relative_to(name) and made.parent.resolve().is_relative_to(top):
+                    made.parent.mkdir(parents=True, exist_ok=True)
+                    made.symlink_to(leads if destination[:1] == "/" else destination)
+        try:
+            for change in (
+                lambda path: LocalFiles().write_bytes(path, b"x"),
+                LocalFiles().remove_tree,
+                LocalFiles().fresh_folder,
+                lambda path: LocalFiles().append_bytes(path / "kept", b"x"),
+            ):
+                with suppress(GateError):
+                    change(top / _below(way))
+        finally:
+            outside = [path.name for path in Path(name).rglob("*") if top not in path.parents]
+            assert sorted(outside) == ["below", "clone", "home", "kept"]
+            assert (home / "kept").read_text() == "mine"
+
+
+def _below(path: str) -> str:
+    """A path that begins in the checkout and does not leave it by its own words."""
+    parts = [part for part in path.replace("\0", "").split("/") if part not in {"", ".", ".."}]
+    return "/".join(parts) or "out"
+
+
 TARGETS: dict[str, Target] = {
+    "links": write_any_way,
     "pickle": read_any_pickle,
     "archive": read_any_archive,
     "safetensors": read_any_safetensors,
@@ -254,7 +296,16 @@ BROUGHT = (
         b"policy: {images: [x]}\nreport: {history: true, gate_id: x}\n"
     ),
 )
+WAYS = (
+    b"out=../home\nout",
+    b"out=../home\nout/kept",
+    b"out=/home\na=out\na/below",
+    b"a=b\nb=a\na/x",
+    b"a/b=../..\na/b/home/kept",
+    b"out=.git\nout/config",
+)
 WRITTEN_HERE = {
+    "links": WAYS,
     "locks": LOCKS,
     "requirements": REQUIREMENTS,
     "pointers": POINTERS,
