@@ -64,3 +64,8 @@ def test_nothing_observed_in_common_is_a_fault_that_names_itself() -> None:
 def test_a_result_without_numbers_or_tensors_equals_nothing() -> None:
     empty = evidence_of().model_copy(update={"metrics": ()})
     assert not equal_results(empty, empty)
+
+
+def test_runs_that_end_in_other_weights_differ_though_all_numbers_are_equal() -> None:
+    assert not equal_results(evidence_of(), evidence_of(weights=b"others"))
+    assert distinct_results((evidence_of(), evidence_of(weights=b"others"))) == 2

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
-from gate.comparison.finiteness import first_not_finite
+from gate.comparison.finiteness import first_not_finite, never_passes
 from gate.comparison.same_work import missed_share, runs_of_the_same_work
 from gate.comparison.tolerances import tolerance_uses
 from gate.records.comparison import EventKind
@@ -18,6 +18,7 @@ from gate.records.observed.evidence import MetricSeries, MetricSource, NotFinite
 from gate.records.sections.tolerances import Tolerance
 from gate.records.settings import NotFiniteAllowed
 
+NAN = float("nan")
 COMPARE = settings_of().compare
 EQUAL = evidence_of()
 
@@ -151,3 +152,12 @@ def test_any_name_of_a_fingerprint_that_a_training_makes_up_is_an_event(name: st
     first = compare_results(one, other, COMPARE, ("a", "b")).first
     assert first is not None
     assert (first.name, first.step) == (name, 1)
+
+
+def test_a_number_that_never_passes_needs_one_run_or_two_where_it_is_there_from_the_start() -> None:
+    late, early = (evidence_of(values=values) for values in ((2.5, NAN, 1.0), (NAN, 2.0, 1.0)))
+    assert never_passes((late,), ())
+    # memory that is read before it is written may do that in one run alone
+    assert not never_passes((early,), ())
+    assert never_passes((early, early), ())
+    assert not never_passes((evidence_of(), evidence_of()), ())
