@@ -118,8 +118,7 @@ def shown_change(
     relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
     opened = frozenset(read)
     data = [hunk for hunk in relevant if hunk.file in opened]
-    trace = diagnosis.trace
-    ran = trace.changed[:1] if trace is not None else ()
+    ran = _nearest(diagnosis.trace)
     only = all_that_matters(change)
     # proof that it is read says more than that there is nothing else
     proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
@@ -129,6 +128,16 @@ def shown_change(
         or only
         or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
     )
+
+
+def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
+    """The hunk that ran last before a named call; without one, the only one that ran at all.
+
+    Where no call is named, what ran last may be any line at the script's end.
+    """
+    if trace is None or not (trace.found or len(trace.changed) == 1):
+        return ()
+    return trace.changed[:1]
 
 
 def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:
@@ -149,8 +158,7 @@ def ran_before_nan(
     change: Change | None, trace: TraceFinding | None, folder: str
 ) -> ShownChange | None:
     """What of a change belongs beside its first number that is not finite."""
-    ran = trace.changed[:1] if trace is not None else ()
-    nearest = [_in_repository(hunk, folder) for hunk in ran]
+    nearest = [_in_repository(hunk, folder) for hunk in _nearest(trace)]
     return all_that_matters(change) or _first(HowKnown.RAN_BEFORE_NAN, nearest)
 
 

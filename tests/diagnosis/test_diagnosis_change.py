@@ -9,6 +9,7 @@ from gate.diagnosis.touched_lines import (
     by_its_files,
     data_files,
     named_by_change,
+    ran_before_nan,
     shown_change,
     unchanged,
     where_raised,
@@ -123,6 +124,21 @@ def test_the_line_at_which_two_traces_part_goes_before_the_nearest_that_ran() ->
     assert found(RATE, MODEL, trace=trace) == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
     elsewhere = trace.model_copy(update={"line": 41})
     assert found(RATE, MODEL, trace=elsewhere) == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
+
+
+def test_without_a_named_call_only_the_one_part_that_ran_is_near() -> None:
+    agree = TraceFinding(claim=Claim.NOT_FOUND, sentence="they agree", changed=(RATE,))
+    one = found(RATE, MODEL, trace=agree)
+    assert one == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
+    # of several the last one may be a print at the script's end
+    both = agree.model_copy(update={"changed": (RATE, MODEL)})
+    assert found(RATE, MODEL, trace=both) is None
+    change = Change(hunks=(RATE, MODEL))
+    assert ran_before_nan(change, both, ".") is None
+    near = both.model_copy(update={"claim": Claim.NOT_FINITE})
+    assert ran_before_nan(change, near, ".") == ShownChange(
+        how=HowKnown.RAN_BEFORE_NAN, hunks=(RATE,)
+    )
 
 
 def test_runs_that_differ_are_explained_by_a_named_line_alone() -> None:
