@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.levels.equivalence import equivalence, sample_of, welch_freedom
+from gate.comparison.levels.final_values import is_judged
 from gate.comparison.levels.judge import judge_level
 from gate.comparison.levels.ranking import ranking
 from gate.comparison.levels.student import quantile, upper_share
@@ -280,3 +281,12 @@ def test_a_ranking_needs_its_metric_and_every_variant() -> None:
     named = tuple(one.model_copy(update={"variant": "adam"}) for one in BASELINE)
     assert judge_level(named, named, policy).problem.startswith("there is no metric accuracy")
     assert "no result of variant adam" in judge_level((), named, policy).problem
+
+
+def test_a_level_looks_at_the_metric_that_is_ranked_and_at_those_with_a_margin() -> None:
+    ranked = LevelPolicy(
+        level=Level.SCIENTIFIC, ranking=Ranking(metric="accuracy", better_is=Direction.HIGHER)
+    )
+    judged = [is_judged(name, ranked) for name in ("accuracy", "loss", "train/accuracy")]
+    assert judged == [True, False, False]
+    assert [is_judged(name, POLICY) for name in ("loss", "lost", "accuracy")] == [True, True, False]
