@@ -42,7 +42,7 @@ def test_two_legs_of_a_matrix_share_neither_comment_nor_folder_nor_status(scene:
     assert "baseline accept --run 4711 --artifact repro-gate-h100 --reason" in second
     assert (scene.project.path / "repro-gate-out-a100" / "verdict.json").exists()
     contexts = [status["context"] for status in scene.statuses()]
-    assert contexts == ["repro-gate/a100", "repro-gate/h100"]
+    assert contexts == ["repro-gate/a100 (into main)", "repro-gate/h100 (into main)"]
 
 
 def test_a_fault_before_the_settings_are_read_takes_no_other_gates_comment(scene: Scene) -> None:

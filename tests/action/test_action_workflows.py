@@ -37,6 +37,7 @@ NOT_IN_A_MERGE_QUEUE = {
     "forks-judge.yml": "follows forks-run.yml; docs/forks.md says what a queue takes instead",
     "forks-run.yml": "its evidence is judged by another workflow, which no queue starts",
     "nightly-shake.yml": "for what is merged already",
+    "nightly.yml": "for what is merged already",
     "publish.yml": "for what is merged already",
     "refresh-baseline.yml": BY_HAND,
     "release.yml": BY_HAND,
@@ -44,6 +45,7 @@ NOT_IN_A_MERGE_QUEUE = {
 NEVER_CANCELLED = {
     "command-line.yml": "each commit of main is checked",
     "default-branch.yml": "each run adds a line to the history",
+    "nightly.yml": "a night may be longer than a day",
     "publish.yml": "each commit leaves its package",
     "release.yml": "half a release is worse than two in a row",
 }
