@@ -18,16 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = (
-    "gate",
-    "tests",
-    "scripts",
-    "benchmarks",
-    "examples",
-    "docs",
-    "container",
-    "pyproject.toml",
-)
 TESTS_FAILED = 1
 FOUND = "found"
 SECONDS = 900
@@ -61,14 +51,13 @@ def package_of(fault: Fault) -> str:
 
 
 def copy_of_tree(target: Path) -> None:
-    """What the tests need, without what was made here."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            left_out = shutil.ignore_patterns("__pycache__", "*.pyc")
-            shutil.copytree(source, target / name, ignore=left_out)
-        else:
-            shutil.copy2(source, target / name)
+    """Every file that git has, as it is here: some tests read workflows and pages."""
+    command = ("git", "-C", str(ROOT), "ls-files", "-z")
+    listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
 
 
 def tested(tree: Path, *words: str) -> int:
