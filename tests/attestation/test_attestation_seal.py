@@ -78,6 +78,7 @@ def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
         "network": False,
         "deviceGroups": [],
         "image": "",
+        "own": [],
     }
 
 

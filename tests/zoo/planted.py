@@ -81,7 +81,8 @@ class Planted:
     `step` is the optimizer step at which the runs first part, None where no step shows it or
     chance decides; `classes` are the names of causes that are true, `operator` a part of the name
     of the operator that first gives another result, or that only one commit calls. `base` is the
-    script before the change, None where the fault is one of repeating.
+    script before the change, None where the fault is one of repeating. `saved_outcome` is what a saved
+    optimizer makes of it, whose groups may have other parameters.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Planted:
     classes: tuple[str, ...]
     operator: str
     outcome: str
+    saved_outcome: str
     threads: int
     ranks: int
     metrics: str
@@ -131,6 +133,7 @@ def in_form(planted: Planted, form: Form) -> Planted | None:
         form=form,
         script=formed(planted.script),
         base=None if planted.base is None else formed(planted.base),
+        outcome=planted.saved_outcome if form is Form.CHECKPOINT else planted.outcome,
         metrics=planted.metrics or (METRICS if form is Form.METRICS else ""),
     )
 
@@ -154,6 +157,7 @@ def _read(path: Path) -> Planted:
         indent = script[marked][: -len(script[marked].lstrip())]
         base = [*script[:marked], indent + truth["instead_of"], *script[marked + 1 :]]
     classes = truth["class"]
+    outcome = truth.get("outcome", "nondeterministic" if base is None else "code-drift")
     return Planted(
         name=path.stem,
         summary=lines[0].removeprefix('"""'),
@@ -163,7 +167,8 @@ def _read(path: Path) -> Planted:
         step=truth["step"],
         classes=(classes,) if isinstance(classes, str) else tuple(classes),
         operator=truth.get("operator", ""),
-        outcome=truth.get("outcome", "nondeterministic" if base is None else "code-drift"),
+        outcome=outcome,
+        saved_outcome=truth.get("saved_outcome", outcome),
         threads=truth.get("threads", 1),
         ranks=truth.get("ranks", 1),
         metrics=truth.get("metrics", ""),

@@ -1,7 +1,7 @@
 """Gradients of four batches are gathered before a step, and not of two.
 
 kind: drift
-class: code-change
+class: run-settings
 step: 1
 outcome: not-comparable
 instead_of: gathered = 2

@@ -3,6 +3,7 @@
 kind: drift
 class: structure
 step: 1
+saved_outcome: not-comparable
 instead_of: model[0].weight.requires_grad_(True)
 """
 
