@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
@@ -303,6 +304,21 @@ def test_a_socket_of_another_account_is_told_apart(
         told = python("-c", program, f"unix://{tmp_path}/engine.sock").stdout.decode()
     assert "Permission denied" in told
     assert "hint: The gate's account may not use unix://" in told
+
+
+@pytest.mark.parametrize("login", ["no base64", "bm8tY29sb24=", "/w=="])
+def test_logins_that_cannot_be_read_are_an_error_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"x": {"auth": login}}}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    address = f"unix://{tmp_path}/engine.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{tmp_path}/engine.sock")
+        listening.listen()
+        with pytest.raises(RunError, match="registry logins of this account cannot") as caught:
+            Engine(connect_docker(address), address).answer()
+    assert caught.value.hint.startswith("Correct or remove config.json")
 
 
 def test_an_engine_far_away_is_refused() -> None:

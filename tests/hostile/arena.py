@@ -60,7 +60,7 @@ CREDENTIALS = {
 HOME_FILES = {
     ".netrc": "machine index.invalid login ci password CANARY-of-the-index\n",
     ".config/pip/pip.conf": f"[global]\ntimeout = 60\n# https://{INDEX_LOGIN}@index.invalid\n",
-    ".docker/config.json": '{"auths": {"x": {"auth": "CANARY-of-a-registry"}}}',
+    ".docker/config.json": '{"auths": {"x": {"identitytoken": "CANARY-of-a-registry"}}}',
     ".aws/credentials": "aws_secret_access_key = CANARY-of-a-cloud\n",
     ".vault-token": "CANARY-of-a-vault",
     ".git-credentials": "https://x:CANARY-of-the-job@github.com\n",

@@ -109,6 +109,13 @@ def connect_docker(address: str) -> Connect:
             return cast("DockerApi", docker.APIClient(base_url=address, timeout=seconds))
         except docker.errors.DockerException as error:
             raise engine_fault("asking the container engine", error, address) from error
+        except ValueError as error:
+            # the client reads the file of `docker login` first, and decodes what is in it
+            raise RunError(
+                f"the registry logins of this account cannot be read: {safe_line(str(error))}",
+                hint="Correct or remove config.json in $DOCKER_CONFIG (default: ~/.docker), then "
+                "run docker login again.",
+            ) from error
 
     return connect
 
