@@ -16,6 +16,7 @@ from gate.adapters.engine.container_config import container_config
 from gate.adapters.engine.container_output import Frames
 from gate.adapters.engine.engine import Engine
 from gate.adapters.engine.training_container import ContainerProcesses, RoutedProcesses
+from gate.adapters.process.private_view import COUNTERS
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
@@ -150,6 +151,7 @@ def test_everything_that_can_be_closed_is_closed(tmp_path: Path) -> None:
         True,
         False,
     )
+    assert set(map(str, COUNTERS)) < set(host["MaskedPaths"])
     assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
     assert (host["PidsLimit"], host["ShmSize"], host["Memory"]) == (4096, 1024**3, 0)
     assert host["DeviceRequests"] == []

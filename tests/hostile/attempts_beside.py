@@ -6,7 +6,7 @@ channels carry anything is held by tests/adapters/test_adapters_own_view.py.
 
 from __future__ import annotations
 
-from attempt import Attempt, Threat, sandbox_probe
+from attempt import Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import FILTER
 
 OWN_PROCESSES = "each run has its own table of processes"
@@ -80,6 +80,8 @@ beside(lambda: [pid for ask in asks for pid in answering(ask)], lambda: None)
 def speak():
     held = open(tempfile.gettempdir() + "/held", "w")
     fcntl.flock(held, fcntl.LOCK_EX)
+    # one of the open file description, which belongs to no process
+    fcntl.fcntl(held, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0))
     return held
 beside(lambda: pathlib.Path("/proc/locks").read_text().splitlines(), speak)
 """,
@@ -145,14 +147,15 @@ def speak():
 beside(hear, speak)
 """,
     ),
-    sandbox_probe(
+    probe(
         "beside-counters",
         Threat.RUNS,
-        "reads how many terminals, open files and inodes the whole machine has",
-        "these files of `/proc/sys` are empty in a run's view",
+        "reads the machine's locks, and how many terminals, open files and inodes it has",
+        "these files of `/proc` are empty in a run's view",
         """
 names = ("kernel/pty/nr", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "fs/dentry-state")
-told([name for name in names if pathlib.Path("/proc/sys", name).read_text().strip("\\0 \\n")])
+paths = [pathlib.Path("/proc/locks"), *(pathlib.Path("/proc/sys", name) for name in names)]
+told([path.name for path in paths if path.read_text().strip("\\0 \\n")])
 """,
         control=True,
     ),

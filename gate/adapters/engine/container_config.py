@@ -12,6 +12,18 @@ from gate.records.runs import TrainingContainer
 
 TMP_BYTES = 1024**3
 ALL_GPUS = "all"
+# What an engine hides by itself (moby's oci/defaults.go), since a list replaces its own; then what
+# tells of other containers: rows of locks that belong to no process, and counts of the machine.
+HIDDEN = (
+    *(
+        f"/proc/{name}"
+        for name in ("acpi", "asound", "interrupts", "kcore", "keys", "latency_stats")
+    ),
+    *(f"/proc/{name}" for name in ("sched_debug", "scsi", "timer_list", "timer_stats")),
+    *("/sys/devices/virtual/powercap", "/sys/firmware"),
+    *(f"/proc/{name}" for name in ("locks", "sys/kernel/pty/nr", "sys/fs/file-nr")),
+    *(f"/proc/sys/fs/{name}" for name in ("inode-nr", "inode-state", "dentry-state")),
+)
 # said in full: what an engine makes of "gpu" alone is its own default
 CAPABILITIES = ("gpu", "compute", "utility")
 
@@ -60,6 +72,7 @@ def _host_config(
         "SecurityOpt": ["no-new-privileges"],
         "Privileged": False,
         "ReadonlyRootfs": True,
+        "MaskedPaths": list(HIDDEN),
         # shared memory of its own: otherwise that of the host or of another run
         "IpcMode": "private",
         "PidsLimit": limits.pids,

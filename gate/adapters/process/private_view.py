@@ -44,10 +44,14 @@ TERMINALS, TERMINAL_MAKER = Path("/dev/pts"), Path("/dev/ptmx")
 KERNEL_LOG, NOTHING = Path("/dev/kmsg"), Path("/dev/null")
 # few enough that no run can use up those of the machine (Documentation/filesystems/devpts.rst)
 TERMINAL_OPTIONS = "newinstance,ptmxmode=0666,mode=0620,gid=5,max=256"
-# How many of each the whole machine has: what one run opens another could count.
+# How many of each the whole machine has: what one run opens another could count. Locks of open file
+# descriptions belong to no process, so every namespace lists them (locks_show in fs/locks.c).
 COUNTERS = tuple(
-    KERNEL_FILES / "sys" / name
-    for name in ("kernel/pty/nr", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "fs/dentry-state")
+    KERNEL_FILES / name
+    for name in (
+        *("locks", "sys/kernel/pty/nr", "sys/fs/file-nr"),
+        *("sys/fs/inode-nr", "sys/fs/inode-state", "sys/fs/dentry-state"),
+    )
 )
 # what no training needs and no overlay can be laid over
 LEFT_OUT = frozenset(
