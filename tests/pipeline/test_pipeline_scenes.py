@@ -11,7 +11,7 @@ import pytest
 from baseline_cases import only_entry
 from gate_bench import Bench
 from played_training import Project
-from scenes import baseline_of, copied, scene
+from scenes import SCENES, baseline_of, copied, scene
 
 ASKING = """
 import sys, time
@@ -45,6 +45,15 @@ def test_a_maker_that_fails_leaves_no_scene(tmp_path: Path) -> None:
         scene(name, half)
     whole = copied(name, lambda folder: (folder / "whole").write_text(""), tmp_path / "copy")
     assert [path.name for path in whole.iterdir()] == ["whole"]
+
+
+def test_outside_of_a_test_run_nothing_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = Project(tmp_path / "alone")
+    project.play(losses=["2.0", "1.5"])
+    monkeypatch.delenv(SCENES)
+    assert not baseline_of(project, "", "alone", lambda _: pytest.fail("nobody shares it"))
 
 
 def test_equal_commits_have_one_baseline_and_others_another(tmp_path: Path) -> None:
