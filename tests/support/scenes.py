@@ -52,8 +52,8 @@ def baseline_of(
     """Put the baseline of the project's commit into its folder, recorded once a test run.
 
     `record` writes the folder of entries into the folder given; `way` names how it does. False, and
-    nothing is done, where the baseline may depend on more than the commit or add to another one, and
-    outside of a test run, as in `make test-zoo`.
+    nothing is done, where the baseline may depend on more than the commit or add to another one,
+    and outside of a test run, as in `make test-zoo`.
     """
     if SCENES not in os.environ:
         return False
