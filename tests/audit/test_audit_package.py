@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -230,3 +231,16 @@ def test_a_changed_byte_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"org/repo", b"org/evil"))
     with pytest.raises(AttestationError, match="SHA256SUMS does not match"):
         look_at_package(path, FILES, None, None)
+
+
+@pytest.mark.parametrize("lacking", ["torch", "hashes"])
+def test_a_process_with_half_of_its_seeds_names_none(tmp_path: Path, lacking: str) -> None:
+    document = json.loads(package_members()["seeds.json"])
+    for process in document["processes"]:
+        if lacking == "torch":
+            process["generators"]["torch"] = ""
+        else:
+            process["hash_seed"] = "random"
+    members = package_members(other={"seeds.json": json.dumps(document).encode()})
+    found = item(audited(tmp_path, members), "seeds")
+    assert (found.result, found.found) == (AuditResult.FAIL, "1 of 1 processes name no seed")

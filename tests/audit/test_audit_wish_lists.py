@@ -17,6 +17,7 @@ CONDA = b"dependencies: [python=3.11, numpy, {pip: [torch==2.13.0, tqdm]}]"
         ("requirements.txt", b"numpy>=1\ntorch==2.13.0 ; x\n# c\n-r more.txt\n", ("numpy",)),
         ("requirements.txt", b"a==1 --hash=sha256:00\nb==1.*\nc===2\n", ("b",)),
         ("requirements.txt", b"a @ https://x/a.whl#sha256=00\nb @ git+https://x@main", ("b",)),
+        ("requirements.txt", b"a @ git+https://x@" + b"0" * 40 + b"\nb @ git+https://x@0", ("b",)),
         ("pyproject.toml", b"[project]\ndependencies = ['a[x]>=1', 'b==1']", ("a",)),
         ("environment.yml", CONDA, ("numpy", "tqdm")),
     ],

@@ -6,8 +6,10 @@ from evidence_cases import COMMIT, CREATED_AT, manifest_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.baseline.lifecycle import judging_entries, peers_of, replaced_by
 from gate.baseline.select import KEY, key_place, select_entry
 from gate.records.baseline import Baseline, BaselineEntry
+from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import Environment
 
@@ -43,7 +45,9 @@ MOVED = st.frozensets(st.sampled_from(PARTS), max_size=5)
 
 
 def first_place(moved: frozenset[str]) -> int:
-    return min((PARTS.index(part) for part in moved), default=len(PARTS))
+    """Parts that the key does not name share the place behind it; nothing moved is later still."""
+    unnamed = PARTS.index(OTHERS[0])
+    return min((min(PARTS.index(part), unnamed) for part in moved), default=len(PARTS))
 
 
 @given(moves=st.lists(MOVED, min_size=1, max_size=6))
@@ -51,8 +55,7 @@ def test_the_first_different_place_of_the_nearest_is_the_latest(
     moves: list[frozenset[str]],
 ) -> None:
     taken = chosen(*map(entry, moves))
-    latest = max(min(first_place(one), len(KEY)) for one in moves)
-    assert min(first_place(taken), len(KEY)) == latest
+    assert first_place(taken) == max(map(first_place, moves))
 
 
 @given(moves=st.lists(MOVED, min_size=1, max_size=6), order=st.randoms())
@@ -90,3 +93,18 @@ def test_the_key_orders_what_separates_two_environments() -> None:
     assert sorted(["zzz", "cpu", "torch", "device", "driver"], key=key_place) == [
         "device", "driver", "torch", "cpu", "zzz",
     ]  # fmt: skip
+
+
+def test_what_is_provisional_is_no_peer_and_judges_no_other_environment() -> None:
+    here, there, alone = entry(frozenset()), entry(frozenset({"cpu"})), entry(frozenset({"os"}))
+    far = FarFromPeers(peers=1, metric="loss")
+    unconfirmed = alone.model_copy(update={"far": far})
+    baseline = Baseline(entries=(here, there, unconfirmed))
+    assert peers_of(baseline, here) == (there,)
+    assert replaced_by(baseline, here) == here
+    assert judging_entries(baseline, here.environment) == Baseline(entries=(here, there))
+    # in its own environment it stays, so that somebody is told that it does not judge yet
+    assert judging_entries(baseline, alone.environment) == baseline
+    # a second recording confirms it
+    confirmed = unconfirmed.model_copy(update={"recordings": 2})
+    assert peers_of(Baseline(entries=(here, there, confirmed)), here) == (there, confirmed)

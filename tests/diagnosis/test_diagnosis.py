@@ -362,3 +362,23 @@ def test_a_line_that_makes_a_set_is_named_where_an_order_differs() -> None:
     other_fault = diagnose_repeat(value, known, one_cpu_thread=True)
     assert other_fault is not None
     assert not other_fault.suspects
+
+
+@pytest.mark.parametrize(
+    ("moved_at", "explains", "stands_beside"),
+    [(1, True, False), (2, False, True), (3, False, False)],
+)
+def test_a_setting_explains_a_loss_that_differs_after_it_and_none_before(
+    moved_at: int, *, explains: bool, stands_beside: bool
+) -> None:
+    change = OptimizerSettingChange(
+        optimizer=0, name="lr", before="0.1", after="0.2", step=moved_at, equal_until=moved_at - 1
+    )
+    observed = evidence_of(values=(2.5, 9.0, 9.5))
+    compared = compare_results(evidence_of(), observed, settings_of().compare, ("base", "head"))
+    found = diagnose_drift(compared.model_copy(update={"optimizer_settings": (change,)}))
+    assert found is not None
+    assert (found.kind, found.first_step) == ("loss", 2)
+    assert found.optimizer_settings == (change,) * explains
+    assert found.settings_beside == (change,) * stands_beside
+    assert (cause_words(found) == "optimizer 0, lr 0.1 → 0.2") is explains

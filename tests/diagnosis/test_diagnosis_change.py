@@ -6,10 +6,12 @@ import pytest
 from trace_cases import chain
 
 from gate.diagnosis.touched_lines import (
+    all_that_matters,
     by_its_files,
     data_files,
     named_by_change,
     ran_before_nan,
+    shortened,
     shown_change,
     unchanged,
     where_raised,
@@ -21,6 +23,7 @@ from gate.records.comparison import EventKind, OptimizerSettingChange
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.trace import ExecutedLine
 from gate.records.observed.traced import (
+    MAX_HUNKS,
     Change,
     ChangedLines,
     Claim,
@@ -216,3 +219,14 @@ def test_only_a_number_that_the_change_took_out_is_to_be_set_back(
     diagnosis = PLAIN.model_copy(update={"optimizer_settings": settings})
     (setting_,) = with_typed_numbers(diagnosis, change).optimizer_settings
     assert setting_.revert_to == ("0.001" if kept else "")
+
+
+def test_a_change_that_is_cut_is_not_called_whole() -> None:
+    hunks = tuple(hunk("train.py", line) for line in range(1, MAX_HUNKS + 2))
+    whole = Change(hunks=hunks[:-1], complete=True)
+    assert shortened(whole) == whole
+    cut = shortened(Change(hunks=hunks, complete=True))
+    assert cut == Change(hunks=hunks[:-1], complete=False)
+    # so nothing in it is called the only part of the change
+    assert all_that_matters(cut) is None
+    assert shortened(None) is None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trace_cases import call, chain, trace, value
 
 from gate.diagnosis.alignment import align
-from gate.diagnosis.traces import compare_traces
+from gate.diagnosis.traces import compare_traces, first_not_finite_call
 from gate.records.observed.trace import Phase, RankTrace
 from gate.records.observed.traced import Claim, NoTrace, TraceFinding
 
@@ -306,3 +306,16 @@ def _of_arguments(before: str, after: str) -> TraceFinding:
         for text, made in ((before, "b"), (after, "c"))
     )
     return compared(one, other, drift=True)
+
+
+def test_a_call_that_was_given_a_nan_is_not_the_first_to_give_one() -> None:
+    bad = value("bad", 1, odd="nan")
+    calls = (
+        call(0, "aten::add", (value("a"),), (value("b", 0),)),
+        call(1, "aten::log", (value("b", 0),), (bad,)),
+        call(2, "aten::mul", (bad,), (value("worse", 2, odd="nan"),)),
+    )
+    found = first_not_finite_call((trace(*calls),), infinite=False)
+    assert found.sentence == "aten::log at train.py:2 gives the first NaN"
+    none = first_not_finite_call((trace(*calls),), infinite=True)
+    assert none.sentence == "no traced call makes the first one"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gate.adapters.files.files import LocalFiles
 from gate.attestation.packing.ustar import check_names
+from gate.errors import EvidenceError
 from gate.evidence.saved_files import MAX_FILES, capture_saved
 
 FILES = LocalFiles()
@@ -61,3 +62,15 @@ def test_more_files_than_a_reader_takes_are_left_to_the_reader(tmp_path: Path) -
         path.touch()
     assert capture_saved(FILES, tmp_path, "saved", tmp_path / "taken") is None
     assert not (tmp_path / "taken").exists()
+
+
+def test_a_folder_below_eight_others_is_refused_and_not_looked_into(tmp_path: Path) -> None:
+    deepest = tmp_path / "saved" / "/".join("12345678")
+    deepest.mkdir(parents=True)
+    (deepest / "weights.pt").write_text("1")
+    found = capture_saved(FILES, tmp_path, "saved", tmp_path / "taken")
+    assert found is not None
+    assert [name.name for _, name in found.files] == ["strict-1/model/1/2/3/4/5/6/7/8/weights.pt"]
+    (deepest / "9").mkdir()
+    with pytest.raises(EvidenceError, match="saved cannot be copied"):
+        capture_saved(FILES, tmp_path, "saved", tmp_path / "again")

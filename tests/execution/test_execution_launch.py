@@ -22,6 +22,7 @@ from gate.execution.launch import (
     Launcher,
     raised_at,
     run_folders,
+    short_of_room,
 )
 from gate.execution.plan import plan_base, plan_gate, plan_record
 from gate.records.processes import ProcessRequest, ProcessResult
@@ -298,3 +299,21 @@ def test_a_missing_module_that_the_repository_has_is_no_package(tmp_path: Path) 
     with pytest.raises(RunError) as caught:
         _launch(tmp_path, Played(1, b"ModuleNotFoundError: No module named 'ours.data'"))
     assert caught.value.hint.startswith("ours is a folder of this repository: set train.workdir")
+
+
+@pytest.mark.parametrize(
+    ("ended", "may_be_short"),
+    [
+        ({"timed_out": True}, True),
+        ({"out_of_memory": True}, True),
+        ({"exit_code": -9}, True),
+        ({"exit_code": 1, "output": b"RuntimeError: CUDA error: out of memory"}, True),
+        ({"exit_code": 1, "output": b"ValueError: no"}, False),
+        ({"exit_code": 0, "output": b"out of memory was read about"}, False),
+    ],
+)
+def test_a_run_that_lacked_time_or_memory_is_known(
+    ended: dict[str, object], *, may_be_short: bool
+) -> None:
+    plain = ProcessResult(exit_code=0, timed_out=False, wall_seconds=1, output=b"", output_bytes=0)
+    assert short_of_room(replace(plain, **ended)) is may_be_short  # type: ignore[arg-type] # by name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import planted_faults
 import pytest
-from planted_faults import FOUND, Fault, ending, package_of, planned
+from planted_faults import Ending, Fault, ending, package_of, planned
 
 ROOT = Path(__file__).resolve().parents[2]
 LAW = "from part import double\n\ndef test_law(): assert double(2) == 4\n"
@@ -37,23 +37,28 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_fault_is_found_by_a_test_that_fails_and_taken_out_again(tree: Path) -> None:
-    assert ending(tree, FAULT) == FOUND
+    assert ending(tree, FAULT) == Ending(found=True, told="`test_part.py::test_law`")
     assert "2 * number" in (tree / "part.py").read_text()
 
 
 def test_a_fault_that_no_test_fails_for_is_not_found(tree: Path) -> None:
     (tree / "test_part.py").write_text(LAW.replace("double(2) == 4", "double(0) == 0"))
-    assert ending(tree, FAULT) == "NOT FOUND"
+    assert ending(tree, FAULT) == Ending(found=False, told="**NOT FOUND**")
 
 
-def test_a_test_that_fails_anyway_says_nothing(tree: Path) -> None:
-    (tree / "test_part.py").write_text(LAW.replace("== 4", "== 5"))
-    assert ending(tree, FAULT) == "NOT KNOWN: a test fails without it too"
+def test_a_test_that_fails_anyway_says_nothing_and_hides_no_other(tree: Path) -> None:
+    broken = LAW.replace("== 4", "== 5")
+    (tree / "test_part.py").write_text(broken)
+    assert ending(tree, FAULT) == Ending(
+        found=False, told="**NOT FOUND**; fails without it too: test_part.py::test_law"
+    )
+    (tree / "test_part.py").write_text(f"{broken}def test_next(): assert double(2) == 4\n")
+    assert ending(tree, FAULT) == Ending(found=True, told="`test_part.py::test_next`")
 
 
 def test_tests_that_cannot_be_collected_find_nothing(tree: Path) -> None:
     (tree / "test_part.py").write_text("import nothing_of_that_name\n")
-    assert ending(tree, FAULT) == "NOT FOUND"
+    assert ending(tree, FAULT) == Ending(found=False, told="**NOT FOUND**")
 
 
 def test_a_fault_without_its_place_is_an_error(tree: Path) -> None:

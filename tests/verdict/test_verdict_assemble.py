@@ -33,7 +33,7 @@ from gate.records.verdict import DRIFTS, Diagnosis, Outcome, SelfTestProbe, Seve
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import decide
 from gate.verdict.environment import packages_aside, unlike_ranks
-from gate.verdict.facts import Facts
+from gate.verdict.facts import EntropyDraw, Facts
 from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps
 
@@ -421,3 +421,14 @@ def test_a_script_that_ends_before_its_steps_is_told() -> None:
         "the script ended by itself after 3 of 100,000 optimizer steps (train.max_steps)"
     )
     assert ended_early(evidence_of(), 3) == ()
+
+
+def test_a_pass_that_a_draw_stops_is_told_which_draw_to_seed() -> None:
+    plain = _assessment()
+    draw = EntropyDraw(call="os.urandom", place="train.py:4", code_place=None)
+    drawn = replace(plain, facts=replace(plain.facts, entropy=draw))
+    stopped = replace(drawn, decision=replace(plain.decision, passes=False, by_chance=True))
+    seed = "Seed the draw from os.urandom in train.py:4 with a constant, or remove it."
+    assert [step.text for step in assemble(stopped, REQUEST).next_steps] == [seed]
+    # equal bits pass, draw or not: nothing is to be done about it
+    assert seed not in [step.text for step in assemble(drawn, REQUEST).next_steps]
