@@ -45,6 +45,8 @@ def refusal(path: Path) -> str:
         (Opcodes(tensor() + b"NNs"), "sets keys in something that cannot have any"),
         (Opcodes(name("m", "C") + b"]R"), "makes a call whose arguments are not a tuple"),
         (Opcodes(push("a") + push("b") + b"\x81"), "makes a call whose arguments are not"),
+        (Opcodes(b"K\x01" + push("C") + b"\x93"), "refers to a name that is not text"),
+        (Opcodes(push("m") + b"K\x01\x93"), "refers to a name that is not text"),
         (Opcodes(b"K\x01Q"), "refers to an external object that is not a storage"),
         (
             Opcodes(push(("storage", name("torch", "FloatStorage"), "0", "cpu", 4, 5)) + b"Q"),
