@@ -94,3 +94,9 @@ def test_an_archive_that_torch_saved_without_checksums_is_read(saved: Path) -> N
     before = root_of(saved)
     saved.write_bytes(without_checksums(saved.read_bytes()))
     assert root_of(saved) == before
+
+
+def test_names_that_are_not_printable_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "n.npz", **{"a\x1b": FIRST})  # type: ignore[arg-type] # by name
+    with pytest.raises(EvidenceError, match=r"the name 'a\\x1b.npy' is too long or not printable"):
+        content_of(tmp_path / "n.npz")

@@ -221,9 +221,3 @@ def test_a_large_array_in_fortran_order_is_refused(
     monkeypatch.setattr("gate.checkpoint.sources.byte_sources.MAX_GATHERED_BYTES", 10)
     with pytest.raises(EvidenceError, match="in Fortran order is too large to gather"):
         content_of(npy(tmp_path, np.asfortranarray(ARRAY)))
-
-
-def test_names_that_are_not_printable_are_refused(tmp_path: Path) -> None:
-    packed(tmp_path / "n.npz", {"a\x1b": ARRAY})
-    with pytest.raises(EvidenceError, match=r"the name 'a\\x1b.npy' is too long or not printable"):
-        content_of(tmp_path / "n.npz")

@@ -152,6 +152,21 @@ def test_a_place_of_data_lies_in_the_project_and_is_one_entrys(entries: str, tol
     assert told in caught.value.details[0]
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("https://me@example.org/a", "without a user name or a password"),
+        ("https://:word@example.org/a", "without a user name or a password"),
+        ("https:///a", "must be an address with a host"),
+        ("http://example.org/a", "must begin with https://"),
+        ("file:///etc/passwd", "must begin with https://"),
+    ],
+)
+def test_an_address_of_data_holds_no_login_and_leads_to_a_host(address: str, told: str) -> None:
+    (fault,) = _faults(f"{MINIMAL_FILE}data: [{{url: '{address}', sha256: '{HEX}'}}]\n")
+    assert told in fault
+
+
 HEX = "0" * 64
 
 
