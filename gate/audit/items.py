@@ -12,6 +12,9 @@ from gate.records.published.audit_facts import RepositoryFacts
 SHOWN: Final = 3
 MAX_TEXT: Final = 1000
 MAX_SHOWN: Final = 100
+RUN: Final = "repro-gate gate"
+# a package stays as it was made: some faults only another package is free of
+NOTHING_TO_TYPE: Final = "Do not use this package: nothing that you type mends it."
 
 
 def passed(part: AuditedPart, code: str, found: str) -> AuditItem:
@@ -42,8 +45,8 @@ def missing_document(
         name.partition(".")[0],
         problems.get(name, f"the package holds no {name}"),
         risk=f"It is not known {what}.",
-        remedy="Audit it with the version that made it.",
-        command="repro-gate --version",
+        remedy="Run the gate again with this version, or audit it with the version that made it.",
+        command=RUN,
     )
 
 
@@ -62,7 +65,7 @@ def first(names: Sequence[str]) -> str:
 def next_command(facts: RepositoryFacts) -> str:
     """The command that goes on from what there is of a gate."""
     if facts.settings is not None:
-        return "repro-gate gate"
+        return RUN
     return "repro-gate doctor" if facts.settings_problem else "repro-gate init"
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from gate.audit.items import counted, fact, failed, first, missing_document, passed, unknown
+from gate.audit.items import (
+    NOTHING_TO_TYPE,
+    RUN,
+    counted,
+    fact,
+    failed,
+    first,
+    missing_document,
+    passed,
+    unknown,
+)
 from gate.audit.package_runs import configuration, hardware, seeds
 from gate.records.observed.data.sets import DataSet
 from gate.records.published.audit import (
@@ -22,6 +32,12 @@ from gate.records.version import VERSION
 
 SOURCE_MEMBER: Final = "source.pack"
 DIFF_MEMBER: Final = "uncommitted.diff"
+LOCK_AND_RUN: Final = (
+    "python -m pip freeze --all > requirements-installed.txt && python -m pip install uv && "
+    "uv pip compile --generate-hashes requirements-installed.txt -o requirements-lock.txt && "
+    "git add requirements-installed.txt requirements-lock.txt && "
+    f'git commit -m "lock file" && {RUN}'
+)
 # findings of the verdict that say that a part is not as it should be
 FINDINGS: Final = {
     "unverified-evidence": AuditedPart.CODE,
@@ -87,7 +103,8 @@ def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
         )
     if facts.call is not None and facts.call.commit != verdict.commit:
         found = f"verdict.json is about {verdict.commit[:12]}, call.json about another commit"
-        return (failed(part, "commit", found, risk="The two are of different runs."),)
+        risk = "The two are of different runs."
+        return (failed(part, "commit", found, risk=risk, remedy=NOTHING_TO_TYPE),)
     items = [passed(part, "commit", f"commit {verdict.commit[:12]}")]
     if verdict.changed_files:
         packed = "; the package holds the diff" if DIFF_MEMBER in facts.members else ""
@@ -99,7 +116,7 @@ def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 f"{packed}",
                 risk="The number belongs to no commit, so it cannot be run again from one.",
                 remedy="Commit them and run the gate again.",
-                command="repro-gate gate",
+                command=f'git add --all && git commit -m "what the numbers rest on" && {RUN}',
             )
         )
     return (*items, _source(facts))
@@ -116,8 +133,9 @@ def _source(facts: PackageFacts) -> AuditItem:
         code,
         "the package neither holds the code nor says where it lies",
         risk="Who has the package alone cannot run it again.",
-        remedy="Set package.source: true, or let a job of GitHub make the package.",
-        command="repro-gate gate",
+        remedy="Set package.source: true in repro-gate.yml, or let a job of GitHub make the "
+        "package.",
+        command=RUN,
     )
 
 
@@ -132,7 +150,14 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
     risk = "Nobody can install again what the number was made with."
     if not document.packages:
         return (
-            failed(part, "packages", "no package is listed", risk=risk, command="repro-gate gate"),
+            failed(
+                part,
+                "packages",
+                "no package is listed",
+                risk=risk,
+                remedy="Run the gate again with this version.",
+                command=RUN,
+            ),
         )
     words = ", ".join(
         f"{name} {document.parts[name]}" for name in ("python", "torch") if name in document.parts
@@ -150,8 +175,9 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 "no lock file was part of the commit",
                 risk="The versions are known, the files behind them are not: an index may give "
                 "others under the same version.",
-                remedy="Commit a lock file with hashes, and run the gate again.",
-                command="repro-gate audit",
+                remedy="Commit a lock file with hashes, as this command makes one, and run the "
+                "gate again.",
+                command=LOCK_AND_RUN,
             )
         )
     return tuple(items)
@@ -173,8 +199,9 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
             code,
             "none is declared, and what an image holds was not looked at",
             risk=RISKS[part],
-            remedy="Declare what the training reads under data in repro-gate.yml.",
-            command="repro-gate gate",
+            remedy="Declare what the training reads under data in repro-gate.yml and run the gate "
+            "again.",
+            command=RUN,
         ),
     )
 
@@ -196,7 +223,7 @@ def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:
                 finding.message,
                 risk=RISKS[part],
                 remedy=finding.remedy,
-                command="repro-gate gate" if finding.severity is not Severity.ERROR else "",
+                command=RUN if finding.severity is not Severity.ERROR else "",
             )
     return tuple(items.values())
 
@@ -221,14 +248,17 @@ def _seal(facts: PackageFacts) -> AuditItem:
             command=verify,
         )
     if facts.seal is SealCheck.REFUSED:
-        return failed(part, code, facts.seal_words, risk=risk, remedy="Do not use this package.")
+        return failed(part, code, facts.seal_words, risk=risk, remedy=NOTHING_TO_TYPE)
     return failed(
         part,
         code,
         "no seal lies beside the package",
         risk=risk,
-        remedy="Only a pass with a signing key is sealed; put the seals beside the package.",
-        command="repro-gate keys generate --out keys",
+        remedy="Run the gate again with a signing key: only a pass is sealed, and the seals lie "
+        "beside the package.",
+        command="read -rs REPRO_GATE_PASSPHRASE && export REPRO_GATE_PASSPHRASE && "
+        f"repro-gate keys generate --out ../gate-keys && {RUN} --signing-key "
+        "../gate-keys/signing-key.pem",
     )
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from typing import Final
 
-from gate.audit.items import counted, failed, first, missing_document, passed, unknown
+from gate.audit.items import (
+    NOTHING_TO_TYPE,
+    RUN,
+    counted,
+    failed,
+    first,
+    missing_document,
+    passed,
+    unknown,
+)
 from gate.records.determinism.knobs import Profile
 from gate.records.measured.determinism_budget import ClusterSource, SourceStatus
 from gate.records.observed.documents.seeds import ProcessSeeds
@@ -14,8 +23,6 @@ from gate.records.published.audit import AuditedPart, AuditItem
 from gate.records.published.audit_facts import PackageFacts
 from gate.records.verdict import Answer, Verdict
 from gate.records.version import VERSION
-
-RUN: Final = "repro-gate gate"
 
 
 def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
@@ -37,7 +44,7 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 "strict-mode",
                 f"strict mode is weakened: {first(weak)}",
                 risk="Two runs may differ although nothing changed, or be equal by luck.",
-                remedy="Take it out of determinism in repro-gate.yml.",
+                remedy="Remove it from determinism in repro-gate.yml and run the gate again.",
                 command=RUN,
             )
         )
@@ -49,7 +56,9 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 "no baseline judged the runs",
                 risk="The number was compared with nothing.",
                 remedy="Record a baseline, commit it and run the gate again.",
-                command='repro-gate baseline record --reason "first baseline"',
+                command='repro-gate baseline record --reason "first baseline" && '
+                "git add .repro-gate/baseline && "
+                f'git commit -m "first baseline" && {RUN}',
             )
         )
     else:
@@ -67,15 +76,16 @@ def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
                 code,
                 "the package is of another version: it may know other settings",
                 risk="The runs may have had other settings than the ones that are written down.",
-                remedy="Audit it with the version that made it.",
-                command="repro-gate --version",
+                remedy="Run the gate again with this version, or audit it with the version that "
+                "made it.",
+                command=RUN,
             )
         return failed(
             part,
             code,
             "the packed repro-gate.yml has another digest than the settings of the verdict",
             risk="The runs had other settings than the ones that are written down.",
-            remedy="Do not use this package.",
+            remedy=NOTHING_TO_TYPE,
         )
     return passed(part, code, f"repro-gate.yml, SHA-256 {facts.settings_digest[:12]}")
 
@@ -99,6 +109,7 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
                     "seeds",
                     f"{len(bare)} of {len(document.processes)} processes name no seed",
                     risk="Each run draws other numbers, so it is another experiment.",
+                    remedy="Run the gate again with this version.",
                     command=RUN,
                 )
             )
@@ -113,8 +124,8 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
                     "unseeded-generator",
                     f"another seed in each run: {first(entropy)}",
                     risk="Each run draws other numbers, so it is another experiment.",
-                    remedy="Give each a fixed seed.",
-                    command="repro-gate diagnose package.tar",
+                    remedy="Give each a fixed seed and run the gate again.",
+                    command=RUN,
                 )
             )
     return (*items, _repeat(facts))
@@ -147,6 +158,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
             code,
             "no two runs were compared",
             risk="A number that nobody got twice may be luck.",
+            remedy="Run the gate again: it runs the training twice and compares.",
             command=RUN,
         )
     return failed(
@@ -154,8 +166,8 @@ def _repeat(facts: PackageFacts) -> AuditItem:
         code,
         "two runs with the same seeds differ",
         risk="The number is one of many that this training gives.",
-        remedy="Find the first divergence.",
-        command="repro-gate diagnose package.tar",
+        remedy="Find the first divergence with this command, mend it and run the gate again.",
+        command=f"repro-gate diagnose {shlex.quote(facts.place)}",
     )
 
 
@@ -176,6 +188,7 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 "machine",
                 "neither CPU nor GPU is named",
                 risk="Another device gives other last digits, or more.",
+                remedy="Run the gate again with this version.",
                 command=RUN,
             )
         )
@@ -211,8 +224,8 @@ def _budget(facts: PackageFacts) -> AuditItem:
             code,
             f"unlike hardware: {unlike[0].because}",
             risk="What one part of the machine rounds differs from what another one does.",
-            remedy="Give all ranks, and the baseline, one kind of machine.",
-            command="repro-gate doctor",
+            remedy="Give all ranks, and the baseline, one kind of machine and run the gate again.",
+            command=RUN,
         )
     counts = Counter(source.state for source in budget)
     words = ", ".join(f"{counts[s]} {s.value.replace('-', ' ')}" for s in SourceStatus if counts[s])

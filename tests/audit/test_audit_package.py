@@ -93,7 +93,8 @@ def test_a_missing_foreign_or_broken_document_leaves_its_part_unknown(
     ]
     assert one.result is AuditResult.UNKNOWN
     assert one.risk.startswith("It is not known")
-    assert one.remedy == "Audit it with the version that made it."
+    assert one.remedy.startswith("Run the gate again with this version, or audit it with the")
+    assert one.command == "repro-gate gate"
     assert results(report)[part] is not AuditResult.PASS
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Run
+from attestation_cases import verdict_of
+from audit_cases import package_members, packed
+from command_line import Run, record
 from played_training import SETTINGS, Project
 
 AUDIT = Path(__file__).parents[2] / "gate" / "audit"
@@ -168,6 +172,106 @@ def test_a_script_that_prepares_the_data_is_looked_at(project: Project, run: Run
     assert found is not None
     assert "data/prepare.py:2 requests.get(https://example.org/x)" in found["found"]
     assert "data: [{url: https://example.org/x, sha256: …}]" in found["remedy"]
+
+
+def package_item(run: Run, package: Path, code: str) -> dict[str, str] | None:
+    """The item of the audit of a package; None where there is none."""
+    items = json.loads(run("audit", "--package", package, "--format", "json").out)["items"]
+    return next((one for one in items if one["code"] == code), None)
+
+
+def made_package() -> Path:
+    """That of the gate call in the current folder."""
+    (package,) = Path().rglob("package.tar")
+    return package
+
+
+def test_the_command_for_a_package_without_a_baseline_makes_one_that_a_baseline_judged(
+    project: Project, run: Run
+) -> None:
+    project.play(environment={"cpu": "one"})
+    run("gate", "-q")
+    before = package_item(run, made_package(), "baseline")
+    assert before is not None
+    assert before["result"] == "fail"
+    typed(before["command"], run)
+    after = package_item(run, made_package(), "baseline")
+    assert after is not None
+    assert after["result"] == "pass"
+
+
+def test_the_commands_for_a_package_without_a_seal_make_and_check_one(
+    project: Project, run: Run
+) -> None:
+    record(project, run)
+    project.commit()
+    run("gate", "-q")
+    before = package_item(run, made_package(), "seal")
+    assert before is not None
+    assert before["found"] == "no seal lies beside the package"
+    typed(before["command"], run)
+    sealed = package_item(run, made_package(), "seal")
+    assert sealed is not None
+    assert sealed["found"] == "the seal was not checked"
+    shutil.copy("../gate-keys/trusted-keys.json", "trusted-keys.json")
+    checked = run(*shlex.split(sealed["command"])[1:], "--format", "json")
+    (after,) = [one for one in json.loads(checked.out)["items"] if one["code"] == "seal"]
+    assert after["result"] == "pass"
+
+
+def test_the_command_for_uncommitted_changes_makes_a_package_of_a_commit(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    record(project, run)
+    project.commit()
+    dirty = packed(tmp_path / "dirty.tar", package_members(verdict_of(changed_files=("new.py",))))
+    project.write("new.py", "")
+    before = package_item(run, dirty, "clean-tree")
+    assert before is not None
+    typed(before["command"], run)
+    assert project.git("status", "--porcelain", "new.py") == ""
+    assert package_item(run, made_package(), "clean-tree") is None
+
+
+def test_the_command_for_a_package_without_a_lock_file_locks_and_runs_again(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    record(project, run)
+    project.commit()
+    before = package_item(run, packed(tmp_path / "loose.tar", package_members()), "lock-file")
+    assert before is not None
+    # what pip would write, which is not run here
+    project.write("requirements-installed.txt", "numpy\n")
+    typed(before["command"], run)
+    assert made_package().exists()
+    after = item(run, "lock-file")
+    assert after is not None
+    assert after["result"] == "pass"
+
+
+MENDED_BY_ANOTHER_CALL = {
+    "packages", "source", "declared-data", "strict-mode", "settings", "seeds",
+    "unseeded-generator", "repeat", "machine", "determinism-budget",
+}  # fmt: skip
+TYPED_FOR_A_PACKAGE = {"clean-tree", "lock-file", "baseline", "seal"}
+
+
+def test_every_open_item_of_a_package_says_what_to_do_and_what_to_type() -> None:
+    """Each call in the sources: a remedy, and a command unless the remedy says that none mends."""
+    codes = set()
+    for path in sorted(AUDIT.glob("package*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            if call.func.id not in {"failed", "unknown"}:
+                continue
+            given = {word.arg: ast.unparse(word.value) for word in call.keywords}
+            assert given.keys() >= {"risk", "remedy"}, ast.unparse(call)
+            assert ("command" in given) != (given["remedy"] == "NOTHING_TO_TYPE"), given
+            if isinstance(call.args[1], ast.Constant):
+                codes.add(call.args[1].value)
+    named = {"source", "declared-data", "settings", "repeat", "determinism-budget", "seal"}
+    assert codes | named == MENDED_BY_ANOTHER_CALL | TYPED_FOR_A_PACKAGE | {"commit"}
 
 
 def test_the_remedy_of_every_item_is_followed_here() -> None:
