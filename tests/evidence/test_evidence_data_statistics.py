@@ -295,8 +295,8 @@ BROKEN = {
     "text.jsonl": b"{\n}\n",
     "deep.jsonl": b'{"a":' + b"[" * 100_000,
     "number.jsonl": b'{"a": 1' + b"0" * 400 + b"}\n",
-    "line.csv": b"a,b\n1," + b"2" * 2**20 + b"\n",
-    "line.jsonl": b'{"a": "' + b"b" * 2**20 + b'"}\n',
+    # each half would be a row
+    "line.jsonl": b'{"a": 1}'.ljust(2**20) + b'{"a": 2}\n',
     "text.parquet": b"PAR1PAR1",
     "empty.parquet": b"",
 }
