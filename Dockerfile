@@ -13,8 +13,8 @@ COPY requirements/build.txt requirements/gate.txt requirements/
 # The gate's own code lies beside its dependencies, so that a change of it is one small layer.
 RUN python -m venv --without-pip /opt/repro-gate \
     && pip --python /opt/repro-gate/bin/python install \
-        --no-cache-dir --only-binary :all: --require-hashes -r requirements/gate.txt \
-    && pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/build.txt \
+        --no-cache-dir --only-binary :all: --no-deps --require-hashes -r requirements/gate.txt \
+    && pip install --no-cache-dir --only-binary :all: --no-deps --require-hashes -r requirements/build.txt \
     && echo /opt/repro-gate/code \
         > "$(/opt/repro-gate/bin/python -c 'import site; print(site.getsitepackages()[0])')/code.pth"
 

@@ -38,7 +38,9 @@ PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 FOR_INSTALLING: Final = ("PATH", "HOME", "XDG_CONFIG_HOME", "INPUT_MODE")
 OF_THE_RUNNER: Final = ("GITHUB_", "RUNNER_")
 INSTALL: Final = ("install", "--quiet", "--disable-pip-version-check", "--no-cache-dir")
-LOCKED: Final = ("--only-binary", ":all:", "--require-hashes", "-r")
+# The file names every package, so nothing is left to resolve. pip 23 takes `name[extra]` of a
+# dependency for another package, which has no hash once the index has a newer version of it.
+LOCKED: Final = ("--only-binary", ":all:", "--no-deps", "--require-hashes", "-r")
 ERROR: Final = 3
 
 
