@@ -15,6 +15,7 @@ from gate.records.observed.traced import Change, ChangedLines, HowKnown, ShownCh
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome
 from gate.report.brief import brief_of
+from gate.report.comment.commands import annotation_commands
 from gate.report.comment.comment import comment_text
 from gate.report.diagnosed.changed import change_words
 from gate.verdict.assemble import error_verdict
@@ -36,6 +37,26 @@ def test_the_changed_line_stands_in_the_first_block() -> None:
     block = "The change that fits it:\n\n```diff\n@@ train.py:11 @@\n-lr = 1e-3\n+lr = 2e-3\n```\n"
     assert block in comment.partition("**Is it this change?**")[0]
     assert verdict.next_steps[0].text == "If unintended: undo the change of train.py:11."
+
+
+@pytest.mark.parametrize(
+    ("hunk", "place"),
+    [
+        (RATE, "file=train.py,line=11,"),
+        (
+            ChangedLines(file="train.py", first=0, last=0, gone=2, removed=True),
+            "file=train.py,line=1,",
+        ),
+        # a file that is gone, or that has no lines
+        (ChangedLines(file="data.bin", first=0, last=0), ""),
+    ],
+)
+def test_the_change_is_annotated_where_the_commit_has_a_line(
+    hunk: ChangedLines, place: str
+) -> None:
+    change = NAMED.model_copy(update={"hunks": (hunk,)})
+    verdict = diagnosed(Outcome.CODE_DRIFT).model_copy(update={"change": change})
+    assert annotation_commands(verdict, {})[0].startswith(f"::error {place}title=")
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 2))

@@ -118,7 +118,10 @@ def _cause_place(verdict: Verdict) -> CodePlace | None:
 def _changed_place(verdict: Verdict) -> tuple[str, int]:
     """The changed line, where no other is blamed: its path counts from the repository already."""
     hunk = verdict.change.hunks[0] if verdict.change is not None else None
-    return (hunk.file, max(hunk.first, 1)) if hunk is not None else ("", 0)
+    # a file that the commit has not, or whose lines are none, has no line to stand beside
+    if hunk is None or not (hunk.first or hunk.gone):
+        return "", 0
+    return hunk.file, max(hunk.first, 1)
 
 
 def _in_repository(
