@@ -170,6 +170,16 @@ def test_no_cache_is_made_among_the_systems_files(place: str) -> None:
     assert {*Path("/etc").iterdir()} == before
 
 
+@pytest.mark.parametrize("killed_after", [(), ("objects",), ("file-digests.sqlite3", "objects")])
+def test_a_cache_that_another_gate_has_only_begun_is_used(
+    tmp_path: Path, killed_after: tuple[str, ...]
+) -> None:
+    SharedCache(tmp_path / "cache", 1, Shown()).prepare()
+    for name in killed_after:
+        (tmp_path / "cache" / name).mkdir()
+    assert SharedCache(tmp_path / "cache", 1, Shown()).claim([A]) == (A,)
+
+
 def test_a_folder_with_other_files_is_no_cache(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("mine")
     with pytest.raises(DataError, match="holds other files, such as keys"):

@@ -30,6 +30,7 @@ LOCKED_FILE: Final = os.O_RDWR | os.O_CREAT
 POLL_SECONDS: Final = 0.2
 STALE_SECONDS: Final = 7 * 24 * 3600.0
 FOLDERS: Final = ("objects", "fetching", "locks", "using", "sizes")
+MARK: Final = ".repro-gate-cache"
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 LIMIT_HINT: Final = "Raise fetch.max_bytes in repro-gate.yml, or declare less data."
@@ -273,6 +274,10 @@ class SharedCache:
                 trees.make_named_folder(self.root, 0o755, is_ours=_is_cache)
             except StorageError as error:
                 raise DataError(f"fetch.cache: {error.message}", hint=error.hint) from error
+            # Before all else in it: a gate that looks while another one fills it, or after that one
+            # was killed, sees nothing or the mark. Another account's folder is refused later.
+            with suppress(FileExistsError, PermissionError):
+                writing.write_new(self.root / MARK, (), 0o644)
 
     def _open(self) -> None:
         """Make the folders; one that others can write to would let them choose what is trained."""
@@ -318,8 +323,10 @@ def disk_full(root: Path, why: str) -> DataError:
 
 
 def _is_cache(names: frozenset[str]) -> bool:
-    """Whether a folder is a cache already, or has known digests of files alone."""
-    return names.issuperset(FOLDERS) or all(name.startswith(DIGESTS_NAME) for name in names)
+    """Whether a folder is a cache already, whole or begun, or has known digests of files alone."""
+    if MARK in names or names.issuperset(FOLDERS):
+        return True
+    return all(name.startswith(DIGESTS_NAME) for name in names)
 
 
 def _make_folder(path: Path) -> None:
