@@ -25,7 +25,7 @@ from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
 from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.evidence.locks import read_lock
-from gate.evidence.pinned_packages import MAX_REQUIREMENTS_BYTES, read_pinned
+from gate.evidence.pinned_packages import read_pinned
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.traces import read_traces
@@ -37,7 +37,7 @@ from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measured.state_difference import StateDifference
 from gate.records.observed.columns.rows import PACKED
 from gate.records.observed.evidence import MAX_NOT_FINITE
-from gate.records.observed.locks import MAX_LOCK_BYTES
+from gate.records.observed.locks import MAX_LOCK_BYTES, MAX_REQUIREMENTS_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
 from gate.records.reading import (
     MAX_TEXT,

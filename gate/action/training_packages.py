@@ -38,14 +38,13 @@ from gate.errors import CancelledError, ExitCode, GateError, RunError, SettingsE
 from gate.evidence.fresh_process import FreshReader
 from gate.ports import Files
 from gate.records.document import Document
-from gate.records.observed.locks import PinnedPackage
+from gate.records.observed.locks import MAX_REQUIREMENTS_BYTES, PinnedPackage
 from gate.records.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
 from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.report.comment.commands import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
 
-MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
 FAULT_VARIABLE, FAULT_FILE = "REPRO_GATE_START_FAULT", "repro-gate-start-fault.json"
 MAX_DETAILS: Final = 30
 MAX_FAULT_BYTES: Final = 1024 * 1024

@@ -29,17 +29,15 @@ SKETCH_LENGTH: Final = SUMS * 8
 # elements that share one pattern of signs; each block turns the signs of its sums again
 BLOCK: Final = 64 * 1024
 STORED: Final = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"}
-# an entry lists them, and is read by people
-MAX_SKETCHES: Final = 4000
 LARGEST: Final = float(np.finfo(np.float32).max)
 
 Numbers = NDArray[np.float64]
 
 
-def sketches(leaves: Sequence[Leaf], threads: int) -> dict[str, str]:
+def sketches(leaves: Sequence[Leaf], threads: int, most: int) -> dict[str, str]:
     """The sketch of each weight and buffer of floating-point numbers, by its path.
 
-    At most `MAX_SKETCHES` of them, in the order given. One with a number that is not finite has
+    At most `most` of them, in the order given. One with a number that is not finite has
     none. Raises whatever reading the sources raises.
     """
     found: dict[Hashable, str] = {}
@@ -50,7 +48,7 @@ def sketches(leaves: Sequence[Leaf], threads: int) -> dict[str, str]:
             continue
         key: Hashable = (leaf.source.identity, leaf.dtype)
         if key not in found:
-            if len(found) == MAX_SKETCHES:
+            if len(found) == most:
                 break
             found[key] = ""
             tasks.append(partial(_sketch_into, found, key, leaf))

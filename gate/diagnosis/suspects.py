@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gate.diagnosis.causes import OF_THE_RUN
 from gate.records.comparison import Event, EventKind
 from gate.records.observed.children import UnattestedChild, WeakerChild
 from gate.records.observed.fingerprints import optimizer_of
@@ -43,10 +44,7 @@ ORDERED: Final = (
     EventKind.STATE,
 )
 EVERY: Final = frozenset(EventKind)
-WORK: Final = frozenset((
-    EventKind.STEPS, EventKind.SAMPLES, EventKind.ROWS, EventKind.PASSES, EventKind.TURNS,
-))  # fmt: skip
-AT_WORK: Final = EVERY - WORK
+AT_WORK: Final = EVERY - OF_THE_RUN
 CAN_CHANGE: Final = {
     SuspectKind.SETTING: frozenset(ARITHMETIC),
     SuspectKind.PRECISION: frozenset(ARITHMETIC),
@@ -60,7 +58,7 @@ CAN_CHANGE: Final = {
 # what is drawn first; behind it a seed is one of many that may have changed something
 DRAWN: Final = (EventKind.INITIAL, EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT)
 GENERATORS: Final = {"random.python": "random.", "random.numpy": "numpy.random."}
-TIMED: Final = WORK | {EventKind.METRIC}
+TIMED: Final = OF_THE_RUN | {EventKind.METRIC}
 UPDATES: Final = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER))
 SEEDS: Final = frozenset((SuspectKind.UNSEEDED, SuspectKind.SEED))
 # what a seed may be made of

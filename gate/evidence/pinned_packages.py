@@ -27,11 +27,11 @@ from gate.records.observed.locks import (
     MARKER_VARIABLES,
     MAX_FILES,
     MAX_MARKER,
+    MAX_REQUIREMENTS_BYTES,
     STRONG_HASH,
     PinnedPackage,
 )
 
-MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
 MAX_REFUSALS: Final = 20
 # a name with extras
 MAX_NAMED: Final = 1000

@@ -17,7 +17,7 @@ from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.checkpoint.hashing.tensors import available_threads
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.sketches import MAX_SKETCHES, sketches
+from gate.checkpoint.sketches import sketches
 from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.optimizer_settings import optimizer_settings
@@ -25,6 +25,7 @@ from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_ALL_PARAMETER_NAMES,
+    MAX_SKETCHES,
     CheckpointManifest,
     TensorDigest,
 )
@@ -69,7 +70,7 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
         digest = digest_state(content, exclusions=(), max_bytes=MAX_STATE_BYTES)
         not_finite = not_finite_leaves(content.leaves, available_threads())
         settings = optimizer_settings(content.leaves, prefix)
-        sketched = sketches(content.leaves, available_threads())
+        sketched = sketches(content.leaves, available_threads(), MAX_SKETCHES)
     if all(leaf.shape is None for leaf in digest.leaves):
         raise EvidenceError(
             f"{path.name}: holds no tensor, so no training state could be compared",
@@ -112,7 +113,7 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
         # what is not compared may hold NaN: a timestamp or a path cannot be a diverged training
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
-        sketched = sketches(counted, available_threads())
+        sketched = sketches(counted, available_threads(), MAX_SKETCHES)
     # names and texts alone are equal in every run, so they would pass whatever was trained
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in digest.leaves):
         raise EvidenceError(

@@ -54,6 +54,13 @@ class CodeLine:
         return f"{self.file}:{self.line}"
 
 
+def named_as(function: Any, plain: Any) -> Any:
+    """Let a hook show itself as what it stands for; `functools.wraps` is slow to import."""
+    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, word, getattr(plain, word, None))
+    return function
+
+
 def called_by_torch(frame: FrameType | None) -> bool:
     """Whether torch itself made the call, not a wrapper that its compiler puts around a name."""
     while frame is not None and _module(frame).startswith(COMPILER):

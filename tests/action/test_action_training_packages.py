@@ -20,13 +20,13 @@ from gate.action.training_packages import (
     FAULT_FILE,
     FAULT_VARIABLE,
     HEAD,
-    MAX_REQUIREMENTS_BYTES,
     base_requirements,
     head_requirements,
     raise_start_fault,
 )
 from gate.adapters.files.files import LocalFiles
 from gate.errors import RepositoryError, SettingsError, StorageError
+from gate.records.observed.locks import MAX_REQUIREMENTS_BYTES
 from gate.records.sections.isolation import IsolationMode
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,7 +27,7 @@ def sketch(folder: Path, values: Array, dtype: str = "F32", name: str = "/model/
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)
     with open_untrusted(LocalFiles(), path, path.name, max_bytes=1 << 30) as opened:
         leaves: tuple[Leaf, ...] = tuple(read_safetensors(opened, as_path).leaves)
-        return sketches(leaves, 2).get(name, "")
+        return sketches(leaves, 2, 4000).get(name, "")
 
 
 def distance(left: Array, right: Array) -> float:

@@ -12,8 +12,13 @@ from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from gate.errors import DocumentError
-from gate.evidence.pinned_packages import MAX_REQUIREMENTS_BYTES, read_pinned
-from gate.records.observed.locks import MARKER_OPERATORS, MARKER_VARIABLES, PinnedPackage
+from gate.evidence.pinned_packages import read_pinned
+from gate.records.observed.locks import (
+    MARKER_OPERATORS,
+    MARKER_VARIABLES,
+    MAX_REQUIREMENTS_BYTES,
+    PinnedPackage,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 A, B = "a" * 64, "b" * 64

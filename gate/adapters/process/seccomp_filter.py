@@ -201,8 +201,11 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     """
     known, program = _beginning(machine)
     program += _refused(known, REFUSED)
-    program += _no_namespaces(known.calls["clone"])
-    program += _no_look_into_the_cache(known.calls["preadv2"])
+    # processes and threads may be made, but in the namespaces of their maker
+    program += _without_flags(known.calls["clone"], FIRST_ARGUMENT, NEW_NAMESPACES, errno.EPERM)
+    # a read that would not wait is answered as by a file system that has none
+    no_such_read = errno.EOPNOTSUPP
+    program += _without_flags(known.calls["preadv2"], FLAGS_OF_PREADV2, RWF_NOWAIT, no_such_read)
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
     # a list of what is refused and no list of what is allowed: drivers and libraries of
@@ -289,26 +292,17 @@ def _of_itself_alone(number: int, numbers: Sequence[int]) -> list[bytes]:
     ]
 
 
-def _no_namespaces(number: int) -> list[bytes]:
-    """Processes and threads may be made, but in the namespaces of their maker."""
+def _without_flags(number: int, word: int, flags: int, answer: int) -> list[bytes]:
+    """A call is answered with an error where a word of its arguments has one of these bits.
+
+    Flags are the low 32 bits of an argument, and the filter loads words.
+    """
     return [
         _instruction(IF_EQUAL, number, else_skip=4),
-        _instruction(LOAD_WORD, FIRST_ARGUMENT),
-        # flags are the low 32 bits: all of CLONE_NEW* lies there, and the filter loads words
-        _instruction(IF_ANY_BIT, NEW_NAMESPACES, then_skip=1),
+        _instruction(LOAD_WORD, word),
+        _instruction(IF_ANY_BIT, flags, then_skip=1),
         _instruction(RETURN, ALLOW),
-        _instruction(RETURN, FAIL_WITH | errno.EPERM),
-    ]
-
-
-def _no_look_into_the_cache(number: int) -> list[bytes]:
-    """A read that would not wait is answered as by a file system that has none; others pass."""
-    return [
-        _instruction(IF_EQUAL, number, else_skip=4),
-        _instruction(LOAD_WORD, FLAGS_OF_PREADV2),
-        _instruction(IF_ANY_BIT, RWF_NOWAIT, then_skip=1),
-        _instruction(RETURN, ALLOW),
-        _instruction(RETURN, FAIL_WITH | errno.EOPNOTSUPP),
+        _instruction(RETURN, FAIL_WITH | answer),
     ]
 
 

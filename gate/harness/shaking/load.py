@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from ..user_code import named_as
 from .told import CannotVaryError, tell_varied
 
 TYPE_CHECKING = False
@@ -93,6 +94,5 @@ def _delay_threads() -> None:
             self.run = run_late
         return plain(self)
 
-    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(start, word, getattr(plain, word))
+    named_as(start, plain)
     kind.start = start

@@ -9,7 +9,7 @@ Imported by every Python process of a training, so nothing heavy is imported her
 
 from __future__ import annotations
 
-from ..user_code import caller_of, calling_frame, user_stack, users_frame
+from ..user_code import caller_of, calling_frame, named_as, user_stack, users_frame
 from .found import COMPLETION, SOURCES, THREAD, Source
 
 TYPE_CHECKING = False
@@ -175,8 +175,7 @@ def _hook_queues(module: Any, call: str) -> None:
         _arrived(call, item, calling_frame(1))
         return item
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(get, name, getattr(plain, name))
+    named_as(get, plain)
     kind.get = get
 
 
@@ -189,8 +188,7 @@ def _hook_receives(module: Any) -> None:
             _arrived(RECEIVE, sender, calling_frame(1))
         return sender
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(recv, name, getattr(plain, name))
+    named_as(recv, plain)
     module.recv = recv
     for name in ("isend", "irecv"):
         setattr(module, name, _begins_a_message(getattr(module, name), name))
@@ -235,9 +233,7 @@ def _begins_a_message(plain: Any, name: str) -> Any:
             pass
         return work
 
-    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(begin, word, getattr(plain, word))
-    return begin
+    return named_as(begin, plain)
 
 
 def _waits(plain: Any, name: str) -> Any:
@@ -297,8 +293,7 @@ def _hook_futures(module: Any) -> None:
         order = _begun("concurrent.futures.as_completed", calling_frame(1))
         return plain(fs, timeout) if order is None else _watched(order, plain, fs, timeout)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(as_completed, name, getattr(plain, name))
+    named_as(as_completed, plain)
     module._base.as_completed = module.as_completed = as_completed  # noqa: SLF001 - as above
 
 
@@ -337,8 +332,7 @@ def _hook_tasks(module: Any) -> None:
             [_noted(piece, place, done) for place, piece in enumerate(fs)], timeout=timeout
         )
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(as_completed, name, getattr(plain, name))
+    named_as(as_completed, plain)
     module.as_completed = as_completed
 
 

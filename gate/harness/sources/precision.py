@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from ..user_code import CodeLine, calling_frame, unseen_by_warnings
+from ..user_code import CodeLine, calling_frame, named_as, unseen_by_warnings
 from .found import PRECISION, SOURCES, Source
 
 _C: Final[Any] = torch._C  # noqa: SLF001 - the public setters end there
@@ -104,8 +104,7 @@ def install() -> None:
         PRECISION_SWITCHES.flush_denormal(taken and mode, calling_frame(1))
         return taken
 
-    for named in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(set_flush_denormal, named, getattr(plain_flush, named))
+    named_as(set_flush_denormal, plain_flush)
     torch.set_flush_denormal = unseen_by_warnings(set_flush_denormal)
 
 

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 
-from ..user_code import called_in, users_frame
+from ..user_code import called_in, named_as, users_frame
 from .found import CLOCK, ENTROPY, ORDER, PROCESS, SOURCES
 
 TYPE_CHECKING = False
@@ -214,8 +214,7 @@ def put(owner: Any, name: str, function: Any) -> None:
     Functions of `os` are those of another module, which pickle and the import system know them by.
     """
     plain = getattr(owner, name)
-    for word in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(function, word, getattr(plain, word, None))
+    named_as(function, plain)
     setattr(owner, name, function)
     for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
         # what `shutil` asks before it uses a function in the safe way

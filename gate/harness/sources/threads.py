@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 
-from ..user_code import called_in, calling_frame, unseen_by_warnings, users_frame
+from ..user_code import called_in, calling_frame, named_as, unseen_by_warnings, users_frame
 from .found import DRAW, SOURCES, THREAD
 
 TYPE_CHECKING = False
@@ -46,8 +46,7 @@ def hook_threads(module: ModuleType) -> None:
             pass
         return plain(self)
 
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(start, name, getattr(plain, name))
+    named_as(start, plain)
     kind.start = unseen_by_warnings(start)
 
 

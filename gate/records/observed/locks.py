@@ -45,6 +45,7 @@ _MARKER_WORD: Final = (
     rf'(?:[()]|and|or|{"|".join(MARKER_OPERATORS)}|{"|".join(MARKER_VARIABLES)}|"{MARKER_TEXT}")'
 )
 MAX_MARKER: Final = 2000
+MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
 STRONG_HASH: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
 # an installer takes a word with such an end for a file
 ARCHIVE_ENDS: Final = (
