@@ -14,7 +14,7 @@ MAX_TEXT: Final = 1000
 MAX_SHOWN: Final = 100
 RUN: Final = "repro-gate gate"
 # a package stays as it was made: some faults only another package is free of
-NOTHING_TO_TYPE: Final = "Do not use this package: nothing that you type mends it."
+NOTHING_TO_TYPE: Final = "Do not use this package: no command fixes it."
 
 
 def passed(part: AuditedPart, code: str, found: str) -> AuditItem:

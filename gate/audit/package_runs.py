@@ -166,7 +166,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
         code,
         "two runs with the same seeds differ",
         risk="The number is one of many that this training gives.",
-        remedy="Find the first divergence with this command, mend it and run the gate again.",
+        remedy="Find the first divergence with this command, fix it and run the gate again.",
         command=f"repro-gate diagnose {shlex.quote(facts.place)}",
     )
 

@@ -136,11 +136,11 @@ DRIFT = {
         "Look at changes to the batch size, to the number of samples and to accumulation.",
     ),
     EventKind.ROWS: Cause(
-        "the model's input has another first dimension than in the baseline",
+        "the model's input has a different first dimension than in the baseline",
         "Look at changes to the batch size, and to how batches are cut.",
     ),
     EventKind.TURNS: Cause(
-        "the optimizers take turns in another way than in the baseline",
+        "the optimizers take turns in a different order than in the baseline",
         "Look at changes to how many updates each model gets before the other.",
     ),
     EventKind.PASSES: Cause(

@@ -127,7 +127,7 @@ def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFindin
     if call.phase is Phase.BACKWARD and call.forward_file:
         place = f", in the backward pass of {call.forward_file}:{call.forward_line},"
     taken = any(value.odd == "infinite" for value in call.inputs)
-    given = "" if infinite or not taken else ", of an input that holds an infinity"
+    given = "" if infinite or not taken else ", of an input that contains an infinity"
     return TraceFinding(
         claim=Claim.NOT_FINITE,
         sentence=f"{call.operator}{place} gives the first {word}{given}",

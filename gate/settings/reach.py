@@ -176,7 +176,7 @@ def refuse_reach(settings: GateSettings, source: str) -> None:
         return
     keys = f"{len(found)} keys" if len(found) > 1 else "a key"
     raise SettingsError(
-        f"{source} comes with this change, and {keys} in it would reach out of its own files: "
+        f"{source} comes with this pull request, and {keys} in it would reach outside its files: "
         f"{', '.join(found)}",
         hint=f"The base branch has no {source} yet, so nobody has approved these keys. Merge the "
         "settings file first, in a pull request without the workflow: they hold from then on. Or "

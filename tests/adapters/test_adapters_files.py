@@ -336,5 +336,5 @@ def test_a_private_folder_is_made_and_one_that_others_may_write_in_is_refused(
     with pytest.raises(StorageError):
         have(tmp_path / "link")
     (folder / "other").touch()
-    with pytest.raises(StorageError, match="holds other files, such as kept"):
+    with pytest.raises(StorageError, match="contains other files, such as kept"):
         have(folder)

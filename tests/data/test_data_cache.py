@@ -182,6 +182,6 @@ def test_a_cache_that_another_gate_has_only_begun_is_used(
 
 def test_a_folder_with_other_files_is_no_cache(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("mine")
-    with pytest.raises(DataError, match="holds other files, such as keys"):
+    with pytest.raises(DataError, match="contains other files, such as keys"):
         SharedCache(tmp_path, 1, Shown()).claim([A])
     assert [*tmp_path.iterdir()] == [tmp_path / "keys"]

@@ -286,7 +286,7 @@ def test_data_may_lie_elsewhere(bench: Bench, project: Project, tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("folder", "words"),
-    [(".git", "is a repository"), ("data", "holds source, and the gate did not make")],
+    [(".git", "is a repository"), ("data", "contains source, and the gate did not make")],
 )
 def test_an_output_folder_of_somebody_is_left_alone(
     package: Path, tmp_path: Path, folder: str, words: str

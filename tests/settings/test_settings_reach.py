@@ -68,7 +68,7 @@ def test_a_key_that_reaches_out_is_refused_by_name_and_reason(key: str) -> None:
     fault = caught.value
     assert fault.exit_code == ExitCode.USAGE
     assert f"{key}: {REACHES_OUT[key]}" in fault.details
-    assert fault.message.startswith("repro-gate.yml comes with this change, and ")
+    assert fault.message.startswith("repro-gate.yml comes with this pull request, and ")
     assert "Merge the settings file first, in a pull request without the workflow" in fault.hint
 
 

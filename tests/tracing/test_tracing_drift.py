@@ -97,7 +97,7 @@ def test_the_call_that_gives_the_first_nan_is_named(traced: TracedRuns) -> None:
     found = first_not_finite_call(traces, infinite=False)
     line = line_of(head, "h.log()")
     assert found.sentence == (
-        f"aten::sub at script.py:{line} gives the first NaN, of an input that holds an infinity"
+        f"aten::sub at script.py:{line} gives the first NaN, of an input that contains an infinity"
     )
     assert first_not_finite_call(traces, infinite=True).sentence == (
         f"aten::log at script.py:{line} gives the first infinity"

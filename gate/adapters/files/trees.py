@@ -351,7 +351,7 @@ def make_named_folder(path: Path, mode: int, *, is_ours: Callable[[frozenset[str
         names = frozenset(entry.name for entry in islice(entries, MAX_NAMES_SEEN)) - FOUND_ON_DISKS
     if names and not is_ours(names):
         raise StorageError(
-            f"{shown} holds other files, such as {safe_line(min(names))}",
+            f"{shown} contains other files, such as {safe_line(min(names))}",
             hint="Name an empty folder: the gate removes old entries of its own there.",
         )
 

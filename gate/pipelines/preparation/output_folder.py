@@ -57,7 +57,7 @@ def refuse_unmarked(out: Path, files: Files) -> None:
         taken.append(IGNORE_NAME)
     if taken:
         raise SettingsError(
-            f"--out {out}: holds {taken[0]}, and the gate did not make this folder",
+            f"--out {out}: contains {taken[0]}, and the gate did not make this folder",
             hint="Name a new folder, for example demo-out: a call replaces what is in it.",
         )
 
