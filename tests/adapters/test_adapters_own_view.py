@@ -6,12 +6,15 @@ show nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,6 +165,26 @@ def test_no_channel_leads_from_one_run_to_another(runs: tuple[Run, ...]) -> None
 def test_without_views_of_their_own_every_channel_does(runs: tuple[Run, ...]) -> None:
     heard = heard_by(runs, ())
     assert [name for name, came in heard.items() if not came] == []
+
+
+def test_a_service_of_the_machine_answers_by_no_file(runs: tuple[Run, ...]) -> None:
+    """Its socket is an inode of the machine's, and a run's inodes are its own."""
+    # beside the temporary folders, over which every run has a layer
+    with (
+        tempfile.TemporaryDirectory(dir="/run") as folder,
+        socket.socket(socket.AF_UNIX) as service,
+    ):
+        at = Path(folder, "service")
+        at.parent.chmod(0o755)
+        service.bind(str(at))
+        at.chmod(0o777)
+        service.listen()
+        asking = f"print(socket.socket(socket.AF_UNIX).connect_ex({str(at)!r}))"
+        answers = [
+            LocalProcesses().run(request_of(runs[0], asking, own), lambda _: None).output
+            for own in ((), tuple(Separation))
+        ]
+    assert answers == [b"0\n", f"{errno.ECONNREFUSED}\n".encode()]
 
 
 def test_the_launcher_has_the_words_of_the_records() -> None:
