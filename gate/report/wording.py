@@ -42,6 +42,7 @@ FRACTION = re.compile(
 )
 STOPPED = "⛔"
 # what makes a generator; all else seeds one that is there
+ONE_MESSAGE = frozenset(("torch.distributed.isend", "torch.distributed.irecv"))
 MAKERS = frozenset(("random.Random", "numpy.random.default_rng", "numpy.random.RandomState"))
 
 
@@ -228,7 +229,8 @@ def _thread_words(suspect: Suspect) -> str:
     if suspect.call.startswith("asyncio."):
         return f"hands work to threads by {suspect.call}()"
     if suspect.call.startswith("torch.distributed."):
-        return f"does not wait for the message of {suspect.call}() before the update"
+        what = "message" if suspect.call in ONE_MESSAGE else "result"
+        return f"does not wait for the {what} of {suspect.call}() before the update"
     return "starts a thread"
 
 

@@ -74,7 +74,7 @@ def test_a_seed_that_numpy_takes_from_the_system_is_told_with_its_line(
 
 
 TENSORS = """
-import asyncio, numpy, queue, torch
+import asyncio, concurrent.futures, numpy, queue, torch
 
 results = queue.Queue()
 for number in range(3):
@@ -90,12 +90,28 @@ async def main():
     return [await one for one in asyncio.as_completed(pieces)]
 
 assert asyncio.run(main()) == [2, 1, 0]
+
+async def firsts():
+    pending = {asyncio.ensure_future(piece(number)) for number in range(3)}
+    results = []
+    while pending:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        results += [one.result() for one in done]
+    await asyncio.wait([asyncio.ensure_future(piece(2)), asyncio.ensure_future(piece(1))])
+    return results
+
+assert asyncio.run(firsts()) == [2, 1, 0]
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    left = {pool.submit(pow, 2, number) for number in range(5)}
+    while left:
+        _, left = concurrent.futures.wait(left, return_when="FIRST_COMPLETED")
+    concurrent.futures.wait([pool.submit(pow, 2, number) for number in range(3)])
 model = torch.nn.Linear(2, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(2)).sum().backward(); optimizer.step()
 """
 MESSAGES = """
-import multiprocessing, os, tempfile
+import inspect, multiprocessing, os, tempfile
 import torch, torch.distributed as dist
 
 def begin(path, rank):
@@ -103,8 +119,12 @@ def begin(path, rank):
 
 def other(path):
     begin(path, 1)
-    for _ in range(9):
-        dist.isend(torch.ones(2), 0).wait()
+    for _ in range(3):
+        for _ in range(3):
+            dist.isend(torch.ones(2), 0).wait()
+        dist.all_reduce(torch.ones(2))
+    dist.all_reduce(torch.ones(2))
+    dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(2), 0)])[0].wait()
 
 if __name__ == "__main__":
     path = os.path.join(tempfile.mkdtemp(), "store")
@@ -121,17 +141,27 @@ if __name__ == "__main__":
         known.wait()
         optimizer.zero_grad(); model(first).sum().backward(); optimizer.step()
         late.wait()
+        dist.all_reduce(first, async_op=True).wait()
+    asynchronous = dist.all_reduce(first, async_op=True)
+    batch = dist.batch_isend_irecv([dist.P2POp(dist.irecv, second, 1)])
+    optimizer.step()
+    asynchronous.wait(); batch[0].wait()
+    assert str(inspect.signature(dist.all_reduce)).startswith("(tensor, op=")
 """
 
 
 @pytest.mark.torch
-def test_tensors_and_coroutines_are_told_in_the_order_in_which_they_come(
+def test_tensors_coroutines_and_what_is_first_done_are_told_in_the_order_in_which_they_come(
     runs: HarnessRuns,
 ) -> None:
     told = [one for one in runs.run(TENSORS).sources if one.kind is SourceKind.COMPLETION]
     found = {(one.call, one.line): one for one in told}
-    assert found.keys() == {("queue.Queue.get", 7), ("asyncio.as_completed", 15)}
-    assert len(set(found["queue.Queue.get", 7].after.split())) == 3
+    first = ("asyncio.wait", line_of(TENSORS, "asyncio.wait(pending"))
+    pooled = ("concurrent.futures.wait", line_of(TENSORS, "wait(left"))
+    # who waits for all takes the results from the pieces, in an order of the script's own
+    assert found.keys() == {("queue.Queue.get", 7), ("asyncio.as_completed", 15), first, pooled}
+    counts = [len(found[key].after.split()) for key in (("queue.Queue.get", 7), first, pooled)]
+    assert counts == [3, 3, 5]
 
 
 @pytest.mark.torch
@@ -158,6 +188,19 @@ def test_a_message_is_told_where_it_comes_from_anyone_or_nobody_waits_for_it(
     assert found.remedy.startswith(
         f"Call wait() on what torch.distributed.irecv() returns at {place}."
     )
+
+
+@pytest.mark.torch
+def test_collectives_and_batches_that_nobody_waits_for_are_told_at_their_lines(
+    runs: HarnessRuns,
+) -> None:
+    told = runs.run(MESSAGES).sources
+    unwaited = {(one.call, one.line) for one in told if one.kind is SourceKind.THREAD}
+    assert unwaited == {
+        ("torch.distributed.irecv", line_of(MESSAGES, "irecv(third")),
+        ("torch.distributed.all_reduce", line_of(MESSAGES, "asynchronous = ")),
+        ("torch.distributed.batch_isend_irecv", line_of(MESSAGES, "batch = ")),
+    }
 
 
 def arrivals(after: str) -> RunEvidence:

@@ -1,8 +1,9 @@
 """The order in which pieces of work are done, where the script takes them in that order.
 
 Threads and processes finish as the machine lets them. `as_completed` and `imap_unordered` hand the
-results on in that order, so whatever is summed or stacked from them has it too. A digest of the
-order is told for each line; where two runs differ in it, that line is known.
+results on in that order, so whatever is summed or stacked from them has it too; `wait` may hand on
+those that are done first. A digest of the order is told for each line; where two runs differ in it,
+that line is known.
 
 Imported by every Python process of a training, so nothing heavy is imported here.
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 POOLS = frozenset(("concurrent", "multiprocessing"))
 NOBODY: frozenset[str] = frozenset()
+ALL = "ALL_COMPLETED"
 # of a line: a loop takes results a thousand times, and what differs does so early
 MAX_ORDERS = 8
 QUEUES = {"queue": "queue.Queue.get", "multiprocessing.queues": "multiprocessing.Queue.get"}
@@ -35,6 +37,13 @@ MAX_PARTS = 8
 MAX_PIECE_BYTES = 4 << 20
 # messages that are under way at one time; more are told by nobody
 MAX_UNDER_WAY = 1_000
+# what torch.distributed only begins where the script asks for that (async_op=True)
+COLLECTIVES = (
+    *("broadcast", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather"),
+    *("all_gather_single", "all_gather_into_tensor", "all_gather_coalesced", "gather", "scatter"),
+    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all_single"),
+    *("all_to_all", "_all_gather_base", "_reduce_scatter_base", "batch_isend_irecv"),
+)
 # what waits for a message, or asks whether it has come
 WAITS = ("wait", "is_completed", "synchronize", "get_future", "result", "block_current_stream")
 
@@ -93,20 +102,20 @@ class Arrivals:
         self._stack = user_stack(user)
         self._labels: list[str] = []
 
-    def came(self, label: str) -> None:
-        """One more; told at a few counts, since nobody knows which is the last."""
+    def came(self, label: str, *, last: bool = False) -> None:
+        """One more; told at a few counts, since most often nobody knows which is the last."""
         import hashlib
 
         count = len(self._labels) + 1
         if count > MAX_ARRIVALS:
             return
         self._labels.append(hashlib.sha256(label.encode("utf-8", "replace")).hexdigest()[:8])
-        if count in TOLD_AT:
+        if count in TOLD_AT or (last and count > 1):
             words = {"before": f"call {count}", "after": " ".join(self._labels)}
             SOURCES.report(Source(COMPLETION, self._call, self._place, self._stack, **words))
 
 
-def _arrived(call: str, item: object, frame: FrameType) -> None:
+def _arrived(call: str, item: object, frame: FrameType, *, last: bool = False) -> None:
     """A piece has come to a line of the user's."""
     try:
         user = users_frame(frame, POOLS)
@@ -119,10 +128,32 @@ def _arrived(call: str, item: object, frame: FrameType) -> None:
             if len(_arrivals) >= MAX_LINES:
                 return
             arrivals = _arrivals[key] = Arrivals(call, user)
-        arrivals.came(label)
+        arrivals.came(label, last=last)
     except Exception:
         # what the harness cannot find out must not be the script's worry
         return
+
+
+def _all_arrived(call: str, found: Any, frame: FrameType) -> None:
+    """What `wait` found: the pieces that are done, a in the order of the set that holds them."""
+    try:
+        done, pending = found
+        left = len(done)
+        for piece in done:
+            left -= 1
+            _arrived(call, _outcome(piece), frame, last=not (left or pending))
+    except Exception:
+        # as above
+        return
+
+
+def _outcome(piece: Any) -> object:
+    """The result of a piece where that tells it from others, else its name, which tasks have."""
+    failed = piece.cancelled() or getattr(piece, "_exception", None) is not None
+    result = None if failed else piece.result()
+    if _label(result) is None and hasattr(piece, "get_name"):
+        return piece.get_name()
+    return result
 
 
 def _label(item: object) -> str | None:
@@ -190,15 +221,20 @@ def _hook_receives(module: Any) -> None:
 
     named_as(recv, plain)
     module.recv = recv
-    for name in ("isend", "irecv"):
-        setattr(module, name, _begins_a_message(getattr(module, name), name))
+    for name in ("isend", "irecv", *COLLECTIVES):
+        # not every torch has all of them
+        if hasattr(module, name):
+            setattr(module, name, _begins_a_message(getattr(module, name), name))
     for name in WAITS:
         if hasattr(module.Work, name):
             setattr(module.Work, name, _waits(getattr(module.Work, name), name))
 
 
 class Message:
-    """One that a line of the user's has begun and not waited for yet; `work` is torch's handle."""
+    """A message or collective that a line of the user's has begun and not waited for yet.
+
+    `work` is torch's handle.
+    """
 
     __slots__ = ("any_source", "call", "place", "stack", "work")
 
@@ -217,22 +253,31 @@ _under_way: list[Message] = []
 
 
 def _begins_a_message(plain: Any, name: str) -> Any:
+    import inspect
+
     call = f"torch.distributed.{name}"
 
     def begin(*args: Any, **named: Any) -> Any:
-        work = plain(*args, **named)
+        begun = plain(*args, **named)
         try:
-            user = users_frame(calling_frame(1), NOBODY)
-            if work is not None and user is not None and len(_under_way) < MAX_UNDER_WAY:
+            # nothing of a collective that was waited for inside
+            works = begun if isinstance(begun, list | tuple) else (begun,)
+            user = users_frame(calling_frame(1), NOBODY) if works and works[0] else None
+            if user is not None:
                 sender = args[1:2] or (named.get("src"),)
                 anyone = sender == (None,) and named.get("group_src") is None
                 anyone = anyone and name == "irecv"
-                _under_way.append(Message(work, call, user, any_source=anyone))
+                _under_way.extend(
+                    Message(work, call, user, any_source=anyone)
+                    for work in works[: MAX_UNDER_WAY - len(_under_way)]
+                )
         except Exception:
             # what the harness cannot find out must not be the script's worry
             pass
-        return work
+        return begun
 
+    # the compiler sorts arguments by it
+    begin.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined] # as inspect asks
     return named_as(begin, plain)
 
 
@@ -264,7 +309,7 @@ def _came(work: Any, frame: FrameType) -> None:
 
 
 def tell_unwaited() -> None:
-    """The step's update begins: a message that nobody waited for may not have come yet."""
+    """The step's update begins: what nobody waited for may not have come yet."""
     messages = list(_under_way)
     _under_way.clear()
     for message in messages:
@@ -295,6 +340,17 @@ def _hook_futures(module: Any) -> None:
 
     named_as(as_completed, plain)
     module._base.as_completed = module.as_completed = as_completed  # noqa: SLF001 - as above
+    plain_wait = module._base.wait  # noqa: SLF001 - as above
+
+    def wait(fs: Any, timeout: float | None = None, return_when: str = ALL) -> Any:
+        found = plain_wait(fs, timeout, return_when)
+        # who waits for all of them takes the results from where they were handed in
+        if return_when != ALL:
+            _all_arrived("concurrent.futures.wait", found, calling_frame(1))
+        return found
+
+    named_as(wait, plain_wait)
+    module._base.wait = module.wait = wait  # noqa: SLF001 - as above
 
 
 def _watched(order: Order, plain: Any, fs: Any, timeout: float | None) -> Iterator[Any]:
@@ -334,6 +390,17 @@ def _hook_tasks(module: Any) -> None:
 
     named_as(as_completed, plain)
     module.as_completed = as_completed
+    plain_wait = module.wait
+
+    async def wait(fs: Any, *, timeout: float | None = None, return_when: str = ALL) -> Any:  # noqa: ASYNC109 - as the plain one has it
+        found = await plain_wait(fs, timeout=timeout, return_when=return_when)
+        # as above
+        if return_when != ALL:
+            _all_arrived("asyncio.wait", found, calling_frame(1))
+        return found
+
+    named_as(wait, plain_wait)
+    module.wait = wait
 
 
 def _noted(piece: Any, place: int, done: Callable[[int], None]) -> Any:
