@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from command_line import Ended, Run
 from played_training import Project
+from real_reader import kept
 
+from gate.adapters.isolating import Isolating
 from gate.cli import answer
 
 PASSPHRASE = "a pass phrase of some length"
@@ -23,7 +26,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `repro-gate` with these words, as its console script does."""
+    """Run `repro-gate` with these words, as its console script does.
+
+    In this process, and what reads is started once for a worker: its imports take longer than most
+    of what a command does. `test_the_module_is_the_same_program` and others start the real thing.
+    """
+    start = Isolating.answering
+    monkeypatch.setattr(
+        Isolating, "answering", lambda own, request: kept(partial(start, own))(request)
+    )
 
     def call(*words: str | Path) -> Ended:
         monkeypatch.setattr(sys, "argv", ["repro-gate", *map(str, words)])

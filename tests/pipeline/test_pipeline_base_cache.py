@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -50,12 +51,17 @@ class Told:
 
 
 class Cached(Bench):
-    """A pull request whose environment moved, so that the base commit has to run here."""
+    """A pull request whose environment moved, so that the base commit has to run here.
+
+    What it is before any call, and after the first one that put runs of the base commit into the
+    cache, is made once and laid again into the same place for each test.
+    """
 
     def __init__(self, place: Path) -> None:
-        self.changed = Project(place / "project")
-        super().__init__(self.changed, place / "out")
-        self.cache = place / "cache"
+        self.place = place
+        self.changed = Project(place / "here" / "project")
+        super().__init__(self.changed, place / "here" / "out")
+        self.cache = place / "here" / "cache"
         self.changed.write(
             "repro-gate.yml",
             SETTINGS.replace("none", "uid")
@@ -68,6 +74,20 @@ class Cached(Bench):
         self.base = self.changed.play(**MOVED)
         self.change("first")
         self.told: list[str] = []
+        self._keep("new")
+        self.first = self.judged()
+        self._keep("judged")
+
+    def _keep(self, name: str) -> None:
+        shutil.copytree(self.place / "here", self.place / name, symlinks=True)
+        (self.place / name).chmod(0o700)
+
+    def again(self, name: str) -> None:
+        """As it was when `name` was kept."""
+        shutil.rmtree(self.place / "here")
+        shutil.copytree(self.place / name, self.place / "here", symlinks=True)
+        (self.place / "here").chmod(0o755)
+        self.base = self.changed.git("rev-parse", "HEAD^")
 
     def adapters(self) -> Adapters:
         return isolated(super().adapters())
@@ -95,22 +115,38 @@ class Cached(Bench):
         return sorted(self.cache.iterdir()) if self.cache.exists() else []
 
 
-@pytest.fixture
-def cached() -> Iterator[Cached]:
+@pytest.fixture(scope="module")
+def made() -> Iterator[Cached]:
     if os.geteuid() != 0 or not Path(SYSTEM_PYTHON).exists():
         pytest.skip(f"needs root, and {SYSTEM_PYTHON} for another account")
     # not pytest's own folder, which no other account may enter
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
+        (Path(folder) / "here").mkdir()
+        (Path(folder) / "here").chmod(0o755)
         yield Cached(Path(folder))
+
+
+@pytest.fixture
+def cached(made: Cached) -> Cached:
+    """No call was made yet."""
+    made.again("new")
+    return made
+
+
+@pytest.fixture
+def judged(made: Cached) -> Cached:
+    """A first call found `first`, and its runs of the base commit lie in the cache."""
+    made.again("judged")
+    return made
 
 
 def _base(verdict: Verdict) -> list[tuple[str, bool]]:
     return [(run.label, bool(run.reused)) for run in verdict.runs if run.commit == "base"]
 
 
-def test_runs_of_the_base_commit_are_made_once_and_taken_again(cached: Cached) -> None:
-    first = cached.judged()
+def test_runs_of_the_base_commit_are_made_once_and_taken_again(judged: Cached) -> None:
+    cached, first = judged, judged.first
     assert _base(first) == [("base-1", False), ("base-2", False)]
     (path,) = cached.files
     assert path.stat().st_mode & 0o022 == 0
@@ -129,8 +165,8 @@ def test_runs_of_the_base_commit_are_made_once_and_taken_again(cached: Cached) -
     assert [run.label for run in second.timeline.runs] == ["strict-1", "strict-2"]
 
 
-def test_another_commit_on_another_machine_is_another_place(cached: Cached) -> None:
-    cached.judged()
+def test_another_commit_on_another_machine_is_another_place(judged: Cached) -> None:
+    cached = judged
     cached.base = cached.changed.play(environment={"torch": "2.15.0"}, losses=NEW_LOSSES)
     cached.change("another")
     assert _base(cached.judged()) == [("base-1", False), ("base-2", False)]
@@ -138,9 +174,8 @@ def test_another_commit_on_another_machine_is_another_place(cached: Cached) -> N
 
 
 @pytest.mark.parametrize("spoil", ["byte", "content", "name"])
-def test_a_file_that_was_altered_is_told_and_the_runs_are_made(cached: Cached, spoil: str) -> None:
-    cached.judged()
-    (path,) = cached.files
+def test_a_file_that_was_altered_is_told_and_the_runs_are_made(judged: Cached, spoil: str) -> None:
+    (path,) = judged.files
     digest, _, data = path.read_bytes().partition(b"\n")
     if spoil == "byte":
         path.write_bytes(digest + b"\n" + data[:-2] + b" \n")
@@ -149,7 +184,7 @@ def test_a_file_that_was_altered_is_told_and_the_runs_are_made(cached: Cached, s
         path.write_bytes(sha256_hex(data).encode() + b"\n" + data)
     else:
         path.write_bytes(b"{}")
-    assert _base(cached.judged()) == [("base-1", False), ("base-2", False)]
+    assert _base(judged.judged()) == [("base-1", False), ("base-2", False)]
 
 
 def test_a_folder_that_another_may_write_in_is_not_used(cached: Cached) -> None:
@@ -173,8 +208,10 @@ def test_a_link_in_the_place_of_the_folder_is_not_followed(cached: Cached) -> No
 def test_what_ran_beside_a_strangers_code_is_not_kept(cached: Cached) -> None:
     cached.judged(from_fork=True)
     assert cached.files == []
-    cached.judged()
-    assert _base(cached.judged(from_fork=True)) == [("base-1", True), ("base-2", True)]
+
+
+def test_what_is_kept_is_taken_beside_a_strangers_code(judged: Cached) -> None:
+    assert _base(judged.judged(from_fork=True)) == [("base-1", True), ("base-2", True)]
 
 
 def test_runs_that_differ_are_not_kept(cached: Cached) -> None:

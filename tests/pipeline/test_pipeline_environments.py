@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from gate_bench import FILES, Bench
 from played_training import SCRIPT, WITH_PACKAGE, Project
+from real_reader import kept
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
@@ -77,7 +78,8 @@ class Upgrade(Bench):
         variables = {**os.environ, PROGRAMS: str(self.head_programs)}
         if self.base_is_here:
             variables[BASE_PROGRAMS] = str(self.base_programs)
-        return build_adapters(FILES, self.project.path, QuietProgress(), StopSignals(), variables)
+        built = build_adapters(FILES, self.project.path, QuietProgress(), StopSignals(), variables)
+        return replace(built, answering=kept(built.answering))
 
     def judged(self) -> Gated:
         return gate(self.request(base=self.base), self.adapters())
