@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 
 from gate.adapters.machine import gpus_seen
+from gate.pipelines.entry import PROGRAMS
 
 
 def _found(ended: str) -> dict[str, dict[str, str]]:
@@ -18,10 +21,23 @@ def _found(ended: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(autouse=True)
-def _away_from_a_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No runner and no engine, wherever the tests run."""
+def _away_from_a_runner(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """No runner and no engine, wherever the tests run; torch only where a test is about it.
+
+    Else a training would be tried in a Python without packages: torch takes more than a second.
+    """
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/engine.sock")
+    if request.node.get_closest_marker("torch") or request.node.get_closest_marker("gpu"):
+        return
+    (tmp_path / "programs").mkdir()
+    for name in ("python", "python3"):
+        program = tmp_path / "programs" / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+        program.chmod(0o755)
+    monkeypatch.setenv(PROGRAMS, str(tmp_path / "programs"))
 
 
 @pytest.mark.torch
