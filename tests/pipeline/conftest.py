@@ -15,7 +15,17 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def bench(project: Project, tmp_path: Path) -> Bench:
-    return Bench(project, tmp_path / "out")
+    """Without default runs: see `priced`."""
+    made = Bench(project, tmp_path / "out")
+    made.priced = False
+    return made
+
+
+@pytest.fixture
+def priced(bench: Bench) -> Bench:
+    """Its calls make default runs too."""
+    bench.priced = True
+    return bench
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def test_two_runs_that_differ_are_traced_and_the_operator_is_named(
     assert f"Traced: {SENTENCE}." in brief_of(verdict).happened
 
 
+@pytest.mark.usefixtures("priced")
 def test_traced_runs_are_no_part_of_the_evidence(bench: Bench, project: Project) -> None:
     project.play(random=True, trace=DRAWS)
     found = bench.gate()
@@ -60,6 +61,7 @@ def test_traced_runs_are_no_part_of_the_evidence(bench: Bench, project: Project)
     assert not list((bench.out / "evidence").glob("traced*"))
 
 
+@pytest.mark.usefixtures("priced")
 def test_a_job_that_judges_elsewhere_gets_the_finding_too(bench: Bench, project: Project) -> None:
     project.play(random=True, trace=DRAWS)
     bench.gate()

@@ -28,6 +28,7 @@ def test_without_a_baseline_the_entry_is_proposed(bench: Bench) -> None:
     assert found.proposed.commit == found.verdict.commit
 
 
+@pytest.mark.usefixtures("priced")
 def test_an_unchanged_training_reproduces_its_baseline(bench: Bench) -> None:
     bench.record()
     verdict = bench.gate().verdict
@@ -118,6 +119,7 @@ def test_nan_is_an_error_and_no_verdict_about_repeatability(bench: Bench, projec
         bench.record()
 
 
+@pytest.mark.usefixtures("priced")
 def test_default_mode_that_differs_is_only_told(bench: Bench, project: Project) -> None:
     project.play(default={"random": True})
     bench.record()
@@ -156,6 +158,7 @@ def test_code_that_differs_from_the_base_on_this_machine_is_code_drift(
     assert bench.gate(base=base).verdict.outcome is Outcome.CODE_DRIFT
 
 
+@pytest.mark.usefixtures("priced")
 @pytest.mark.parametrize("policy", ["", "policy: {run_base_on_drift: false}\n"])
 def test_the_base_is_run_only_where_it_decides(bench: Bench, project: Project, policy: str) -> None:
     project.settings(policy)
@@ -192,6 +195,7 @@ def test_an_explicit_commit_is_trained_whatever_the_tree_looks_like(
     assert (verdict.outcome, verdict.commit) == (Outcome.REPRODUCED, commit)
 
 
+@pytest.mark.usefixtures("priced")
 def test_a_training_that_fails_is_an_error_with_its_last_lines(
     bench: Bench, project: Project
 ) -> None:
@@ -218,6 +222,7 @@ def test_a_gpu_that_was_asked_for_and_not_used_is_an_error(bench: Bench, project
     assert bench.gate().verdict.outcome is Outcome.NO_BASELINE
 
 
+@pytest.mark.usefixtures("priced")
 def test_a_training_without_end_is_stopped(bench: Bench, project: Project) -> None:
     settings = (project.path / "repro-gate.yml").read_text()
     project.write("repro-gate.yml", settings.replace("3\n", "3\n  timeout_seconds: 0.5\n"))
@@ -269,6 +274,7 @@ def test_a_repository_is_no_output_folder(bench: Bench, project: Project) -> Non
     assert (project.path / "train.py").exists()
 
 
+@pytest.mark.usefixtures("priced")
 def test_speed_stands_in_the_verdict_and_decides_nothing(bench: Bench, project: Project) -> None:
     project.settings("cost: {warmup_steps: 1}")
     project.play(samples=32, strict={"seconds": 0.2})

@@ -18,6 +18,9 @@ from gate.records.verdict import Answer, Outcome
 from gate.report.assembly import report_of
 from gate.report.layout import Limits
 
+# default runs are part of what these tests are about
+pytestmark = pytest.mark.usefixtures("priced")
+
 LINKS = ReportLinks()
 
 

@@ -49,6 +49,9 @@ from gate.records.published.reproduction import (
 )
 from gate.report.terminal.reproduction_view import reproduction_view
 
+# default runs are part of what these tests are about
+pytestmark = pytest.mark.usefixtures("priced")
+
 WITH_SOURCE = f"{SETTINGS}package: {{source: true}}\n"
 TOLERANT = "compare:\n  tolerances:\n    - {metric: loss, relative: 0.5}\n"
 

@@ -120,6 +120,7 @@ def test_a_regression_fails_at_the_statistical_level_and_says_by_how_much(
     assert rows["Level statistical"] == f"❌ not reached: {why}"
 
 
+@pytest.mark.usefixtures("priced")
 def test_further_seeds_are_trained_only_where_they_are_needed(
     bench: Bench, seeded: Project
 ) -> None:

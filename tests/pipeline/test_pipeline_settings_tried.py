@@ -52,6 +52,7 @@ def test_a_result_that_follows_the_fill_of_memory_reads_it_unwritten(
     assert "memory is read unwritten" in brief_of(verdict).happened
 
 
+@pytest.mark.usefixtures("priced")
 def test_where_no_setting_helps_that_is_said(bench: Bench, project: Project) -> None:
     project.play(random=True)
     gated = bench.gate()

@@ -15,6 +15,9 @@ from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome, Verdict
 from gate.report.comment.comment import comment_text
 
+# default runs are part of what these tests are about
+pytestmark = pytest.mark.usefixtures("priced")
+
 QUIET = "diagnosis: {escalate: false}\n"
 # one after the other: default, two strict, default, then the other two strict
 SERIAL = f"{QUIET}repeats: 4\noperator_audit: true\nruns: {{parallel: never}}\n"

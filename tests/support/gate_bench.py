@@ -24,7 +24,13 @@ FILES = LocalFiles()
 
 
 class Bench:
-    """A project and the real adapters to gate it with."""
+    """A project and the real adapters to gate it with.
+
+    `priced`: its calls make default runs too. What is not about them is judged as under
+    `cost: {when: never}`, in half of the trainings.
+    """
+
+    priced = True
 
     def __init__(self, project: Repository, out: Path, *, config: str = "") -> None:
         self.project = project
@@ -45,7 +51,11 @@ class Bench:
         return replace(adapters, answering=kept(adapters.answering))
 
     def gate(self, **options: object) -> Gated:
-        return gate(self.request(**options), self.adapters())
+        request = self.request(**options)
+        if not self.priced:
+            cost = request.settings.cost.model_copy(update={"when": "never"})
+            request = replace(request, settings=request.settings.model_copy(update={"cost": cost}))
+        return gate(request, self.adapters())
 
     def record(self) -> str:
         """Commit the baseline, recorded once a test run for a commit."""
