@@ -200,13 +200,15 @@ class Separation(StrEnum):
     """What a run has of its own, so that no other run reaches it, or sees in it what this one did.
 
     `PROCESSES` is a table of processes with its own numbers, `FILES` are inodes of its own for all
-    that it can read: locks and watches belong to those.
+    that it can read: locks and watches belong to those. `CACHE` is what it reads into memory: that
+    goes when it ends, so it says nothing of two runs at the same time.
     """
 
     PROCESSES = "processes"
     NETWORK = "network"
     TERMINALS = "terminals"
     FILES = "files"
+    CACHE = "cache"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

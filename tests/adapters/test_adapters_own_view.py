@@ -23,10 +23,12 @@ import pytest
 
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
+from gate.adapters.process.page_cache import PREFIX, CacheGroup, cache_left_by, new_proof
 from gate.adapters.process.private_view import Own
 from gate.adapters.process.process_table import owned_by, processes
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.sandbox_launcher import MOUNT_NAMESPACE
+from gate.errors import RunError
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.runs import Credentials, Separation, WriteGuard
 
@@ -189,11 +191,115 @@ def test_a_service_of_the_machine_answers_by_no_file(runs: tuple[Run, ...]) -> N
 
 def test_the_launcher_has_the_words_of_the_records() -> None:
     """It imports from the standard library alone, so it has them twice."""
-    assert {value for name, value in vars(Own).items() if name.isupper()} == {*Separation}
+    # the cache is the gate's to empty
+    words = {value for name, value in vars(Own).items() if name.isupper()}
+    assert words == {*Separation} - {Separation.CACHE}
     assert MOUNT_NAMESPACE == WriteGuard.MOUNT_NAMESPACE
 
 
 WAYS = [(), tuple(Separation)]
+# reads those of the files whose numbers it is given
+READER = """
+folder = pathlib.Path(sys.argv[1]).parents[1] / "word"
+for number in sys.argv[2:]: (folder / number).read_bytes()
+"""
+# those that are in memory already: touching them makes no major fault
+ASKER = """
+import mmap, resource
+def waited(path):
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as seen:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        seen[0]
+        return resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
+folder = pathlib.Path(sys.argv[1]).parents[1] / "word"
+print(*[number for number in range(32) if not waited(folder / str(number))])
+"""
+# takes all of it out of memory, if it is let
+EVICTOR = """
+for path in (pathlib.Path(sys.argv[1]).parents[1] / "word").iterdir():
+    os.posix_fadvise(os.open(path, os.O_RDONLY), 0, 0, os.POSIX_FADV_DONTNEED)
+"""
+
+
+@pytest.fixture
+def word(runs: tuple[Run, ...]) -> Path:
+    """Files that each run can read, and that are not in memory."""
+    folder = runs[0].folder.parent / "word"
+    folder.mkdir()
+    try:
+        for number in range(32):
+            new_proof(folder / str(number))
+    except RunError as error:
+        pytest.skip(error.message)
+    return folder
+
+
+def run_after(run: Run, script: str, own: tuple[Separation, ...], *numbers: int) -> tuple[int, ...]:
+    request = request_of(run, script, own)
+    request = replace(request, argv=(*request.argv, *map(str, numbers)))
+    result = LocalProcesses().run(request, lambda _: None)
+    assert result.exit_code == 0, result.output.decode()
+    return tuple(map(int, result.output.split()))
+
+
+@pytest.mark.usefixtures("word")
+@pytest.mark.parametrize("said", [(), (1, 2, 13, 31)])
+def test_no_run_sees_what_the_one_before_read(runs: tuple[Run, ...], said: tuple[int, ...]) -> None:
+    run_after(runs[0], READER, tuple(Separation), *said)
+    assert run_after(runs[1], ASKER, tuple(Separation)) == ()
+
+
+@pytest.mark.usefixtures("word")
+def test_without_a_cache_of_its_own_it_is_told_a_number(runs: tuple[Run, ...]) -> None:
+    own = tuple(one for one in Separation if one is not Separation.CACHE)
+    run_after(runs[0], READER, own, 1, 2, 13, 31)
+    assert run_after(runs[1], ASKER, own) == (1, 2, 13, 31)
+
+
+def test_no_run_takes_out_of_memory_what_was_there(runs: tuple[Run, ...], word: Path) -> None:
+    every = tuple(word.iterdir())
+    for path in every:
+        path.read_bytes()
+    run_after(runs[0], READER + EVICTOR, tuple(Separation), *range(32))
+    assert all(map(cache_left_by, every))
+    script = COMMON + EVICTOR
+    line = ("/usr/bin/python3", "-c", script, str(runs[0].folder / "mini.csv"))
+    subprocess.run(line, check=True, timeout=FAR)
+    assert not any(map(cache_left_by, every))
+
+
+def test_what_a_run_beside_still_uses_goes_when_that_ends(
+    runs: tuple[Run, ...], word: Path
+) -> None:
+    """And nothing is left of the groups."""
+    holds = """
+import mmap
+held = [mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ)
+    for path in (pathlib.Path(sys.argv[1]).parents[1] / "word").iterdir()]
+print("holds", sum(one[0] for one in held) >= 0, flush=True)
+while not pathlib.Path("end").exists(): sum(one[0] for one in held); time.sleep(0.01)
+"""
+    heard: list[bytes] = []
+    before = groups_left()
+    with LocalProcesses().together() as group:
+        beside = group.start(request_of(runs[0], holds, tuple(Separation)), heard.append)
+        beside.let_go()
+        while not heard:
+            group.follow(0.05)
+        run_after(runs[1], READER, tuple(Separation), *range(32))
+        assert all(map(cache_left_by, word.iterdir()))
+        (runs[0].folder / "end").touch()
+        while beside.result is None:
+            group.follow(0.05)
+    assert not any(map(cache_left_by, word.iterdir()))
+    assert groups_left() == before
+
+
+def groups_left() -> set[Path]:
+    group = CacheGroup()
+    found = set(group.door.parents[1].glob(f"{PREFIX}*")) - {group.door.parent}
+    group.forget()
+    return found
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes,
         "place": None,
         "own": [],
         "cpus": [],
+        "door": "",
     }
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as handed_over, os.fdopen(reading, "rb") as report:

@@ -95,7 +95,7 @@ def test_statement_is_an_in_toto_verification_result(facts: StatementFacts) -> N
 def test_what_each_run_had_of_its_own_is_sealed(facts: StatementFacts) -> None:
     own = replace(facts, isolation=RunIsolation(mode=IsolationMode.UID, own=tuple(Separation)))
     sealed = read_statement(write_statement(own)).isolation
-    assert sealed.described == "uid (own processes, network, terminals, files)"
+    assert sealed.described == "uid (own processes, network, terminals, files, cache)"
 
 
 def test_time_is_written_in_utc() -> None:

@@ -13,7 +13,7 @@ from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.process.path_access import first_blocked_folder
 from gate.adapters.process.processes import LocalProcesses
-from gate.records.runs import Credentials, WriteGuard
+from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
@@ -46,19 +46,22 @@ def why_not(mode: IsolationMode) -> str:
 
 
 @cache
-def has_view() -> bool:
-    """Whether runs under `uid` get a mount namespace on this machine."""
+def isolation_here() -> Isolation | None:
+    """What runs under `uid` get on this machine."""
     python = gate_python()
     if os.geteuid() != 0 or python is None:
-        return False
+        return None
     found = choose_isolation(IsolationSettings(), LocalProcesses(), str(python), ())
     if found.credentials is not None:
         release_uid(found.credentials.uid)
-    return found.guard is WriteGuard.MOUNT_NAMESPACE
+    return found
 
 
 def promised(mode: IsolationMode, attempt: Attempt) -> bool:
     """Whether this machine can hold an attempt in a mode."""
-    if mode is IsolationMode.UID and attempt.by_view and not has_view():
-        return False
+    found = isolation_here() if attempt.by_view or attempt.cold else None
+    if mode is IsolationMode.UID and attempt.by_view:
+        return found is not None and found.guard is WriteGuard.MOUNT_NAMESPACE
+    if mode is IsolationMode.UID and attempt.cold:
+        return found is not None and Separation.CACHE in found.own
     return mode in attempt.modes

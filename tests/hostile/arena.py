@@ -24,6 +24,7 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.adapters.files.files import LocalFiles
+from gate.adapters.process.page_cache import new_proof
 from gate.attestation.keys import generate_private_key, private_pem
 from gate.pipelines.gate import record_baseline
 from gate.records.sections.isolation import IsolationMode
@@ -384,6 +385,11 @@ def arena(
         Path(elsewhere).chmod(0o1777)
         made = Arena(root=root, mode=mode, elsewhere=Path(elsewhere))
         made.prepare(attempt, together)
+        if attempt.cold:
+            cold = Path(elsewhere, "cold")
+            cold.mkdir()
+            for number in range(8):
+                new_proof(cold / str(number))
         if attempt.two_bases:
             made.for_the_loose_branch(attempt.limits)
         made.go(attempt.limits)

@@ -111,7 +111,9 @@ class Attempt:
     each one tells what it was handed. `by_view` is held under `uid` only where a mount namespace
     can be had. With a `lock` the step is that of the job's container, which installs what it names;
     the index has a source archive whose build would run code, and a wheel of these members and
-    links if there are any. `committed_links` lie in the head commit.
+    links if there are any. `committed_links` lie in the head commit. With `cold` there are files
+    elsewhere that every account can read, and that are not in memory; it is held under `uid`
+    only where the gate may make control groups.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Attempt:
     wheel: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     committed_links: Mapping[str, str] = field(default_factory=dict)
+    cold: bool = False
 
     @property
     def refused_before(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from attempt import Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import FILTER
 
+from gate.records.sections.isolation import IsolationMode
+
 OWN_PROCESSES = "each run has its own table of processes"
 OWN_FILES = "each run has inodes of its own, by overlays, for all that both can read"
 OWN_TERMINALS = "each run has its own instance of the terminals' file system"
@@ -174,6 +176,45 @@ vector = struct.pack("@PQ", ctypes.addressof(data), 1)
 any_of(lambda one: look(*one), (
     (by_machine(327, 286), vector, 1, 0, 0, 8),
     (451, struct.pack("QQ", 0, 4096), data, 0)))
+""",
+        control=True,
+    ),
+    Attempt(
+        name="page-cache-by-waiting",
+        threat=Threat.RUNS,
+        tries="reads files that every run can read, and looks which were in memory (page faults)",
+        stopped_by="what a run read in goes from memory with its control group",
+        # by what is still in memory while both live runs beside each other can tell
+        settings="runs: {parallel: never}\n",
+        modes=(IsolationMode.UID,),
+        tells=1,
+        cold=True,
+        script="""
+import mmap, resource
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+def waited(path):
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as seen:
+        before = faults()
+        seen[0]
+        return faults() > before
+cold = pathlib.Path((root / "open" / "elsewhere").read_text(), "cold")
+told([path.name for path in sorted(cold.iterdir()) if not waited(path)])
+""",
+    ),
+    sandbox_probe(
+        "page-cache-emptied",
+        Threat.RUNS,
+        "takes a file that every run can read out of the page cache (`posix_fadvise`)",
+        FILTER,
+        """
+import mmap, resource
+file = os.open(os.__file__, os.O_RDONLY)
+while os.read(file, 65536): pass
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+seen = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+seen[0]
+told(resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before)
 """,
         control=True,
     ),

@@ -66,7 +66,10 @@ def _refuse_shared(isolation: Isolation) -> None:
     shared = [
         one.value
         for one in Separation
-        if one not in isolation.own and (one is not Separation.NETWORK or not isolation.network)
+        if one not in isolation.own
+        # a cache that goes at the end is none between two that live
+        and one is not Separation.CACHE
+        and (one is not Separation.NETWORK or not isolation.network)
     ]
     if shared:
         why = f" ({isolation.shares})" if isolation.shares else ""

@@ -14,6 +14,7 @@ from gate.adapters.account.account_lock import acquire_uid, release_uid
 from gate.adapters.account.residue import FILE_FOLDERS
 from gate.adapters.account.writable_paths import EVERYWHERE, WritablePaths, find_writable_paths
 from gate.adapters.files import trees, writing
+from gate.adapters.process.page_cache import PROOF_BYTES, cache_left_by, new_proof
 from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
@@ -53,6 +54,7 @@ GUARDED = {
     WriteGuard.NONE: "permissions alone keep it from writing elsewhere, since neither a mount "
     "namespace (CAP_SYS_ADMIN) nor Landlock is available",
 }
+ON_DISK = Path("/var/tmp")  # noqa: S108 - a new folder in it
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - judged, not used
 # Landlock lets a run write in these where that leaves no way to the next one
 TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - judged, not used
@@ -112,6 +114,10 @@ def _strongest(
                     for one in (wanted if not obstacle else ())
                     if not try_it(replace(guarded, own=(one,)))
                 )
+            if not obstacle and guard is WriteGuard.MOUNT_NAMESPACE:
+                cache = _cache_stays(replace(guarded, own=(Separation.CACHE,)), processes)
+                wanted = wanted if cache else (*wanted, Separation.CACHE)
+                shares = "; ".join(dict.fromkeys(filter(None, (shares, cache))))
             if not obstacle:
                 found = _isolated(replace(guarded, own=wanted), shares, network=asked.network)
                 return replace(found, shares=shares)
@@ -125,10 +131,14 @@ def _strongest(
 
 
 def _wanted(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
-    """What each run is to have of its own: only a view of its own can show it."""
+    """What each run is to have of its own: only a view of its own can show it.
+
+    Whether its cache goes is found out by itself, see `_cache_stays`.
+    """
     if guard is not WriteGuard.MOUNT_NAMESPACE:
         return ()
-    return tuple(one for one in Separation if one is not Separation.NETWORK or not network)
+    lacks = {Separation.CACHE, *((Separation.NETWORK,) if network else ())}
+    return tuple(one for one in Separation if one not in lacks)
 
 
 def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
@@ -232,6 +242,35 @@ def _obstacle(
         return ""
     last = (result.output.strip().splitlines() or [b"no answer"])[-1]
     return f"another account cannot use {interpreter}: {safe_line(last)}"
+
+
+def _cache_stays(account: Credentials, runner: Processes) -> str:
+    """Why what a run reads in stays in memory; empty when a file that one has read does not."""
+    # not where memory may be all that there is, as in /tmp
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-", dir=ON_DISK) as folder:
+        writing.set_mode(Path(folder), 0o755)
+        proof, own = Path(folder, "proof"), Path(folder, "own")
+        writing.new_folder(own)
+        trees.give_to(own, account.uid, account.gid)
+        request = ProcessRequest(
+            # by a program that every machine has: it is nothing of the training's
+            argv=("cat", str(proof)),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=account,
+            writable=(own,),
+        )
+        try:
+            new_proof(proof)
+            result = runner.run(request, lambda _: None)
+            stayed = cache_left_by(proof)
+        except (RunError, OSError) as error:
+            return error.message if isinstance(error, RunError) else str(error)
+    if result.exit_code != 0 or result.output_bytes < PROOF_BYTES:
+        return "another account could not read a file in /var/tmp"
+    return f"{stayed} pages that a run read stay in memory" if stayed else ""
 
 
 def _why_no_account(own_uid: int) -> str:

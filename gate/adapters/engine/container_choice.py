@@ -198,7 +198,9 @@ def no_container(asked: IsolationSettings, engine: Engine) -> str:
 
 def _own(settings: GateSettings) -> tuple[Separation, ...]:
     """What a container has of its own; what is mounted in two of them has one set of inodes."""
-    lacks = {Separation.NETWORK} if settings.isolation.network else set()
+    lacks = {Separation.CACHE}
+    if settings.isolation.network:
+        lacks.add(Separation.NETWORK)
     # each run gets a copy of what Git LFS keeps
     mounted = any(source.lfs is None for source in settings.data)
     if mounted or settings.preprocess is not None:

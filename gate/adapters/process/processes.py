@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from gate.adapters.process.page_cache import CacheGroup
 from gate.adapters.process.path_access import blocking_folder
 from gate.adapters.process.process_group import GroupedProcesses
 from gate.adapters.process.process_table import View, descendants
@@ -18,6 +19,7 @@ from gate.adapters.process.sandboxed_start import start_sandboxed
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
 from gate.records.processes import ProcessRequest
+from gate.records.runs import Separation
 
 
 class LocalProcesses(GroupedProcesses):
@@ -27,23 +29,35 @@ class LocalProcesses(GroupedProcesses):
         """Start a process of this machine."""
         family_before = descendants(os.getpid())
         views: list[View] = []
-        if request.place is None:
-            process = start(request)
-        else:
-            process = start(request, ready=lambda pid: views.append(View(pid)))
+
+        def ready(pid: int) -> None:
+            if request.place is not None:
+                views.append(View(pid))
+
+        account = request.credentials
+        own = account.own if account is not None and request.writable else ()
+        group = CacheGroup() if Separation.CACHE in own else None
+        try:
+            process = start(request, ready=ready, door=None if group is None else group.door)
+        except BaseException:
+            if group is not None:
+                group.forget()
+            raise
         view = views[0] if views else None
-        return RunningProcess(process, request.credentials, family_before, view)
+        return RunningProcess(process, account, family_before, view, group)
 
 
 def start(
     request: ProcessRequest,
     handed_on: tuple[int, ...] = (),
     ready: Callable[[int], None] = lambda _: None,
+    door: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; raises `RunError` that names what is wrong.
 
     `handed_on` are descriptors that it has under the same numbers, beside its output. `ready` is
-    called with its number when it is about to become the program, in a view of its own.
+    called with its number when it is about to become the program, in a view of its own; `door` is
+    the file by which one of another account joins a control group.
     """
     if not request.found(request.workdir).is_dir():
         raise RunError(
@@ -53,7 +67,7 @@ def start(
     try:
         with _no_core_dumps():
             if request.under_own_account or request.place is not None:
-                return start_sandboxed(request, handed_on, ready)
+                return start_sandboxed(request, handed_on, ready, door)
             return _popen(request, handed_on)
     except (OSError, ValueError) as error:
         raise _cannot_start(request, error) from error

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 from gate.adapters.process.followed_output import FollowedOutput, Take
+from gate.adapters.process.page_cache import CacheGroup
 from gate.adapters.process.process_table import (
     ProcessFacts,
     View,
@@ -50,12 +51,14 @@ class RunningProcess:
         account: Credentials | None,
         family_before: frozenset[int],
         view: View | None = None,
+        group: CacheGroup | None = None,
     ) -> None:
         assert process.stdout is not None  # noqa: S101 - started with a pipe; tells the checker
         self._process = process
         self._account = account
         self._family_before = family_before
         self._view = view
+        self._group = group
         if view is not None:
             apart.add(process.pid)
         self._pipe = process.stdout
@@ -96,6 +99,8 @@ class RunningProcess:
         if self._view is not None:
             self._view.close()
             apart.discard(self._process.pid)
+        if self._group is not None:
+            self._group.forget()
         if left:
             raise RunError(
                 f"processes of the training could not be killed: {sorted(left)[:10]}",

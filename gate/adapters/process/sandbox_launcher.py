@@ -58,7 +58,7 @@ class Plan(TypedDict):
     `mounts` are pairs of what a view shows and where, `place` is such a pair for the run's own
     folder. Without an account (`uid`) it stays who it is, and nothing is refused to it. `own` is
     what it has of its own, as `private_view.Own` calls it; `cpus` are those that it is kept to,
-    none for all.
+    none for all. `door` is the file by which it joins a control group, empty for none.
     """
 
     argv: list[str]
@@ -76,6 +76,7 @@ class Plan(TypedDict):
     place: tuple[str, str] | None
     own: list[str]
     cpus: list[int]
+    door: str
 
 
 def main(report: int) -> None:
@@ -129,6 +130,14 @@ def keep_to_cpus(plan: Plan) -> None:
     """Before anything counts the cores that it may use."""
     if plan["cpus"]:
         os.sched_setaffinity(0, plan["cpus"])
+
+
+def join_group(plan: Plan) -> None:
+    """Before anything is read in for the training."""
+    if plan["door"]:
+        with open(plan["door"], "wb", buffering=0) as door:  # noqa: PTH123 - as little as can be
+            # whoever writes it (cgroups(7))
+            door.write(b"0")
 
 
 def enter_own_namespaces(plan: Plan) -> None:
@@ -307,6 +316,7 @@ STEPS: tuple[Step, ...] = (
     close_input,
     limit,
     keep_to_cpus,
+    join_group,
     enter_own_namespaces,
     show_own_view,
     change_account,

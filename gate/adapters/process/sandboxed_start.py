@@ -46,10 +46,12 @@ def start_sandboxed(
     request: ProcessRequest,
     handed_on: tuple[int, ...] = (),
     ready: Callable[[int], None] = lambda _: None,
+    door: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
 
-    One with a place waits until `ready` has been called with its number.
+    One with a place waits until `ready` has been called with its number. `door` is the file by
+    which it joins a control group.
 
     Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
     and `RunError` when the sandbox launcher cannot be put up.
@@ -71,6 +73,7 @@ def start_sandboxed(
         "place": None if place is None else (str(place.source), str(place.target)),
         "own": [],
         "cpus": list(request.cpus),
+        "door": "" if door is None else str(door),
     }
     if account is not None:
         plan = {**plan, **_confined(account, request)}
@@ -101,7 +104,7 @@ def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
     own = [
         one
         for one in (account.own if request.writable else ())
-        if one is not Separation.NETWORK or not request.network
+        if one is not Separation.CACHE and (one is not Separation.NETWORK or not request.network)
     ]
     return {
         "uid": account.uid,

@@ -57,6 +57,7 @@ ARCHITECTURES = {
             "process_vm_writev": 311,
             "bpf": 321,
             "userfaultfd": 323,
+            "fadvise64": 221,
             "preadv2": 327,
             "io_uring_setup": 425,
             "clone3": 435,
@@ -103,6 +104,7 @@ ARCHITECTURES = {
             "process_vm_writev": 271,
             "bpf": 280,
             "userfaultfd": 282,
+            "fadvise64": 223,
             "preadv2": 286,
             "io_uring_setup": 425,
             "clone3": 435,
@@ -187,6 +189,10 @@ OF_ITSELF_ALONE = (
 CLONE_THREAD = 0x00010000
 # linux/fs.h: reads what is in the page cache, and says so where it is not
 RWF_NOWAIT = 0x8
+# linux/fadvise.h: 4 takes a file out of the page cache; 5 has the same bit, and does nothing
+FADV_DONTNEED = 0x4
+ADVICE_OF_FADVISE = FIRST_ARGUMENT + 3 * 8
+DONE = 0
 FLAGS_OF_PREADV2 = FIRST_ARGUMENT + 5 * 8
 # every CLONE_NEW* of linux/sched.h that clone knows
 NEW_NAMESPACES = 0x7E020000
@@ -206,6 +212,8 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     # a read that would not wait is answered as by a file system that has none
     no_such_read = errno.EOPNOTSUPP
     program += _without_flags(known.calls["preadv2"], FLAGS_OF_PREADV2, RWF_NOWAIT, no_such_read)
+    # what lies in memory for all no run takes out of it; it is told that it did, since it is advice
+    program += _without_flags(known.calls["fadvise64"], ADVICE_OF_FADVISE, FADV_DONTNEED, DONE)
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
     # a list of what is refused and no list of what is allowed: drivers and libraries of
