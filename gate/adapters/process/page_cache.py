@@ -108,8 +108,7 @@ class CacheGroup:
 
 def new_proof(path: Path) -> None:
     """Write a file that is not in memory; raises `RunError` where it stays there."""
-    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o644)
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
         os.write(descriptor, os.urandom(PROOF_BYTES))
         # what still waits to be written stays
