@@ -49,9 +49,9 @@ def test_a_name_that_is_there_twice_is_a_fault_of_the_commit(
     assert not (tmp_path / "out").exists()
 
 
-def nested(repository: Repository, kind: str, leaf: str, depth: int) -> str:
+def nested(repository: Repository, kind: str, leaf: str, depth: int, *, name_bytes: int = 2) -> str:
     """A commit of a few trees, each of which holds the one below it 64 times."""
-    names = [f"{number:02}".encode() for number in range(64)]
+    names = [f"{number:0{name_bytes}}".encode() for number in range(64)]
     commit = repository.forged(*((kind, name, leaf) for name in names))
     for _ in range(depth - 1):
         tree = repository.git("rev-parse", f"{commit}^{{tree}}")
@@ -71,11 +71,12 @@ def test_a_small_commit_of_millions_of_entries_is_refused_before_anything_is_wri
     assert not (tmp_path / "out").exists()
 
 
-def test_a_small_commit_of_millions_of_changed_names_is_refused(
+def test_a_small_commit_of_too_many_bytes_of_changed_names_is_refused(
     repository: Repository, git: GitRepository
 ) -> None:
     before = repository.forged()
-    commit = nested(repository, "100644", repository.blob(b"x"), depth=4)
+    # few names, but long ones: git collects all of them before it prints the first
+    commit = nested(repository, "100644", repository.blob(b"x"), depth=3, name_bytes=90)
     fault = commit_fault(git.changed_between, before, commit)
     assert fault.message == "git diff-tree lists more than 67,108,864 bytes"
     assert fault.hint.startswith("Take generated files and data out of the commit")

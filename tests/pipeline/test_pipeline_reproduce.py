@@ -15,6 +15,7 @@ import pytest
 from gate_bench import FILES, Bench
 from played_training import SETTINGS, Project
 from rich.console import Console
+from scenes import copied
 
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
@@ -58,10 +59,11 @@ TOLERANT = "compare:\n  tolerances:\n    - {metric: loss, relative: 0.5}\n"
 
 @pytest.fixture
 def package(bench: Bench, project: Project, tmp_path: Path) -> Path:
-    """A package that holds its code, made by a gate call without a baseline."""
+    """A package that holds its code, made once by a gate call without a baseline."""
     project.write("repro-gate.yml", WITH_SOURCE)
     project.commit()
-    return packed(bench, tmp_path)
+    made = copied("package-with-source", lambda folder: packed(bench, folder), tmp_path / "package")
+    return made / "package.tar"
 
 
 def packed(bench: Bench, tmp_path: Path, **options: object) -> Path:
