@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gate.adapters.process.sigbus_guard import run_under_sigbus_guard
 from gate.checkpoint.hashing.gc_pause import gc_paused
 from gate.codec.untrusted_text import safe_block
 from gate.commands.program import INTERRUPTS
@@ -23,11 +23,12 @@ from gate.records.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 # Each module has a function `run` that takes the words after the verb.
 QUICK_VERBS: Final = {"digest": "gate.commands.digest", "diff": "gate.commands.diff"}
-# these map files that another process may still be writing
-MAPPING_VERBS: Final = frozenset((*QUICK_VERBS, "verify"))
+# What a shell shows for a command that a signal has ended.
+SIGNAL_BASE: Final = 128
 
 
 def main() -> None:
@@ -38,13 +39,12 @@ def main() -> None:
 def answer(words: Sequence[str], *, own_process: bool = False) -> None:
     """Run a command; each `GateError` becomes its message and its exit code.
 
-    A process that is there for the command alone runs the verbs that map files in a child, see
-    `sigbus_guard`, and looks for no garbage in what it imports.
+    A process that is there for the command alone looks for no garbage in what it imports.
     """
     try:
-        if own_process and words and words[0] in MAPPING_VERBS:
-            run_under_sigbus_guard()
         if words and words[0] in QUICK_VERBS:
+            if own_process:
+                _leave_at_signals()
             _run(words)
             return
         with INTERRUPTS.installed():
@@ -62,6 +62,18 @@ def answer(words: Sequence[str], *, own_process: bool = False) -> None:
         if os.environ.get(TRACEBACK) == "1" or "--verbose" in words or "-v" in words:
             sys.stderr.write(f"{safe_block(''.join(traceback.format_exception(error)))}\n")
         raise _ended(InternalError(error)) from error
+
+
+def _leave_at_signals() -> None:
+    """Nothing is to be put in order but the child that reads, see `read_apart`."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(SIGNAL_BASE + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, leave)
 
 
 def _ended(fault: GateError) -> SystemExit:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gate.codec.json_text import reviewable_pieces
@@ -14,12 +14,33 @@ from gate.codec.known_keys import nearest_key
 from gate.codec.strict_json import MAX_BYTES, outline_of_json
 from gate.errors import DocumentError
 from gate.records.document import Document
+from gate.records.observed.columns.rows import PACKED
 
 Record = TypeVar("Record", bound=Document)
+T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 MAX_FAULTS = 40
 # some ten thousand characters: few enough to hold, and enough that writing them is cheap
 CHUNK_PIECES: Final = 1000
+
+
+class RecordForm(Generic[T]):
+    """How records go from one process of the gate to another, and are checked there.
+
+    What was not set stays so: some settings mean another thing where they were left out.
+    """
+
+    def __init__(self, kind: Any) -> None:  # noqa: ANN401 - a type, or a union of types
+        """The form of records of one kind, or of a tuple or union of kinds."""
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+
+    def dump_json(self, instance: T, /) -> bytes:
+        """The record as JSON."""
+        return self._adapter.dump_json(instance, exclude_unset=True, context=PACKED)
+
+    def validate_json(self, data: bytes, /) -> T:
+        """The record again; `ValueError` for what has another form."""
+        return self._adapter.validate_json(data, context=PACKED)
 
 
 def read_document(

@@ -7,8 +7,15 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
+from gate.adapters.process.answering.forked import (
+    LARGE_ANSWER_BYTES,
+    read_apart,
+    reading_seconds,
+)
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.codec.json_text import reviewable_json
+from gate.codec.plain_records import PlainForm
+from gate.codec.untrusted_text import safe_line
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, state_parser
 from gate.comparison.tensors.states import compare_states
@@ -33,11 +40,21 @@ def run(words: Sequence[str]) -> None:
         raise SettingsError("--limit must be at least 1", hint="Leave it out for 20 rows.")
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
     unknown = UnknownContent(asked.unknown)
-    with (
-        open_saved_state(FILES, asked.a, unknown) as left,
-        open_saved_state(FILES, asked.b, unknown) as right,
-    ):
-        found = compare_states(left, right, exclusions=exclusions, max_bytes=MAX_BYTES)
+
+    def look() -> StateDifference:
+        with (
+            open_saved_state(FILES, asked.a, unknown) as left,
+            open_saved_state(FILES, asked.b, unknown) as right,
+        ):
+            return compare_states(left, right, exclusions=exclusions, max_bytes=MAX_BYTES)
+
+    found = read_apart(
+        PlainForm(StateDifference),
+        look,
+        what=safe_line(f"{asked.a}, compared with {asked.b},"),
+        seconds=reading_seconds(asked.a, asked.b),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
     if asked.html is not None:
         _write_page(found, asked.html)
     if asked.json:

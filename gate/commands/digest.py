@@ -5,17 +5,33 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from gate.adapters.process.answering.forked import (
+    LARGE_ANSWER_BYTES,
+    read_apart,
+    reading_seconds,
+)
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.exclusions import Exclusion
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.codec.json_text import reviewable_json
+from gate.codec.plain_records import PlainForm
+from gate.codec.untrusted_text import safe_line
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, safe_text, state_parser
 from gate.pipelines.packaged_states import MAX_BYTES, PackagedStates, is_package, open_package
 from gate.pipelines.saved_states import open_saved_state
 from gate.report.terminal.digest_view import digest_document, digest_lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """The digests as they are printed: one document, or lines that are still to be made safe."""
+
+    document: object = None
+    lines: tuple[str, ...] = ()
 
 
 def run(words: Sequence[str]) -> None:
@@ -27,17 +43,27 @@ def run(words: Sequence[str]) -> None:
     """
     asked = _parser().parse_args(words)
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
-    if is_package(FILES, asked.path):
-        with open_package(FILES, asked.path) as package:
-            found = _of_package(package, chosen_exclusions(asked.exclude, defaults=False))
-    else:
-        with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
-            found = (digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES),)
-    if asked.json:
-        sys.stdout.write(reviewable_json(digest_document(found, leaves=asked.leaves)))
-        return
-    lines = [line for state in found for line in (*digest_lines(state, leaves=asked.leaves), "")]
-    sys.stdout.write(safe_text(lines[:-1]))
+
+    def look() -> Told:
+        if is_package(FILES, asked.path):
+            with open_package(FILES, asked.path) as package:
+                found = _of_package(package, chosen_exclusions(asked.exclude, defaults=False))
+        else:
+            with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
+                found = (digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES),)
+        if asked.json:
+            return Told(document=digest_document(found, leaves=asked.leaves))
+        lines = (digest_lines(state, leaves=asked.leaves) for state in found)
+        return Told(lines=tuple(line for state in lines for line in (*state, ""))[:-1])
+
+    told = read_apart(
+        PlainForm(Told),
+        look,
+        what=safe_line(str(asked.path)),
+        seconds=reading_seconds(asked.path),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
+    sys.stdout.write(reviewable_json(told.document) if asked.json else safe_text(told.lines))
 
 
 def _of_package(

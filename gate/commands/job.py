@@ -10,11 +10,18 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from gate.adapters.process.answering.forked import (
+    LARGE_ANSWER_BYTES,
+    read_apart,
+    reading_seconds,
+)
 from gate.adapters.secrets import FileSecrets
+from gate.codec.documents import RecordForm
+from gate.codec.untrusted_text import safe_line
 from gate.commands.options import (
     OUT,
     AllowPlainKey,
@@ -38,9 +45,15 @@ from gate.commands.options import (
 from gate.commands.program import FILES
 from gate.pipelines.delivery import judging, run_and_deliver, run_only
 from gate.pipelines.offline.diagnose import diagnose_kept
-from gate.pipelines.offline.kept_evidence import open_kept_evidence, read_kept_baseline
+from gate.pipelines.offline.kept_evidence import (
+    KeptEvidence,
+    open_kept_evidence,
+    read_kept_baseline,
+)
 from gate.records.request import SigningMethod
 from gate.report.terminal.diagnosis_view import diagnosis_view, kept_diagnosis
+
+KEPT: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)
 
 
 def run_command(
@@ -116,9 +129,20 @@ def diagnose_command(
 
     Example: repro-gate diagnose repro-gate-out/evidence
     """
-    kept = open_kept_evidence(FILES, evidence)
-    if baseline is not None:
-        kept = replace(kept, baseline=read_kept_baseline(FILES, baseline))
+
+    def look() -> KeptEvidence:
+        kept = open_kept_evidence(FILES, evidence)
+        if baseline is None:
+            return kept
+        return replace(kept, baseline=read_kept_baseline(FILES, baseline))
+
+    kept = read_apart(
+        KEPT,
+        look,
+        what=safe_line(str(evidence)),
+        seconds=reading_seconds(evidence),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
     found = diagnose_kept(kept)
     document = kept_diagnosis(found, kept.evidence.created_at)
     show(document, diagnosis_view(found, package=kept.package), as_json=as_json)

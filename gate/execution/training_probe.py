@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gate.codec.strict_json import parse_json
@@ -92,17 +92,20 @@ print("repro-gate-doctor:" + json.dumps(seen))
 """
 
 
-def probe_training(
+def probe_training(  # noqa: PLR0913 - as a gate call has them
     settings: GateSettings,
     isolation: Isolation,
     folder: Path,
     files: Files,
     processes: Processes,
     host: Mapping[str, str],
+    *,
+    read: Callable[[bytes, bool], TrainingSeen] | None = None,
 ) -> TrainingSeen:
     """Start the training's Python below `folder`, as a strict run would be started, but no script.
 
-    What it answers is taken as text; a training's site-packages may say anything.
+    What it answers is taken as text; a training's site-packages may say anything. `read` reads what
+    it printed, and is told whether it took too long; None for `read_answer`.
     """
     folders = run_folders(folder)
     for place in (folders.tree, folders.home, folders.tmp, folders.out):
@@ -133,7 +136,7 @@ def probe_training(
         if result.exit_code == COMMAND_NOT_FOUND:
             problem = f"{python}: not found where the training runs"
             continue
-        return _read(result.output, timed_out=result.timed_out)
+        return (read or read_answer)(result.output, result.timed_out)
     return TrainingSeen(problem=problem, hint=NO_PYTHON_HINT)
 
 
@@ -159,7 +162,7 @@ def _interpreters(command: tuple[str, ...]) -> tuple[str, ...]:
     return (command[0],) if named else ("python", "python3")
 
 
-def _read(output: bytes, *, timed_out: bool) -> TrainingSeen:
+def read_answer(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001 - the answer's only word
     """The probe's line among whatever else was printed, and why there is none."""
     # libraries print on import: only the line that begins so is the probe's
     lines = [line for line in output.splitlines() if line.startswith(ANSWER)]

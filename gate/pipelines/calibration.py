@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+from gate.adapters.process.answering.forked import (
+    LARGE_ANSWER_BYTES,
+    read_apart,
+    reading_seconds,
+)
+from gate.codec.documents import RecordForm
+from gate.codec.untrusted_text import safe_line
 from gate.comparison.measuring.calibration import calibrate
 from gate.comparison.measuring.tolerance_snippet import calibrated_block
 from gate.errors import EvidenceError, SettingsError
@@ -22,6 +30,7 @@ from gate.records.sections.tolerances import EVERY, FINAL, steps_of
 from gate.settings.load import training_digest
 from gate.verdict import blind_spots
 
+EVIDENCE: Final[RecordForm[EvidenceSet]] = RecordForm(EvidenceSet)
 MAX_FOLDERS = 100
 MAX_NAMES = 1000
 LEAST_RESULTS = 2
@@ -128,7 +137,13 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
     for name in files.list_names(folder, max_names=MAX_NAMES):
         # what was downloaded can hold links, and one that leads out would be read as evidence
         files.refuse_links(folder / name, below=folder)
-    evidence = read_evidence_set(files, folder)
+    evidence = read_apart(
+        EVIDENCE,
+        lambda: read_evidence_set(files, folder),
+        what=safe_line(str(given)),
+        seconds=reading_seconds(folder),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
     if evidence.training_digest != training_digest(request.settings):
         raise EvidenceError(
             f"{given}: was made under other training settings than {request.config_name} has",

@@ -6,13 +6,14 @@ Nothing is written but below the output folder, and that is removed again; no sc
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
+from gate.adapters.process.answering.forked import read_apart
 from gate.baseline.select import select_entry
 from gate.checkup.baseline import examined_baseline
 from gate.checkup.commit import (
@@ -39,6 +40,7 @@ from gate.checkup.training import (
     examined_python,
     examined_shared_memory,
 )
+from gate.codec.documents import RecordForm
 from gate.errors import (
     CancelledError,
     DocumentError,
@@ -47,13 +49,14 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.execution.training_probe import probe_training
+from gate.execution.training_probe import probe_training, read_answer
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import baseline_below
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
 from gate.pipelines.offline.ignored_data import ignored_read
 from gate.pipelines.preparation.output_folder import refuse_unmarked
-from gate.ports import Git
+from gate.ports import Files, Git
+from gate.records.baseline import Baseline
 from gate.records.doctor import (
     CheckResult,
     CloneSeen,
@@ -74,6 +77,10 @@ from gate.settings.event import ActionContext
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 
 NOT_LOOKED_AT = "not checked: see the rows above"
+GATES: Final[RecordForm[tuple[GateSeen, ...]]] = RecordForm(tuple[GateSeen, ...])
+BASELINE: Final[RecordForm[Baseline | None]] = RecordForm(Baseline | None)
+SEEN: Final[RecordForm[TrainingSeen]] = RecordForm(TrainingSeen)
+FEWER_ENTRIES: Final = "Remove entries of machines that are gone."
 MAX_SETTINGS_FILES: Final = 200
 NO_FOLDER: Final = Examined(
     name="isolation",
@@ -210,7 +217,7 @@ def _settings(
         path = find_config(asked.config, asked.start, asked.top)
         text = adapters.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
         about = examined_settings(path.name, pull_request=pull_request)
-        return parse_settings(text, path.name), path, about
+        return parse_settings_apart(text, path.name), path, about
 
     found = _attempt(read)
     if isinstance(found, GateError):
@@ -230,16 +237,20 @@ def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
     except RepositoryError:
         # `history` tells it
         return ()
-    gates: list[GateSeen] = []
-    for name in sorted(filter(_may_be_settings, names))[:MAX_SETTINGS_FILES]:
+    chosen = sorted(filter(_may_be_settings, names))[:MAX_SETTINGS_FILES]
+    what = "the settings files of the work tree"
+    seen = read_apart(GATES, lambda: tuple(_seen(asked.top, chosen, adapters.files)), what=what)
+    return examined_gates(seen)
+
+
+def _seen(top: Path, names: list[str], files: Files) -> Iterator[GateSeen]:
+    for name in names:
         # a template, a workflow, a broken file: the row of the settings is about the one asked for
         with suppress(SettingsError, DocumentError, StorageError):
-            text = adapters.files.read_bytes(asked.top / name, max_bytes=MAX_SETTINGS_BYTES)
+            text = files.read_bytes(top / name, max_bytes=MAX_SETTINGS_BYTES)
             settings = parse_settings(text, name)
             baseline = posixpath.normpath(PurePosixPath(name).parent / settings.baseline.path)
-            gate_id = settings.report.gate_id
-            gates.append(GateSeen(config=name, gate_id=gate_id, baseline=baseline))
-    return examined_gates(tuple(gates))
+            yield GateSeen(config=name, gate_id=settings.report.gate_id, baseline=baseline)
 
 
 def _may_be_settings(name: str) -> bool:
@@ -377,8 +388,19 @@ def _training(
             ends.enter_context(adapters.closed((out,), run))
         ends.callback(adapters.clean_up, isolation)
         return probe_training(
-            settings, isolation, run, adapters.files, adapters.processes, adapters.host
+            settings,
+            isolation,
+            run,
+            adapters.files,
+            adapters.processes,
+            adapters.host,
+            read=_read_apart,
         )
+
+
+def _read_apart(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001 - as the probe calls it
+    what = "the answer of the training's Python"
+    return read_apart(SEEN, lambda: read_answer(output, timed_out), what=what)
 
 
 def _baseline(
@@ -388,7 +410,10 @@ def _baseline(
     if path is None:
         return Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT)
     name = settings.baseline.path
-    baseline = baseline_below(path.parent, name, adapters)
+    folder = path.parent
+    baseline = read_apart(
+        BASELINE, lambda: baseline_below(folder, name, adapters), what=name, hint=FEWER_ENTRIES
+    )
     # without what it imports, since no script was run: the entry's imports say what counts
     here = Environment(
         parts=dict(training.parts),

@@ -26,8 +26,11 @@ from gate.adapters.git.repository import GitRepository
 from gate.adapters.isolating import Isolating
 from gate.adapters.machine import gpus_seen, room
 from gate.adapters.machine_facts import machine_facts
+from gate.adapters.process.answering.forked import read_apart
 from gate.adapters.process.stop_signals import StopSignals
 from gate.adapters.registry.credentials import login_file
+from gate.codec.documents import RecordForm
+from gate.codec.untrusted_text import safe_line
 from gate.errors import RepositoryError, SettingsError
 from gate.execution.child_environment import path_with_interpreter
 from gate.pipelines.adapters import Adapters, Publishers
@@ -37,7 +40,7 @@ from gate.records.observed.data.listed import FetchSources
 from gate.records.request import GateRequest, SigningMethod
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
-from gate.records.settings import FILE_NAME
+from gate.records.settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
 
 MAX_SETTINGS_BYTES = 256 * 1024
@@ -143,6 +146,12 @@ def _seal_services(settings: SigningSettings) -> SealServices:
     return SigstoreServices(settings)
 
 
+def parse_settings_apart(data: bytes, source: str) -> GateSettings:
+    """`parse_settings` in a confined child: a clone may be anybody's, with its settings."""
+    form: RecordForm[GateSettings] = RecordForm(GateSettings)
+    return read_apart(form, lambda: parse_settings(data, source), what=safe_line(source))
+
+
 def find_config(config: str, start: Path, top: Path) -> Path:
     """The settings file: the given one, else the one here, else the repository's.
 
@@ -205,7 +214,7 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
         top=top,
         project=config.parent.relative_to(top.resolve()).as_posix(),
         config_name=config.name,
-        settings=parse_settings(text, str(config.relative_to(top.resolve()))),
+        settings=parse_settings_apart(text, str(config.relative_to(top.resolve()))),
         settings_text=text,
         settings_from="work tree",
         out=call.out if call.out.is_absolute() else call.start / call.out,
@@ -214,4 +223,4 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
         allow_dirty=call.allow_dirty,
         sign=call.sign,
     )
-    return replace(request, brought=brought_environment(request, parse_settings, repository))
+    return replace(request, brought=brought_environment(request, parse_settings_apart, repository))

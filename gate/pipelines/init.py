@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from gate.adapters.process.answering.forked import read_apart
+from gate.codec.documents import RecordForm
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
-from gate.pipelines.entry import MAX_SETTINGS_BYTES
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
 from gate.pipelines.offline.ignored_data import ignored_read
 from gate.ports import Files, Git
 from gate.records.gate_names import gate_of_config
@@ -29,9 +28,9 @@ from gate.scaffold.files import (
 )
 from gate.scaffold.training_scripts import find_trainings
 from gate.scaffold.workflow import workflow_path, workflow_text
-from gate.settings.load import parse_settings
 
-TRAININGS: Final = TypeAdapter(tuple[Training, ...])
+TRAININGS: Final[RecordForm[tuple[Training, ...]]] = RecordForm(tuple[Training, ...])
+SMALLER: Final = "Take what was generated out of it, or name a smaller folder."
 MAX_GITIGNORE_BYTES: Final = 1024 * 1024
 MAX_SOURCE_BYTES: Final = 256 * 1024
 # the shallowest first: where there are more, a training is not at the bottom
@@ -114,7 +113,10 @@ def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
     """The trainings in a work tree, the likeliest first: those below a settings file, else all."""
     # somebody else's project may be tried: its scripts are parsed as hostile ones are
     found = read_apart(
-        TRAININGS, lambda: find_trainings(tree.sources), what="the syntax of the scripts"
+        TRAININGS,
+        lambda: find_trainings(tree.sources),
+        what="the syntax of the scripts",
+        hint=SMALLER,
     )
     folder = PurePosixPath(config).parent
     beside = [one for one in found if PurePosixPath(one.script).is_relative_to(folder)]
@@ -218,7 +220,8 @@ def settings_file(
 
 def _trains(top: Path, files: Files, path: str) -> tuple[str, tuple[str, ...]]:
     """Where a settings file starts its training, from the work tree's root, and the command."""
-    settings = parse_settings(files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES), path)
+    data = files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES)
+    settings = parse_settings_apart(data, path)
     folder = PurePosixPath(path).parent / settings.train.workdir
     return folder.as_posix(), settings.train.command
 
@@ -275,7 +278,7 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     if training:
         own = baseline if baseline != DEFAULT_BASELINE else ""
         text = settings_text(training, max_steps, gate_id=gate_id, baseline=own)
-        parse_settings(text.encode("utf-8"), config)
+        parse_settings_apart(text.encode("utf-8"), config)
     wanted = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
     present = frozenset(path for path in wanted if files.exists(top / path))
     folder = PurePosixPath(config).parent
@@ -287,7 +290,7 @@ def _kept_settings(top: Path, files: Files, config: str, gate_id: str) -> GateSe
     """The settings that are there; None where they cannot be read, which `doctor` reports."""
     try:
         data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
-        settings = parse_settings(data, config)
+        settings = parse_settings_apart(data, config)
     except (SettingsError, StorageError, DocumentError):
         return None
     if gate_id and gate_id != settings.report.gate_id:
@@ -312,7 +315,7 @@ def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
     """What to do about a file that the training reads and git ignores; empty where none is seen."""
     try:
         data = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
-        settings = parse_settings(data, config)
+        settings = parse_settings_apart(data, config)
     except (SettingsError, StorageError, DocumentError):
         # `doctor` reports it
         return ""

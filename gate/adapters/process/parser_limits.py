@@ -18,7 +18,6 @@ STACK_BYTES = 1024 * 1024
 PR_SET_NO_NEW_PRIVS = 38
 LIMITS = {
     resource.RLIMIT_AS: MEMORY_BYTES,
-    resource.RLIMIT_CPU: CPU_SECONDS,
     # no byte can be written to any file: what a parser could be led to write goes nowhere
     resource.RLIMIT_FSIZE: 0,
     resource.RLIMIT_CORE: 0,
@@ -26,13 +25,13 @@ LIMITS = {
 }
 
 
-def limit_this_process() -> None:
+def limit_this_process(cpu_seconds: int = CPU_SECONDS) -> None:
     """Bound memory and time, write no file, gain no privilege; there is no way back.
 
     Where the system has no such limit or switch, the others still hold.
     """
     threading.stack_size(STACK_BYTES)
-    for kind, most in LIMITS.items():
+    for kind, most in (LIMITS | {resource.RLIMIT_CPU: cpu_seconds}).items():
         # hard limits too: a soft one could be raised again by the process itself (getrlimit(2))
         soft, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (_lower(soft, most), _lower(hard, most)))

@@ -7,7 +7,10 @@ what it trusts is the trusted root that it is given, or the public one that the 
 from __future__ import annotations
 
 import logging
-import tempfile
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
@@ -126,18 +129,36 @@ def _trusted_root(text: bytes | None) -> TrustedRoot:
                 hint="Name a file: signing.trusted_root when sealing, --trusted-root to verify.",
                 details=(_told(error),),
             ) from error
-    # the library reads a root by its path alone
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        file.write(text)
-        file.flush()
+    # the library reads a root by its path alone, and a confined reader writes no file
+    with _as_path(text) as path:
         try:
-            return TrustedRoot.from_file(file.name)
+            return TrustedRoot.from_file(path)
         except (Error, *_PARSING) as error:
             raise AttestationError(
                 "the trusted root is not one of Sigstore's",
                 hint="It is a JSON document whose mediaType is "
                 "application/vnd.dev.sigstore.trustedroot+json;version=0.1.",
             ) from error
+
+
+@contextmanager
+def _as_path(text: bytes) -> Iterator[str]:
+    """A path from which the text can be read once, while the body runs."""
+    reading, writing = os.pipe()
+    # a pipe takes 64 KiB at once
+    feeder = threading.Thread(target=_feed, args=(writing, text), daemon=True)
+    feeder.start()
+    try:
+        yield f"/dev/fd/{reading}"
+    finally:
+        os.close(reading)
+        feeder.join()
+
+
+def _feed(writing: int, text: bytes) -> None:
+    # nobody reads on
+    with suppress(BrokenPipeError), os.fdopen(writing, "wb") as pipe:
+        pipe.write(text)
 
 
 def _told(error: Exception) -> str:

@@ -3,7 +3,7 @@
 Small pieces are read, large stretches mapped, one after the other, so that neither memory nor
 address space grows with the file. A file that becomes shorter just while a stretch is mapped ends
 its reader with SIGBUS. So the programs that map are child processes, and their parent explains how
-they ended: `gate.adapters.process.sigbus_guard` for the command line,
+they ended: `gate.adapters.process.answering.forked` for the command line,
 `gate.evidence.fresh_process` for the gate.
 """
 

@@ -10,20 +10,24 @@ from typing import Annotated, Final
 import typer
 
 from gate.adapters.git.repository import GitRepository
+from gate.adapters.process.answering.forked import read_apart, reading_seconds
 from gate.attestation.keys import read_trusted_keys
 from gate.audit.checklist import answered_items
 from gate.audit.package import audit_package
 from gate.audit.repository import audit_repository
-from gate.codec.documents import write_document
+from gate.codec.documents import RecordForm, write_document
+from gate.codec.untrusted_text import safe_line
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
 from gate.pipelines.offline.audited_package import look_at_package
 from gate.pipelines.offline.audited_repository import look_at_repository
 from gate.records.published.audit import AuditReport
+from gate.records.published.audit_facts import PackageFacts
 from gate.records.sealed.attestation import Expected, TrustedKeys
 from gate.report.audited.markdown import audit_markdown, checklist_markdown
 from gate.report.audited.text import audit_text
 
+FACTS: Final[RecordForm[PackageFacts]] = RecordForm(PackageFacts)
 HERE: Final = Path()
 
 
@@ -83,9 +87,14 @@ def _of_package(path: Path, package: Path, trusted_keys: Path | None, commit: st
             "a seal is checked with a trust file and a commit",
             hint="Give --trusted-keys and --commit, both: a seal of another commit is valid too.",
         )
-    trusted = _trusted(trusted_keys) if trusted_keys is not None else None
     expected = Expected(commit=commit) if commit else None
-    return audit_package(look_at_package(package, FILES, trusted, expected))
+
+    def look() -> PackageFacts:
+        trusted = _trusted(trusted_keys) if trusted_keys is not None else None
+        return look_at_package(package, FILES, trusted, expected)
+
+    seconds = reading_seconds(package)
+    return audit_package(read_apart(FACTS, look, what=safe_line(str(package)), seconds=seconds))
 
 
 def _trusted(path: Path) -> TrustedKeys:

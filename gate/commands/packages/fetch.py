@@ -19,14 +19,13 @@ from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, Config
 from gate.commands.program import FILES
 from gate.errors import RepositoryError, SettingsError
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
 from gate.records.gate_names import DEFAULT_GATE, GATE_ID
 from gate.records.published.artifact import PACKAGE_FILE, Pulled, WantedPackage
 from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.sections.publishing import check_repository
 from gate.records.sections.signing import SigningSettings
 from gate.records.settings import GateSettings
-from gate.settings.load import parse_settings
 
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
@@ -99,7 +98,7 @@ def _settings(config: str) -> tuple[GateSettings | None, Path]:
             raise
         return None, start
     text = FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
-    return parse_settings(text, path.name), path.parent
+    return parse_settings_apart(text, path.name), path.parent
 
 
 def _place(source: str, settings: GateSettings | None) -> tuple[str, str]:

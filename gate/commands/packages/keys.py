@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from gate.adapters.clock import SystemClock
+from gate.adapters.process.answering.forked import read_apart
 from gate.adapters.secrets import FileSecrets
 from gate.attestation.keys import (
-    PublicKey,
     generate_private_key,
     private_pem,
     public_key,
@@ -31,17 +31,24 @@ from gate.attestation.trust_file import (
     with_key_revoked,
     write_trusted_keys,
 )
+from gate.codec.documents import RecordForm
 from gate.codec.keys.signer_places import read_signer_place
 from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, console
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
-from gate.pipelines.entry import MAX_SETTINGS_BYTES, nearest_settings
-from gate.records.sealed.attestation import MAX_KEY_TEXT, KeyAlgorithm, TrustedKeys
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, nearest_settings, parse_settings_apart
+from gate.records.sealed.attestation import (
+    MAX_KEY_TEXT,
+    KeyAlgorithm,
+    TrustedKey,
+    TrustedKeys,
+)
 from gate.records.sealed.signer_places import FilePlace, SignerPlace
 from gate.report.terminal.keys_view import keys_view
-from gate.settings.load import parse_settings
 
+ENTRY: Final[RecordForm[TrustedKey]] = RecordForm(TrustedKey)
+TRUSTED: Final[RecordForm[TrustedKeys]] = RecordForm(TrustedKeys)
 MAX_PEM_BYTES: Final = 64 * 1024
 TRUST_FILE: Final = Path(".repro-gate/trusted-keys.json")
 TrustFile = Annotated[
@@ -81,6 +88,9 @@ def generate_command(
     """
     _check_text("--comment", comment)
     secret, trust = folder / "signing-key.pem", folder / "trusted-keys.json"
+    # parsed before there is a private key here, which no child may have a copy of
+    before = None if FILES.exists(secret) else _bytes_of(trust)
+    known = _read(trust) if before is not None else TrustedKeys(keys=())
     key = generate_private_key(algorithm)
     passphrase = FileSecrets(None, FILES, os.environ).passphrase()
     pem = private_pem(key, passphrase, allow_plain=allow_plain)
@@ -89,7 +99,10 @@ def generate_command(
         # an overwritten private key cannot be recovered
         if FILES.exists(secret):
             raise SettingsError(f"{secret} already holds a key", hint="Choose another folder.")
-        known = _read(trust) if FILES.exists(trust) else TrustedKeys(keys=())
+        if _bytes_of(trust) != before:
+            raise SettingsError(
+                f"{safe_line(str(trust))}: changed meanwhile", hint="Run the command again."
+            )
         data = write_trusted_keys(with_key(known, entry))
         # the temporary file behind this is 0600 too: at no time can another account read it
         FILES.write_bytes(secret, pem, mode=0o600)
@@ -135,8 +148,7 @@ def add_command(
     Example: repro-gate keys add gate-public-key.pem --comment "release team, 2026"
     """
     _check_text("--comment", comment)
-    key = _public_key(read_signer_place(public))
-    entry = trusted_key(key, added_at=_now(), comment=comment)
+    entry = _entry(read_signer_place(public), comment)
     path = _trust_file(trusted_keys)
     with FILES.one_writer(path.parent):
         known = _read(path) if FILES.exists(path) else TrustedKeys(keys=())
@@ -202,7 +214,7 @@ def _trust_file(given: Path | None) -> Path:
     if settings is None:
         return _without_links(TRUST_FILE, Path())
     text = FILES.read_bytes(settings, max_bytes=MAX_SETTINGS_BYTES)
-    chosen = parse_settings(text, str(settings)).signing.trusted_keys
+    chosen = parse_settings_apart(text, str(settings)).signing.trusted_keys
     return _without_links(settings.parent / chosen, settings.parent)
 
 
@@ -212,14 +224,23 @@ def _without_links(path: Path, below: Path) -> Path:
     return path
 
 
-def _public_key(place: SignerPlace) -> PublicKey:
-    """The key of a PEM file, or of a signer, which is asked for it."""
+def _entry(place: SignerPlace, comment: str) -> TrustedKey:
+    """The entry for the key of a PEM file, or of a signer, which is asked for it."""
+    now = _now()
     if isinstance(place, FilePlace):
-        pem = FILES.read_bytes(place.path, max_bytes=MAX_PEM_BYTES)
-        return read_public_key(pem, safe_line(str(place.path)))
+        pem, shown = (
+            FILES.read_bytes(place.path, max_bytes=MAX_PEM_BYTES),
+            safe_line(str(place.path)),
+        )
+
+        def read() -> TrustedKey:
+            return trusted_key(read_public_key(pem, shown), added_at=now, comment=comment)
+
+        return read_apart(ENTRY, read, what=shown)
     signer = FileSecrets(place, FILES, os.environ).signer()
     assert signer is not None  # noqa: S101 - it is no file
-    return public_key(signer.public_key(), "the signer's public key")
+    key = public_key(signer.public_key(), "the signer's public key")
+    return trusted_key(key, added_at=now, comment=comment)
 
 
 def _changed(path: Path, change: Callable[[TrustedKeys], tuple[TrustedKeys, str]]) -> str:
@@ -235,8 +256,12 @@ def _changed(path: Path, change: Callable[[TrustedKeys], tuple[TrustedKeys, str]
 def _read(path: Path) -> TrustedKeys:
     if not FILES.exists(path):
         raise _no_file(path)
-    data = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
-    return read_trusted_keys(data, safe_line(str(path)))
+    data, shown = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES), safe_line(str(path))
+    return read_apart(TRUSTED, lambda: read_trusted_keys(data, shown), what=shown)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    return FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES) if FILES.exists(path) else None
 
 
 def _no_file(path: Path) -> SettingsError:

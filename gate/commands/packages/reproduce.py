@@ -10,6 +10,13 @@ from typing import Annotated, Final
 import typer
 
 from gate.adapters.clock import SystemClock
+from gate.adapters.process.answering.forked import (
+    LARGE_ANSWER_BYTES,
+    read_apart,
+    reading_seconds,
+)
+from gate.codec.documents import RecordForm
+from gate.codec.untrusted_text import safe_line
 from gate.commands.options import AsJson, Quiet, Verbose, progress_for, show
 from gate.commands.packages.trust import (
     CertificateIdentity,
@@ -40,6 +47,9 @@ from gate.report.terminal.reproduction_view import reproduction_view
 OUT: Final = Path("repro-gate-reproduced")
 MAX_SEEDS: Final = 20
 
+
+Opened = tuple[KeptEvidence, SealChecked]
+OPENED: Final[RecordForm[Opened]] = RecordForm(Opened)
 
 Repository = Annotated[
     Path | None,
@@ -100,9 +110,8 @@ def reproduce_command(  # noqa: PLR0913 - each parameter is an option of the com
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
     trust = None if unsealed else chosen_trust(trusted_keys, identity, trusted_root)
     progress.step("checking the package")
-    kept = open_kept_package(FILES, package)
     # before anything runs: what is started below is the package's own command
-    seal = _checked(package, kept, trust)
+    kept, seal = _opened(package, trust)
     with FILES.held_folder(call.out):
         opened = open_for_reproduction(call, kept, FILES, partial(_adapters, progress))
         found = reproduce(opened, seal, seeds=seeds, started_at=started_at)
@@ -122,6 +131,24 @@ def _places(words: list[str]) -> dict[str, Path]:
             "--data takes NAME=PATH", hint="For example: --data mini=/srv/data/mini"
         )
     return {name: Path(path) for name, _, path in pairs}
+
+
+def _opened(package: Path, trust: Trust | None) -> Opened:
+    """What the package holds and who sealed it, read in a confined child."""
+    if trust is not None:
+        trust.make_ready()
+
+    def look() -> Opened:
+        kept = open_kept_package(FILES, package)
+        return kept, _checked(package, kept, trust)
+
+    return read_apart(
+        OPENED,
+        look,
+        what=safe_line(str(package)),
+        seconds=reading_seconds(package),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
 
 
 def _checked(package: Path, kept: KeptEvidence, trust: Trust | None) -> SealChecked:

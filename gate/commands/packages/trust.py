@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gate.adapters.sigstore.verifier import verify_identity
+from gate.adapters.sigstore.verifier import check_trusted_root, verify_identity
 from gate.attestation.keys import read_trusted_keys
 from gate.attestation.seal_files import find_seals
 from gate.attestation.verify import verify_identity_package, verify_package
 from gate.codec.untrusted_text import safe_line
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import SettingsError, StorageError
+from gate.errors import AttestationError, SettingsError, StorageError
 from gate.records.sealed.attestation import Expected, SealFile, TrustedKeys, VerifiedPackage
 from gate.records.sealed.identity import Identity, IdentitySigned
 
@@ -45,6 +46,13 @@ class Trust:
         assert self.keys is not None  # noqa: S101 - asked where a key is trusted
         data = FILES.read_bytes(self.keys, max_bytes=MAX_DOCUMENT_BYTES)
         return read_trusted_keys(data, str(self.keys))
+
+    def make_ready(self) -> None:
+        """Have what a confined reader could not write: the library's copy of the public root."""
+        if self.keys is None and self.root is None:
+            # `verified` raises it, after what else is wrong
+            with suppress(AttestationError):
+                check_trusted_root(None)
 
     def verified(
         self, package: Path, expected: Expected, seals: Sequence[Path] = ()

@@ -6,12 +6,17 @@ import re
 import sys
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from gate.adapters.clock import SystemClock
+from gate.adapters.process.answering.forked import read_apart, reading_seconds
+from gate.codec.documents import RecordForm
+from gate.codec.plain_records import PlainForm
+from gate.codec.untrusted_text import escaped_lines, safe_line
 from gate.commands.options import AsJson
 from gate.commands.packages.trust import (
     CertificateIdentity,
@@ -30,10 +35,14 @@ from gate.pipelines.sealing.explained import (
     identity_artifact,
 )
 from gate.pipelines.sealing.verified_view import verified_json, verified_text
-from gate.records.sealed.attestation import Expected
+from gate.records.observed.state_roots import StateName
+from gate.records.sealed.attestation import Expected, VerifiedPackage
 from gate.records.sealed.identity import Identity
+from gate.records.sealed.model_check import ModelCheck
 from gate.records.sections.isolation import IsolationMode
 
+Checked = tuple[VerifiedPackage, tuple[StateName, ...], ModelCheck | None]
+CHECKED: Final[RecordForm[Checked]] = RecordForm(Checked)
 AGE = re.compile(r"(?P<number>[0-9]{1,5})(?P<unit>[dh])")
 AGE_UNITS = {"d": "days", "h": "hours"}
 
@@ -129,15 +138,24 @@ def verify_command(  # noqa: PLR0913 - each parameter is an option of the comman
         not_before=oldest,
         least_isolation=IsolationMode(least_isolation.value),
     )
+    seals = tuple(seal or ())
+    trust.make_ready()
+    paths = (place, *seals, *(() if model is None else (model,)))
+    apart = partial(read_apart, what=safe_line(str(place)), seconds=reading_seconds(*paths))
     if explain:
-        sys.stdout.write(_explained(place, tuple(seal or ()), trust, expected))
+        text = apart(PlainForm(str), lambda: _explained(place, seals, trust, expected))
+        sys.stdout.write(escaped_lines(text))
         return
-    found = trust.verified(place, expected, tuple(seal or ()))
-    # after the seals, which say what the content has to be
-    recomputed = check_states(place, found.states, FILES)
-    checked = check_model(model, place, FILES) if model is not None else None
+
+    def look() -> Checked:
+        found = trust.verified(place, expected, seals)
+        # after the seals, which say what the content has to be
+        recomputed = check_states(place, found.states, FILES)
+        return found, recomputed, check_model(model, place, FILES) if model is not None else None
+
+    found, recomputed, checked = apart(CHECKED, look)
     show = verified_json if as_json else verified_text
-    sys.stdout.write(show(found, recomputed, checked))
+    sys.stdout.write(escaped_lines(show(found, recomputed, checked)))
     if checked is not None and not checked.holds_the_model:
         raise typer.Exit(int(ExitCode.FAIL))
 

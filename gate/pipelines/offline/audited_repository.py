@@ -8,12 +8,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from pydantic import TypeAdapter
-
 from gate.adapters.process.answering.forked import read_apart
 from gate.attestation.keys import read_trusted_keys
 from gate.audit.wish_lists import unpinned_images, wish_list
 from gate.baseline.folder import files_in, read_entries
+from gate.codec.documents import RecordForm
 from gate.codec.untrusted_text import safe_line
 from gate.errors import GateError, SettingsError, StorageError
 from gate.evidence.locks import has_hashes, is_explicit, read_lock
@@ -28,7 +27,8 @@ from gate.records.sealed.attestation import KeyStatus
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
 
-FACTS: Final = TypeAdapter(RepositoryFacts)
+FACTS: Final[RecordForm[RepositoryFacts]] = RecordForm(RepositoryFacts)
+SMALLER: Final = "Take what was generated out of it, or name a smaller folder."
 MAX_SMALL_BYTES: Final = 1024 * 1024
 TRUST_FILE: Final = ".repro-gate/trusted-keys.json"
 WORKFLOWS: Final = ".github/workflows"
@@ -51,7 +51,7 @@ def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
         place=shown, commit=commit, git_problem=problem, changed=tuple(map(safe_line, changed))
     )
     # git is asked here, and nothing is parsed; there everything is parsed, and nothing started
-    found = read_apart(FACTS, lambda: _read(look, here, known), what=shown)
+    found = read_apart(FACTS, lambda: _read(look, here, known), what=shown, hint=SMALLER)
     # not sent to and fro: a name need not be UTF-8, and an answer is
     return replace(found, names=frozenset(with_folders(look.names)), incomplete=look.incomplete)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gate.adapters.process.answering.forked import read_apart
+from gate.codec.documents import RecordForm
 from gate.errors import StorageError
 from gate.execution.missing_file import Project, ways_to_have
 from gate.pipelines.offline.audited_folder import Look, list_files
@@ -33,14 +35,27 @@ class IgnoredRead:
     ways: str
 
 
+FOUND: Final[RecordForm[IgnoredRead | None]] = RecordForm(IgnoredRead | None)
+
+
 def ignored_read(
     top: Path, folder: str, settings: GateSettings, files: Files, git: Git
 ) -> IgnoredRead | None:
     """The first such file; `folder` is that of the settings. None where none is seen."""
     look = Look(top=top, files=files)
     list_files(look, git)
-    scripts = AuditedScripts(look, "", settings, folder)
     ignored = tuple(filter(_may_be_data, git.ignored()[:MAX_IGNORED]))
+    # git is asked here; there the scripts are parsed, which may be anybody's
+    return read_apart(
+        FOUND, lambda: _first(look, folder, settings, ignored), what="the syntax of the scripts"
+    )
+
+
+def _first(
+    look: Look, folder: str, settings: GateSettings, ignored: tuple[str, ...]
+) -> IgnoredRead | None:
+    top, files = look.top, look.files
+    scripts = AuditedScripts(look, "", settings, folder)
     project = Project(top=top, folder=folder or ".", files=files)
     had = _had(settings, folder)
     for name in sorted(scripts.read):

@@ -9,8 +9,11 @@ from typing import Final
 
 from gate.adapters.git.repository import GitRepository
 from gate.adapters.git.source_pack import open_source_pack
+from gate.adapters.process.answering.forked import read_apart, reading_seconds
 from gate.attestation.packing.member_index import member_index
-from gate.checkpoint.sources.untrusted_file import open_untrusted
+from gate.checkpoint.sources.untrusted_file import UntrustedFile, open_untrusted
+from gate.codec.documents import RecordForm
+from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, EvidenceError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.offline.kept_evidence import MAX_PACKAGE_BYTES, KeptEvidence
@@ -24,6 +27,7 @@ from gate.records.sections.data import DataKind, DataSource
 from gate.records.settings import GateSettings
 from gate.settings.load import settings_digest
 
+PLACE: Final[RecordForm[tuple[int, int]]] = RecordForm(tuple[int, int])
 SOURCE_FOLDER: Final = "source"
 OLD_HINT: Final = "Reproduce it with the repro-gate version that made it."
 CLONE_HINT: Final = (
@@ -147,15 +151,24 @@ def _repository(
 def _unpack_source(package: Path, commit: str, folder: Path, files: Files) -> None:
     pack = folder.with_name(SOURCE_MEMBER)
     with open_untrusted(files, package, package.name, max_bytes=MAX_PACKAGE_BYTES) as opened:
-        members = member_index(opened.read_at, opened.size_bytes)
-        place = next((place for name, *place in members if name == SOURCE_MEMBER), None)
-        if place is None:
-            raise opened.fault(f"holds no {SOURCE_MEMBER}", hint=CLONE_HINT)
+        start, size_bytes = read_apart(
+            PLACE,
+            lambda: _source_place(opened),
+            what=safe_line(str(package)),
+            seconds=reading_seconds(package),
+        )
         with files.replacing(pack) as target:
-            target.writelines(opened.pieces(*place))
+            target.writelines(opened.pieces(start, size_bytes))
     with files.open_binary(pack, max_bytes=MAX_PACKAGE_BYTES) as stream:
         open_source_pack(stream, commit, folder)
     files.remove_tree(pack)
+
+
+def _source_place(opened: UntrustedFile) -> tuple[int, int]:
+    for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes):
+        if name == SOURCE_MEMBER:
+            return start, size_bytes
+    raise opened.fault(f"holds no {SOURCE_MEMBER}", hint=CLONE_HINT)
 
 
 def _commit(call: ReproductionCall, told: CallDocument, repository: GitRepository) -> str | None:
