@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from torch_documentation import (
+    RELEASES,
+    Lists,
+    documented,
+    lists_of,
+    not_documented,
+    not_in_the_table,
+    recorded,
+)
 
 from gate.records.determinism.operators_on_cuda import (
     CPU,
@@ -185,54 +193,30 @@ def test_every_row_of_the_table_is_found_by_a_cpu(harness: Harness) -> None:
     assert found == {row.shown for row in rows if row.holds(installed())}
 
 
-class Documented(NamedTuple):
-    """A bullet of torch's documentation: name, devices, and the list that it stands in."""
-
-    name: str
-    devices: frozenset[str]
-    strict: InStrictMode
-
-
-def documented() -> list[Documented]:
+def documented_here() -> Lists:
     import torch  # noqa: PLC0415 - the tests of this file alone need it here
 
-    text = str(torch.use_deterministic_algorithms.__doc__)
-    _, replaced, refused = re.split(
-        r"operations will act\s+deterministically when|operations will throw a\s+:class:", text
-    )
-    lists = {
-        InStrictMode.REPLACED: replaced,
-        InStrictMode.REFUSED: refused.partition("In addition,")[0],
-    }
-    found = []
-    for strict, bullets in lists.items():
-        for bullet in re.split(r"\n {8}\* ", bullets)[1:]:
-            name = re.match(r":\w+:`([\w.]+)`", bullet)
-            assert name is not None, f"torch names an operator in another way: {bullet}"
-            devices = frozenset(word.lower() for word in re.findall(r"\b(?:CUDA|CPU)\b", bullet))
-            found.append(Documented(name[1], devices, strict))
-    return found
+    return lists_of(str(torch.use_deterministic_algorithms.__doc__))
 
 
 def test_the_documentation_is_read_whole() -> None:
-    bullets = documented()
+    bullets = documented(documented_here())
     assert len(bullets) >= 48
     assert {one.strict for one in bullets} == set(InStrictMode)
 
 
-def test_every_operator_that_torch_documents_is_in_the_table() -> None:
-    missing = [bullet for bullet in documented() if not _listed(bullet)]
+def test_every_operator_that_torch_documents_is_in_the_table_and_no_other() -> None:
+    lists = documented_here()
+    missing = not_in_the_table(lists, installed())
     assert missing == [], "gate/records/determinism/operators_on_cuda.py lacks these"
+    assert not_documented(lists, installed()) == []
 
 
-def _listed(bullet: Documented) -> bool:
-    rows = [
-        row
-        for row in ON_CUDA_AND_CPU
-        if bullet.name in row.documented and row.strict is bullet.strict and row.holds(installed())
-    ]
-    covered = {row.device for row in rows}
-    return "any" in covered or bool(bullet.devices and bullet.devices <= covered)
+def test_the_installed_torch_documents_what_was_recorded_of_its_release() -> None:
+    known = {RELEASES[of]: lists for of, lists in recorded().items()}
+    if installed() not in known:
+        pytest.skip(f"nothing is recorded of torch {version('torch')}")
+    assert documented_here() == known[installed()]
 
 
 def test_every_name_of_the_table_is_an_operator_of_this_torch() -> None:

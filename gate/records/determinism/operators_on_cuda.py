@@ -1,8 +1,8 @@
 """Operators that are nondeterministic by default, by device: a CPU can tell what CUDA would do.
 
-Source of the rows: the two lists of `torch.use_deterministic_algorithms`, torch 2.13, and what of
-them is another since 2.14; a test holds them against the installed torch. What a name in
-parentheses means: docs/harness-protocol.md.
+Source of the rows: the two lists of `torch.use_deterministic_algorithms`; tests hold them against
+the lists of torch 2.10 to 2.15 as they were recorded, and against the installed torch. What a name
+in parentheses means: docs/harness-protocol.md.
 """
 
 from __future__ import annotations
@@ -195,7 +195,14 @@ ON_CUDA_AND_CPU = (
         f"{TENSOR}scatter_reduce",
         ANY,
     ),
-    _replaced("max_pool3d backward", "max_pool3d_with_indices_backward", f"{NN}MaxPool3d"),
+    replace(
+        _refused("max_pool3d backward", "max_pool3d_with_indices_backward", f"{NN}MaxPool3d"),
+        until=(2, 12),
+    ),
+    replace(
+        _replaced("max_pool3d backward", "max_pool3d_with_indices_backward", f"{NN}MaxPool3d"),
+        since=(2, 13),
+    ),
     NondeterministicOperator(
         shown="interpolate backward",
         seen=("aten::upsample_bilinear2d_backward", "aten::upsample_trilinear3d_backward"),
