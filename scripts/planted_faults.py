@@ -2,7 +2,8 @@
 
 Each row is a fault that somebody could make: an operator flipped, a branch removed, a bound moved.
 It is found where a test fails with it and passes without it. A row that nothing finds names a law
-that no test holds. `make planted-faults`, or with names of packages: `FAULTS="verdict codec"`.
+that no test holds. `make planted-faults` writes `docs/results/planted-faults.md`; with names of
+packages, `FAULTS="verdict codec"`, it prints these alone.
 """
 
 from __future__ import annotations
@@ -41,6 +42,21 @@ class Fault:
         if text.count(self.old) != 1:
             raise ValueError(f"{self.file} has {text.count(self.old)} times: {self.old}")
         return text.replace(self.old, self.new)
+
+
+PAGE = """\
+# Planted faults
+
+`make planted-faults`: each fault of `scripts/planted_faults.json` is planted alone into a copy of
+this tree, and is found where a test fails with it and passes without it. One that nothing finds
+names a law that no test holds.
+
+Commit {commit}: {found} of {all} found.
+
+| file | fault | found by |
+|---|---|---|
+{rows}
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,24 +139,45 @@ def ending(tree: Path, fault: Fault) -> Ending:
     return Ending(found=False, told=f"**NOT FOUND**{besides}")
 
 
+def row(fault: Fault, told: str) -> str:
+    """A row of a table; a bar would end the cell."""
+    cells = (fault.file, f"`{fault.old}` → `{fault.new}`", told)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def commit_of(tree: Path) -> str:
+    """The commit that is checked out, and whether files differ from it."""
+    command = ("git", "-C", str(tree), "describe", "--always", "--dirty", "--exclude=*")
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+
+
 def main(words: list[str]) -> int:
     """Print a row for each fault; 1 where one of them was not found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="all without one")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="a page of all rows")
     asked = parser.parse_args(words)
     unknown = set(asked.packages) - set(map(package_of, planned()))
     if unknown:
         parser.error(f"no fault is in {', '.join(sorted(unknown))}")
     faults = [one for one in planned() if not asked.packages or package_of(one) in asked.packages]
-    missed = 0
+    # a page of some would read as one of all
+    if asked.write is not None and asked.packages:
+        parser.error("--write takes all packages")
+    commit, rows, missed = commit_of(ROOT), [], 0
     with tempfile.TemporaryDirectory(prefix="repro-gate-faults-") as folder:
         tree = Path(folder)
         copy_of_tree(tree)
         for fault in faults:
             told = ending(tree, fault)
             missed += not told.found
-            sys.stdout.write(f"| {fault.file} | `{fault.old}` → `{fault.new}` | {told.told} |\n")
+            rows.append(row(fault, told.told))
+            sys.stdout.write(f"{rows[-1]}\n")
             sys.stdout.flush()
+    if asked.write is not None:
+        found = len(faults) - missed
+        page = PAGE.format(commit=commit, found=found, all=len(faults), rows="\n".join(rows))
+        asked.write.write_text(page, "utf-8")
     sys.stdout.write(f"{len(faults) - missed} of {len(faults)} planted faults found\n")
     return int(missed > 0)
 

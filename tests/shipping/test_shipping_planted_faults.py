@@ -7,7 +7,7 @@ from pathlib import Path
 
 import planted_faults
 import pytest
-from planted_faults import Ending, Fault, ending, package_of, planned
+from planted_faults import Ending, Fault, ending, package_of, planned, row
 
 ROOT = Path(__file__).resolve().parents[2]
 LAW = "from part import double\n\ndef test_law(): assert double(2) == 4\n"
@@ -71,3 +71,17 @@ def test_an_unknown_package_plants_nothing(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         planted_faults.main(["nothing"])
     assert "no fault is in nothing" in capsys.readouterr().err
+
+
+def test_a_page_has_all_faults_or_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        planted_faults.main(["verdict", "--write", str(tmp_path / "page.md")])
+    assert "--write takes all packages" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_row_stays_a_row_whatever_the_fault_is() -> None:
+    fault = Fault(file="part.py", old="one | two", new="one & two", tests="tests")
+    assert row(fault, "`law`") == "| part.py | `one \\| two` → `one & two` | `law` |"
