@@ -40,7 +40,7 @@ def python() -> Callable[..., subprocess.CompletedProcess[bytes]]:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
         command = (sys.executable, *arguments)
-        return subprocess.run(command, capture_output=True, check=False, timeout=30)
+        return subprocess.run(command, capture_output=True, check=False, timeout=120)
 
     return run
 

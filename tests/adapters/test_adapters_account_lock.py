@@ -45,7 +45,7 @@ settings = GateSettings(
 sys.stdin.readline()
 isolation = isolating.choose(settings, (Path("/"),))
 request = ProcessRequest(
-    argv=(sys.argv[1], "-c", sys.argv[2]), env={}, workdir=Path("/"), timeout_seconds=20,
+    argv=(sys.argv[1], "-c", sys.argv[2]), env={}, workdir=Path("/"), timeout_seconds=120,
     output_limit_bytes=4096, credentials=isolation.credentials,
     # as a training has: who only reads has no temporary folders of its own
     writable=(Path(tempfile.mkdtemp()),),

@@ -44,7 +44,7 @@ REQUEST = ProcessRequest(
     argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, str(ROOT), *filter(None, sys.path)),
     env={},
     workdir=Path("/"),
-    timeout_seconds=20.0,
+    timeout_seconds=120.0,
     output_limit_bytes=10_000,
 )
 
@@ -265,7 +265,7 @@ def ended(pid: int) -> bool:
 
 
 def soon(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -68,11 +68,11 @@ def test_a_terminal_sees_the_time_pass(terminal: tuple[TextIO, int]) -> None:
         time.sleep(0.2)
     shown = ""
     # a terminal hands on what was written when it likes
-    while " s\r\n" not in shown and select.select([outside], [], [], 5)[0]:
+    while " s\r\n" not in shown and select.select([outside], [], [], 60)[0]:
         shown += os.read(outside, 65536).decode()
     assert "0:00:00" in shown
     assert "  | epoch 1" in shown
-    assert re.search(r"run \[strict\]: ended after 0\.\d s", shown)
+    assert re.search(r"run \[strict\]: ended after \d+\.\d s", shown)
 
 
 def test_quiet_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

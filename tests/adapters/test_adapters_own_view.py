@@ -341,7 +341,7 @@ def test_a_run_that_takes_too_long_is_asked_first(
     ended_by: Ended, own: tuple[Separation, ...]
 ) -> None:
     line = "trap 'echo asked; exit 3' TERM; echo begun; while :; do sleep 0.05; done"
-    result = ended_by(line, own, seconds=2.0)
+    result = ended_by(line, own, seconds=5.0)
     assert (result.timed_out, result.exit_code) == (True, 3)
     assert result.output.splitlines()[-1] == b"asked"
 

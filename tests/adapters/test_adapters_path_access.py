@@ -60,7 +60,7 @@ def test_a_link_of_an_environment_into_a_closed_home_is_explained(
         argv=("python", "-c", ""),
         env={"PATH": str(top)},
         workdir=Path("/"),
-        timeout_seconds=20,
+        timeout_seconds=120,
         output_limit_bytes=4096,
         credentials=account,
     )

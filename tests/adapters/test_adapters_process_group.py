@@ -124,14 +124,17 @@ def _alive(pid: int) -> bool:
 
 def test_time_counts_from_the_word_to_go(tmp_path: Path) -> None:
     with LocalProcesses().together() as group:
-        request = request_in(tmp_path, "one", "sleep 0.6; echo done", timeout_seconds=0.5)
+        waits = "while [ ! -e go ]; do sleep 0.01; done; echo done"
+        request = request_in(tmp_path, "one", waits, timeout_seconds=3)
         one = group.start(request, lambda _: None)
-        time.sleep(0.3)
+        # longer than it may take, so that any time counted before the word would end it
+        time.sleep(3.1)
+        (tmp_path / "one" / "go").touch()
         one.let_go()
         (result,) = ended(group, one)
     assert result.output == b"done\n"
     assert not result.timed_out
-    assert result.wall_seconds < 0.5
+    assert result.wall_seconds < 3
 
 
 def test_nothing_is_left_when_the_body_ends(tmp_path: Path) -> None:

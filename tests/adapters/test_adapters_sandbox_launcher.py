@@ -44,7 +44,7 @@ def sandboxed(system_python: str, account: Credentials) -> Sandboxed:
             argv=("sh", "-c", program) if by_shell else (system_python, "-c", TRY + program),
             env={"PATH": os.defpath},
             workdir=workdir,
-            timeout_seconds=20,
+            timeout_seconds=120,
             output_limit_bytes=65536,
             credentials=account,
             network=network,
@@ -150,7 +150,7 @@ def test_an_account_has_the_groups_that_it_was_given_and_no_other(
         argv=(system_python, "-c", "import os; print(os.getgroups(), os.getegid())"),
         env={"PATH": os.defpath},
         workdir=Path("/"),
-        timeout_seconds=20,
+        timeout_seconds=120,
         output_limit_bytes=65536,
         credentials=replace(account, groups=(60944,)),
     )

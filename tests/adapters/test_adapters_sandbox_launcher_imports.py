@@ -67,7 +67,7 @@ def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes,
             stdout=subprocess.PIPE,
             pass_fds=(writing,),
             check=False,
-            timeout=60,
+            timeout=120,
         )
         os.close(writing)
         return done.stdout, report.read()

@@ -275,7 +275,7 @@ def test_a_mount_shows_what_the_account_could_not_reach_and_only_that(
               str(closed / "secret")),
         env={},
         workdir=Path("/"),
-        timeout_seconds=30,
+        timeout_seconds=120,
         output_limit_bytes=4096,
         credentials=replace(account, guard=WriteGuard.MOUNT_NAMESPACE),
         writable=(own,),

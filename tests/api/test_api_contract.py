@@ -144,7 +144,7 @@ def test_prism_refuses_what_github_would() -> None:
         f"{PRISM}/repos/o/r/statuses/{COMMIT}",
         json={"state": "passed"},
         headers={"Authorization": "Bearer ghs_x", "Accept": ACCEPT},
-        timeout=10,
+        timeout=60,
     )
     assert answer.status_code == 422
 

@@ -209,7 +209,7 @@ def s3(tmp_path: Path) -> Iterator[str]:
     try:
         for _ in range(600):
             try:
-                requests.put(f"{url}/data", timeout=5)
+                requests.put(f"{url}/data", timeout=60)
                 break
             except requests.ConnectionError:
                 time.sleep(0.1)
@@ -236,7 +236,7 @@ def test_a_remote_of_s3_is_read_with_the_gates_own_login(
     path = repository.add("data/train", TRAIN)
     bench.environment.update(LOGIN)
     assert content_of(bench.dvc(path).source) == TRAIN
-    objects = requests.get(f"{s3}/data?list-type=2", timeout=5).text
+    objects = requests.get(f"{s3}/data?list-type=2", timeout=60).text
     assert objects.count("<Key>sets/files/md5/") == 4
 
 

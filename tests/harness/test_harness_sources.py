@@ -118,31 +118,32 @@ def test_the_stack_has_three_of_the_users_frames(harness: Harness) -> None:
     assert names == ["a", "b", "c"]
 
 
+# who takes a result lets the next one be made
 COMPLETIONS = """
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.pool import ThreadPool
 import torch
-def work(seconds):
-    time.sleep(seconds)
-    return seconds
-def shown(iterable):
-    yield from iterable
+turns = [threading.Event() for _ in range(5)]; turns[0].set()
+def work(turn): return turns[turn].wait() and turn
+def shown(iterable, turn=0):
+    for taken in iterable:
+        yield taken; turns[turn].set(); turn += bool(turn)
 with ThreadPoolExecutor(3) as pool:
     for _ in range(20):
         taken = as_completed([pool.submit(work, 0) for _ in range(3)])  # line 13
         assert len([future.result() for future in shown(taken)]) == 3
-    waits = [pool.submit(work, seconds) for seconds in (0.6, 0.0, 0.3)]
-    assert [future.result() for future in as_completed(waits, 10)] == [0.0, 0.3, 0.6]  # line 16
+    waits = [pool.submit(work, turn) for turn in (2, 0, 1)]
+    assert [one.result() for one in shown(as_completed(waits, 100), 1)] == [0, 1, 2]  # line 16
     assert list(as_completed([])) == []  # line 17
     try:
-        list(as_completed([pool.submit(work, 1)], timeout=0.01))
+        list(as_completed([pool.submit(work, -1)], timeout=0.01))
     except TimeoutError:
-        pass
+        turns[-1].set(); [one.clear() for one in turns[1:4]]
 with ThreadPool(3) as pool:
-    assert list(pool.imap_unordered(work, (0.6, 0.0, 0.3))) == [0.0, 0.3, 0.6]  # line 23
+    assert list(shown(pool.imap_unordered(work, (2, 0, 1)), 1)) == [0, 1, 2]  # line 23
     assert sorted(pool.imap_unordered(work, range(0), chunksize=2)) == []
-    assert list(pool.imap(work, (0.1, 0.0))) == [0.1, 0.0]
+    assert list(pool.imap(work, (1, 0))) == [1, 0]
 """
 
 

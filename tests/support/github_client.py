@@ -10,7 +10,7 @@ from gate.adapters.github.client import GitHubComments
 from gate.adapters.github.retry import RetryPolicy
 
 AT_ONCE = RetryPolicy(
-    timeout_seconds=5.0, backoff_seconds=0.0, pause_seconds=0.0, sleep=lambda _seconds: None
+    timeout_seconds=60.0, backoff_seconds=0.0, pause_seconds=0.0, sleep=lambda _seconds: None
 )
 
 

@@ -61,7 +61,7 @@ class Failure(Enum):
     BROKEN_OFF = Scripted(status=200, content=[], broken_off=True)
     LIMIT_BROKEN_OFF = Scripted(status=429, content={}, broken_off=True)
     CUT_AFTER_STORING = Scripted(stores=True)
-    SILENT = Scripted(silent_seconds=0.3)
+    SILENT = Scripted(silent_seconds=1.5)
     MOVED_HERE = Scripted(status=307, headers=(("Location", "{path}"),))
     MOVED_TO_ANOTHER_HOST = Scripted(
         status=301, headers=(("Location", "http://elsewhere.invalid/repos"),)
