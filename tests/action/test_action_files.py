@@ -168,35 +168,36 @@ def test_image_has_the_versions_that_the_tests_ran_with(name: str) -> None:
     assert moved == {}
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflow_grants_nothing_that_a_job_does_not_ask_for(path: Path) -> None:
-    workflow = _workflow(path)
-    assert workflow["permissions"] == {}
-    assert all("permissions" in job for job in workflow["jobs"].values())
+def test_a_workflow_grants_nothing_that_a_job_does_not_ask_for() -> None:
+    for path in WORKFLOWS:
+        workflow = _workflow(path)
+        assert workflow["permissions"] == {}, path.name
+        assert all("permissions" in job for job in workflow["jobs"].values()), path.name
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflow_ends_by_itself(path: Path) -> None:
-    workflow = _workflow(path)
-    assert "concurrency" in workflow
-    # what a runner allows by itself; a call may train twelve times
-    assert all(job["timeout-minutes"] <= 360 for job in workflow["jobs"].values())
+def test_a_workflow_ends_by_itself() -> None:
+    for path in WORKFLOWS:
+        workflow = _workflow(path)
+        assert "concurrency" in workflow, path.name
+        # what a runner allows by itself; a call may train twelve times
+        assert all(job["timeout-minutes"] <= 360 for job in workflow["jobs"].values()), path.name
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflow_pins_each_action_by_its_full_hash(path: Path) -> None:
-    used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
-    assert used
-    own = OWN_ACTIONS if path in EXAMPLES else {"./", "./slim"}
-    assert all(name in own or FULL_HASH.fullmatch(name) for name in used)
+def test_a_workflow_pins_each_action_by_its_full_hash() -> None:
+    for path in WORKFLOWS:
+        used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
+        assert used, path.name
+        own = OWN_ACTIONS if path in EXAMPLES else {"./", "./slim"}
+        assert all(name in own or FULL_HASH.fullmatch(name) for name in used), path.name
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_checkout_leaves_no_token_behind(path: Path) -> None:
-    steps = _steps(_workflow(path))
-    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
-    assert checkouts
-    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+def test_a_checkout_leaves_no_token_behind() -> None:
+    for path in WORKFLOWS:
+        steps = _steps(_workflow(path))
+        checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+        assert checkouts, path.name
+        kept = [step for step in checkouts if step["with"]["persist-credentials"] is not False]
+        assert kept == [], path.name
 
 
 def _modes(job: Mapping[str, Any]) -> list[str]:

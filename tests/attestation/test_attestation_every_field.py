@@ -196,15 +196,20 @@ def _payload(data: bytes, text: str) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("index", range(5), ids=SEALS)
-def test_a_damaged_seal_is_refused_in_one_line(sealed: Sealed, index: int, damage: str) -> None:
+def test_a_damaged_seal_is_refused_in_one_line(sealed: Sealed, index: int) -> None:
     seal = sealed.seals[index]
-    damaged = replace(seal, content=DAMAGES[damage](seal.content))
-    with pytest.raises(AttestationError) as caught:
-        sealed.verified(seals=(*sealed.seals[:index], damaged, *sealed.seals[index + 1 :]))
-    assert caught.value.message.isprintable()
-    assert caught.value.hint
+    taken, unclear = [], []
+    for name, damage in DAMAGES.items():
+        damaged = replace(seal, content=damage(seal.content))
+        try:
+            sealed.verified(seals=(*sealed.seals[:index], damaged, *sealed.seals[index + 1 :]))
+        except AttestationError as fault:
+            if not (fault.message.isprintable() and fault.hint):
+                unclear.append(name)
+        else:
+            taken.append(name)
+    assert (taken, unclear) == ([], [])
 
 
 @pytest.mark.parametrize("index", [1, 3, 4], ids=[SEALS[1], SEALS[3], SEALS[4]])

@@ -95,64 +95,59 @@ def told(folder: Path, place: str, held: torch.Tensor) -> Told:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", RECORDED)
-def test_what_can_be_read_is_recorded_and_its_change_is_seen(
-    tmp_path: Path, place: str, kind: str
-) -> None:
-    first, same, other = (
-        told(tmp_path / name, place, KINDS[kind](value))
-        for name, value in (("first", 1.0), ("same", 1.0), ("other", 2.0))
-    )
+def test_what_can_be_read_is_recorded_and_its_change_is_seen(tmp_path: Path, place: str) -> None:
     fingerprint = PLACES[place][1]
-    assert first.problems.left_out == []
-    assert first.line["fingerprints"][fingerprint] == same.line["fingerprints"][fingerprint]
-    assert first.line["fingerprints"][fingerprint] != other.line["fingerprints"][fingerprint]
-    assert first.line["parameters"] is not None
-    assert (first.line["parameters"] != other.line["parameters"]) is (place == "parameter")
+    for number, kind in enumerate(RECORDED):
+        first, same, other = (
+            told(tmp_path / str(number) / name, place, KINDS[kind](value))
+            for name, value in (("first", 1.0), ("same", 1.0), ("other", 2.0))
+        )
+        assert first.problems.left_out == [], kind
+        seen, seen_again, seen_other = (
+            one.line["fingerprints"][fingerprint] for one in (first, same, other)
+        )
+        assert seen == seen_again, kind
+        assert seen != seen_other, kind
+        assert first.line["parameters"] is not None, kind
+        moved = first.line["parameters"] != other.line["parameters"]
+        assert moved is (place == "parameter"), kind
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", LEFT_OUT)
-def test_what_cannot_be_read_is_left_out_in_one_sentence(
-    tmp_path: Path, place: str, kind: str
-) -> None:
-    make, why = LEFT_OUT[kind]
-    found = told(tmp_path / "run", place, make(1.0))
-    sentence = f"{PLACES[place][0]} is left out of the digest: {why}"
-    about_it = [one for one in found.problems.left_out if one.startswith(PLACES[place][0])]
-    if place == "parameter":
-        about_it = [one for one in found.problems.left_out if one.startswith("parameter ")]
-        sentence = f"parameter {about_it[0].split()[1]} is left out of the digest: {why}"
-    assert about_it == [sentence]
-    assert found.line["parameters"] is not None
-    assert found.line["step"] == 1
+def test_what_cannot_be_read_is_left_out_in_one_sentence(tmp_path: Path, place: str) -> None:
+    for number, (make, why) in enumerate(LEFT_OUT.values()):
+        found = told(tmp_path / str(number), place, make(1.0))
+        sentence = f"{PLACES[place][0]} is left out of the digest: {why}"
+        about_it = [one for one in found.problems.left_out if one.startswith(PLACES[place][0])]
+        if place == "parameter":
+            about_it = [one for one in found.problems.left_out if one.startswith("parameter ")]
+            sentence = f"parameter {about_it[0].split()[1]} is left out of the digest: {why}"
+        assert about_it == [sentence]
+        assert found.line["parameters"] is not None, why
+        assert found.line["step"] == 1, why
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_buffer_is_in_the_state_or_told(
-    tmp_path: Path, kind: str, read_state: Callable[[Path], dict[str, PlainTensor]]
+    tmp_path: Path, read_state: Callable[[Path], dict[str, PlainTensor]]
 ) -> None:
-    found = told(tmp_path / "run", "buffer", KINDS[kind](1.0))
-    names = [name for name in read_state(found.state()) if name.startswith("model/0/kind")]
-    assert found.problems.sentences == []
-    if kind in LEFT_OUT:
-        why = LEFT_OUT[kind][1]
-        assert found.problems.left_out == [f"model/0/kind is left out of the state: {why}"]
-        assert names == []
-    else:
-        assert found.problems.left_out == []
-        assert names
+    for number, (kind, make) in enumerate(KINDS.items()):
+        found = told(tmp_path / str(number), "buffer", make(1.0))
+        names = [name for name in read_state(found.state()) if name.startswith("model/0/kind")]
+        assert found.problems.sentences == [], kind
+        why = LEFT_OUT[kind][1] if kind in LEFT_OUT else ""
+        left_out = [f"model/0/kind is left out of the state: {why}"] if why else []
+        assert found.problems.left_out == left_out, kind
+        assert bool(names) is not bool(why), kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_kind_of_loss_costs_the_line(tmp_path: Path, kind: str) -> None:
-    found = told(tmp_path / "run", "loss", KINDS[kind](1.0))
-    assert found.line["backwards"] == 1
-    if kind == "scalar":
-        assert found.line["loss"] == {"dtype": "float32", "hex": (1.0).hex()}
-    else:
-        assert found.line["loss"] is None
-    assert all(one.startswith("a loss is left out: ") for one in found.problems.left_out)
+def test_no_kind_of_loss_costs_the_line(tmp_path: Path) -> None:
+    for number, (kind, make) in enumerate(KINDS.items()):
+        found = told(tmp_path / str(number), "loss", make(1.0))
+        assert found.line["backwards"] == 1, kind
+        read = {"dtype": "float32", "hex": (1.0).hex()} if kind == "scalar" else None
+        assert found.line["loss"] == read, kind
+        left_out = found.problems.left_out
+        assert all(one.startswith("a loss is left out: ") for one in left_out), kind
 
 
 def test_a_complex_loss_is_left_out_and_told(tmp_path: Path) -> None:
@@ -263,11 +258,11 @@ def _looked_at(watch: HandUpdates, parameter: torch.Tensor) -> int:
     return watch.count
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_looking_for_updates_by_hand_takes_every_kind(kind: str) -> None:
-    watch, parameter = HandUpdates(), KINDS[kind](1.0)
-    for _ in range(3):
-        assert _looked_at(watch, parameter) == 0
+def test_looking_for_updates_by_hand_takes_every_kind() -> None:
+    for kind, make in KINDS.items():
+        watch, parameter = HandUpdates(), make(1.0)
+        for _ in range(3):
+            assert _looked_at(watch, parameter) == 0, kind
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex32, torch.bfloat16])

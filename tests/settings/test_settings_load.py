@@ -117,8 +117,12 @@ def test_the_schema_is_json_and_describes_every_key_of_train() -> None:
     assert {"type": "string", "minLength": 1} in train["command"]["anyOf"]
 
 
-@pytest.mark.parametrize("key", setting_keys())
-def test_a_misspelt_key_of_any_level_is_told_the_one_that_was_meant(key: str) -> None:
+def test_a_misspelt_key_of_any_level_is_told_the_one_that_was_meant() -> None:
+    silent = [key for key in setting_keys() if not _names_the_one_that_was_meant(key)]
+    assert silent == []
+
+
+def _names_the_one_that_was_meant(key: str) -> bool:
     *sections, name = key.split(".")
     document: dict[str, Any] = yaml.safe_load(MINIMAL_FILE)
     place = document
@@ -133,7 +137,7 @@ def test_a_misspelt_key_of_any_level_is_told_the_one_that_was_meant(key: str) ->
     place[f"{name}x"] = 1
     faults = _faults(yaml.safe_dump(document))
     (told,) = (fault for fault in faults if f"{name}x: is not a known key" in fault)
-    assert name in told.partition("; did you mean ")[2].removesuffix("?").split(" or ")
+    return name in told.partition("; did you mean ")[2].removesuffix("?").split(" or ")
 
 
 @pytest.mark.parametrize(
