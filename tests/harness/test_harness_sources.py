@@ -40,6 +40,7 @@ torch.set_float32_matmul_precision("high")  # precision float32_matmul_precision
 torch.backends.mkldnn.enabled = False  # precision torch.backends.mkldnn.enabled
 torch.set_flush_denormal(True)  # precision torch.set_flush_denormal
 id(thread)  # address id
+def __annotate__(form): return {"x": id(form)}  # as Python 3.14 compiles `x: id`; nobody asks
 weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 for _ in range(3):
@@ -93,7 +94,7 @@ def test_each_source_is_told_by_kind_call_and_line(harness: Harness) -> None:
     expected = {
         (*line.partition("# ")[2].split(" ", 1), number)
         for number, line in enumerate(SOURCES.splitlines(), start=1)
-        if "# " in line
+        if "# " in line and not line.startswith("def __annotate__")
     }
     told = _told(harness.run(SOURCES))
     assert {(one["kind"], one["call"], one["line"]) for one in told} == expected

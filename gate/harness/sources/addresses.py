@@ -20,6 +20,8 @@ from .found import ADDRESS, SOURCES, Source
 
 NAMES = frozenset(("id", "hash"))
 SETS = frozenset(("set", "frozenset"))
+# from Python 3.14 on (PEP 649) annotations are code of their own, which runs only when asked for
+ANNOTATIONS = "__annotate__"
 MAX_FILES = 100
 MAX_BYTES = 1_000_000
 # now, when torch is imported: once a script has run to its end, Python takes the name away
@@ -71,6 +73,8 @@ def _uses(
     own = {str(step.argval) for step in dis.get_instructions(code) if step.opname == "STORE_NAME"}
     while waiting:
         this = waiting.pop()
+        if this.co_name == ANNOTATIONS:
+            continue
         waiting += [part for part in this.co_consts if isinstance(part, CodeType)]
         for step in dis.get_instructions(this):
             if step.positions is None:
