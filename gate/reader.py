@@ -26,6 +26,7 @@ from gate.evidence.collect import collect_run
 from gate.evidence.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.evidence.locks import read_lock
 from gate.evidence.pinned_packages import read_pinned
+from gate.evidence.processes.endings import read_end
 from gate.evidence.processes.harness_files import find_processes
 from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.traces import read_traces
@@ -147,7 +148,7 @@ def _found(request: ReadingRequest) -> ReadingAnswer:
         request.train,
         taken={name: Path(path) for name, path in request.taken.items()},
     )
-    return ReadingAnswer(evidence=evidence)
+    return ReadingAnswer(evidence=evidence, end=read_end(FILES, out, find_processes(FILES, out)))
 
 
 def _archived_entry(path: Path, shown: str) -> ReadingAnswer:
@@ -243,7 +244,13 @@ def _leaves(state: ReadState) -> ReadingAnswer:
     )
 
 
+def _end(request: ReadingRequest) -> ReadingAnswer:
+    out = Path(request.out)
+    return ReadingAnswer(end=read_end(FILES, out, find_processes(FILES, out)))
+
+
 NAMED_TASKS = {
+    ReadingTask.END: _end,
     ReadingTask.CACHED_RUNS: _cached_runs,
     ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.SAVED: _saved,

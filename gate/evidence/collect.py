@@ -18,6 +18,7 @@ from gate.evidence.logged.metrics import (
 from gate.evidence.logged.step_series import step_series
 from gate.evidence.logged.tensorboard import tensorboard_series
 from gate.evidence.processes.children import read_children
+from gate.evidence.processes.endings import refuse_crashed
 from gate.evidence.processes.harness_documents import MetricLine, Summary
 from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
 from gate.evidence.processes.operator_audit import read_operator_audit
@@ -85,6 +86,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     said = last_lines(output)
     processes = read_attestations(files, out, process_files, run, children, said)
     ranks = read_ranks(files, out, process_files, children, processes, said)
+    refuse_crashed(files, out, process_files)
     problems = _problems(run, ranks)
     # what a training saves belongs to its end, and the harness's capture holds the same weights
     saved = train.model_copy(update={"checkpoint": None}) if run.partial else train

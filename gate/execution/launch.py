@@ -24,7 +24,15 @@ from gate.process_ports import Processes
 from gate.records.determinism.variations import Folder
 from gate.records.observed.data.listed import FetchedData
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Isolation, PlannedRun, RunFolders, RunRecord, Snapshot, Varied
+from gate.records.runs import (
+    Isolation,
+    PlannedRun,
+    RunEnd,
+    RunFolders,
+    RunRecord,
+    Snapshot,
+    Varied,
+)
 from gate.records.settings import GateSettings
 
 LET_GO = "REPRO_GATE_LET_GO"
@@ -59,9 +67,11 @@ EXCEPTION = re.compile(
 # what a launcher raises because the script that it started has failed, and warnings
 OF_NO_SCRIPT = re.compile(
     r"(?:.*\.)?(?:CalledProcessError|ChildFailedError|ProcessRaisedException|RayTaskError"
-    r"|ProcessExitedException|TrainingFailedError|WorkerCrashedError|ActorDiedError|\w*Warning)\Z"
+    r"|ProcessExitedException|TrainingFailedError|WorkerCrashedError|ActorDiedError"
+    r"|WorkerGroupError|ControllerError|UncompletedJobError|FailedJobError|BrokenProcessPool"
+    r"|TrainingStopped|\w*Warning)\Z"
 )
-STOPPED = "TrainingStopped"
+STOP_SIGNS = (b"TrainingStopped", b"ray.", b"submitit.", b"joblib.", b"BrokenProcessPool")
 # a launcher's own traceback stands behind the script's
 LOOKED_LINES = 200
 NEAR_LINES = 40
@@ -191,10 +201,11 @@ class Launcher:
         snapshot: Snapshot,
         request: ProcessRequest,
         result: ProcessResult,
+        end: RunEnd | None = None,
     ) -> None:
-        """Raise `RunError` for a run that failed or timed out."""
+        """Raise `RunError` for a run that failed or timed out; `end` is what its processes said."""
         hint = self._data_hint(request, result, snapshot) or self._module_hint(result, snapshot)
-        _refuse_failure(planned, result, request, hint)
+        _refuse_failure(planned, result, request, hint, end or RunEnd())
 
     def record_of(
         self, planned: PlannedRun, request: ProcessRequest, result: ProcessResult
@@ -273,6 +284,14 @@ class Launcher:
         )
 
 
+def may_be_stopped(result: ProcessResult) -> bool:
+    """Whether a command may have failed for the gate's stop alone, by what it printed.
+
+    Only what the processes themselves told decides that, and it is read when all of them are gone.
+    """
+    return result.exit_code > 0 and any(sign in result.output for sign in STOP_SIGNS)
+
+
 def short_of_room(result: ProcessResult) -> bool:
     """Whether a run may have failed for want of memory or time, which another one took."""
     if result.timed_out or result.out_of_memory:
@@ -340,7 +359,11 @@ def prepare_folders(
 
 
 def _refuse_failure(
-    planned: PlannedRun, result: ProcessResult, request: ProcessRequest, known_hint: str
+    planned: PlannedRun,
+    result: ProcessResult,
+    request: ProcessRequest,
+    known_hint: str,
+    end: RunEnd,
 ) -> None:
     label = planned.label
     if result.timed_out:
@@ -360,17 +383,20 @@ def _refuse_failure(
         )
     if result.exit_code != 0:
         lines, exception = _last_words(result.output)
-        if exception.partition(":")[0].endswith(STOPPED):
+        of_no_script = not exception or OF_NO_SCRIPT.match(exception.partition(":")[0])
+        if end.stopped and not end.failed and of_no_script:
+            told = f": {exception}" if exception else ""
             raise RunError(
-                f"run {label}: the gate stopped the training after train.max_steps steps, and "
-                f"its launcher took that for a failure: it {_how_it_ended(result)}",
+                f"run {label}: the gate stopped every rank after train.max_steps steps, and then "
+                f"the command {_how_it_ended(result)}{told}",
                 hint="Let the script end by itself: pass it the number of steps in "
                 "train.max_steps, so that nothing has to stop it.",
                 details=lines,
             )
         file, line = raised_at(lines, request.workdir)
         where = f" ({file}, line {line})" if file else ""
-        told = f": {exception}" if exception else ""
+        own = "" if of_no_script and end.failed else exception
+        told = f": {own or ' and '.join(end.failed)}" if own or end.failed else ""
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}{told}{where}",
             hint=known_hint or _failure_hint(result, request),

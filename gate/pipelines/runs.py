@@ -49,7 +49,7 @@ from gate.records.observed.traced import Change, TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.processes import ProcessRequest
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, PlannedRun, RunRecord, Snapshot
+from gate.records.runs import Commit, PlannedRun, RunEnd, RunRecord, Snapshot
 from gate.settings.load import settings_digest, training_digest
 
 
@@ -324,8 +324,12 @@ class Session:
         if one.beside and short_of_room(result):
             return self._repeated(one)
         failure: RunError | None = None
+        # a launcher may take the gate's stop for a failure: what every rank says of it decides
+        failed = result.exit_code > 0 and not (result.timed_out or result.out_of_memory)
+        end = self._ended.end(folders) if failed else RunEnd()
         try:
-            launcher.refuse_failure(planned, snapshot, one.request, result)
+            if not end.by_stop:
+                launcher.refuse_failure(planned, snapshot, one.request, result, end)
         except RunError as fault:
             detailed = with_missing_file(
                 fault, folders.tree, snapshot, self._left_out, self._project

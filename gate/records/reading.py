@@ -24,7 +24,7 @@ from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.trace import Traces
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import MAX_HISTORY_LINES, HistoryLine
-from gate.records.runs import RunRecord
+from gate.records.runs import RunEnd, RunRecord
 from gate.records.settings import GateSettings, TrainSettings
 
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
@@ -37,17 +37,19 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 class ReadingTask(StrEnum):
     """What is to be read.
 
-    A run, why a failed one failed, a kept state, what the script saved, or two states, how far
-    apart, tensor by tensor or all weights together; kept gradients, how far their sums move; of a
-    pull request's head its settings, its baseline, and what it changes in the files that decide; a
-    proposed entry of a baseline, as a file or in the archive of an artifact; earlier runs; lock
-    files, each by its path; the operator traces of a run; where two files that preprocessing wrote
-    first differ; pointers to declared data, and simple statistics of it; kept runs of a base
-    commit; what of a requirements file may be installed.
+    A run, which operators a failed one was refused and how its processes ended, a kept state, what
+    the script saved, or two states, how far apart, tensor by tensor or all weights together; kept
+    gradients, how far their sums move; of a pull request's head its settings, its baseline, and
+    what it changes in the files that decide; a proposed entry of a baseline, as a file or in the
+    archive of an artifact; earlier runs; lock files, each by its path; the operator traces of a
+    run; where two files that preprocessing wrote first differ; pointers to declared data, and
+    simple statistics of it; kept runs of a base commit; what of a requirements file may be
+    installed.
     """
 
     RUN = "run"
     REFUSALS = "refusals"
+    END = "end"
     STATE = "state"
     SAVED = "saved"
     DISTANCE = "distance"
@@ -119,6 +121,7 @@ class ReadingAnswer(Document):
     fault: ReadingFault | None = None
     evidence: RunEvidence | None = None
     refused: Annotated[tuple[Refusal, ...], Field(max_length=1000)] = ()
+    end: RunEnd | None = None
     leaves: tuple[ReadLeaf, ...] = ()
     not_finite: Annotated[tuple[str, ...], Field(max_length=MAX_NOT_FINITE)] = ()
     distance: StateDistance | None = None

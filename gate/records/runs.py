@@ -33,6 +33,13 @@ class Commit(StrEnum):
     BASE = "base"
 
 
+class StoppedBy(StrEnum):
+    """Who ended a training: the gate after `train.max_steps`, or the script by itself."""
+
+    MAX_STEPS = "max_steps"
+    SCRIPT = "script"
+
+
 def label_of(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> str:
     """The name of a run, of its folder and of its curve; `number` counts from 1.
 
@@ -384,7 +391,9 @@ class RunRecord(Document):
     its process started. `lane` tells apart runs that went at the same time. `failed_beside` are
     labels of the runs beside which this one had failed before it was made again, alone; `reused` is
     when an earlier call kept it, whose run this is. A `partial` run was stopped on purpose before
-    its training ended: what only a whole one leaves is not asked of it.
+    its training ended: what only a whole one leaves is not asked of it. `stopped_by` rests on what
+    every rank said of itself: `max_steps` only where the gate ended all of them and none failed; of
+    a launcher that took that for a failure, `exit_code` is what it made of it.
     """
 
     label: str
@@ -404,6 +413,19 @@ class RunRecord(Document):
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
     reused: Timestamp | Literal[""] = ""
     partial: bool = False
+    stopped_by: StoppedBy | None = None
+
+
+class RunEnd(Document):
+    """What the processes of a run that failed say of its end.
+
+    `stopped`: the gate had ended every rank. `by_stop`: that is all that the command failed for.
+    `failed` are the exceptions, by name, that ranks ended with.
+    """
+
+    stopped: bool = False
+    by_stop: bool = False
+    failed: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=100)] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

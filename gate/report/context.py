@@ -7,7 +7,7 @@ from typing import Final
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.published.artifact import PublishedPackage
-from gate.records.runs import RunRecord
+from gate.records.runs import RunRecord, StoppedBy
 from gate.records.verdict import BaselineFacts, Diagnosis, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import (
@@ -247,10 +247,19 @@ def _run_row(run: RunRecord) -> Row:
         Cell(run.label, code=True),
         Cell(run.mode.value),
         Cell(run.commit.value),
-        Cell(("time limit" if run.timed_out else f"exit code {run.exit_code}") + again),
+        Cell(_ended(run) + again),
         Cell(duration(run.wall_seconds)),
         Cell(run.isolation.described),
     )
+
+
+def _ended(run: RunRecord) -> str:
+    if run.timed_out:
+        return "time limit"
+    code = f"exit code {run.exit_code}"
+    # a launcher took the stop for a failure
+    by_gate = run.exit_code and run.stopped_by is StoppedBy.MAX_STEPS
+    return f"stopped after train.max_steps ({code})" if by_gate else code
 
 
 def self_test_section(verdict: Verdict, limits: Limits) -> Section | None:

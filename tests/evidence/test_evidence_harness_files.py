@@ -50,6 +50,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.SOURCES,
         HarnessFile.TRACE,
         HarnessFile.UNTRAINED,
+        HarnessFile.ENDED,
     }
     assert set(found[0].kinds) == set(HarnessFile) - absent
 

@@ -20,13 +20,14 @@ from gate.execution.call_time import CallTime
 from gate.execution.harness_copy import made_harness
 from gate.execution.launch import (
     Launcher,
+    _refuse_failure,
     raised_at,
     run_folders,
     short_of_room,
 )
 from gate.execution.plan import plan_base, plan_gate, plan_record
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Commit, Credentials, Isolation, RunMode, Snapshot
+from gate.records.runs import Commit, Credentials, Isolation, RunEnd, RunMode, Snapshot
 from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
@@ -285,13 +286,52 @@ def test_a_launchers_traceback_does_not_hide_the_scripts_own(tmp_path: Path, tel
     assert caught.value.details[-1].endswith("No module named 'nothing_like_it'")
 
 
-def test_the_gates_own_stop_is_no_failure_of_the_script(tmp_path: Path) -> None:
-    stopped = b"(worker pid=7) repro_gate_harness.lifecycle.session.TrainingStopped: 0\n"
-    failed = b"ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.\n"
+STOPPED = b"(worker pid=7) repro_gate_harness.lifecycle.session.TrainingStopped: 0\n"
+RAY_FAILED = b"ray.train.base_trainer.TrainingFailedError: The Ray Train run failed.\n"
+
+
+def _refused(printed: bytes, end: RunEnd) -> RunError:
+    planned = plan_gate(2, priced=True)[0]
+    request = ProcessRequest(
+        argv=("python", "train.py"),
+        env={},
+        workdir=Path("/w"),
+        timeout_seconds=1,
+        output_limit_bytes=1000,
+    )
+    result = ProcessResult(
+        exit_code=1, timed_out=False, wall_seconds=1, output=printed, output_bytes=len(printed)
+    )
     with pytest.raises(RunError) as caught:
-        _launch(tmp_path, Played(1, stopped + failed))
-    assert "its launcher took that for a failure: it exited with 1" in caught.value.message
-    assert "Let the script end by itself" in caught.value.hint
+        _refuse_failure(planned, result, request, "", end)
+    return caught.value
+
+
+def test_a_command_that_fails_after_every_rank_was_stopped_is_told_as_that() -> None:
+    refused = _refused(STOPPED + RAY_FAILED, RunEnd(stopped=True))
+    assert refused.message == (
+        "run strict-1: the gate stopped every rank after train.max_steps steps, and then the "
+        "command exited with 1: ray.train.base_trainer.TrainingFailedError: The Ray Train run "
+        "failed."
+    )
+    assert "Let the script end by itself" in refused.hint
+
+
+@pytest.mark.parametrize(
+    ("printed", "end"),
+    [
+        # a rank has another end than the one that is printed last
+        (STOPPED + RAY_FAILED, RunEnd()),
+        (STOPPED, RunEnd(stopped=True, failed=("rank 1 failed with builtins.ValueError",))),
+        # behind the stop, in a process that is no rank
+        (STOPPED + SCRIPT_FAILED, RunEnd(stopped=True)),
+    ],
+)
+def test_a_crash_is_never_told_as_the_gates_stop(printed: bytes, end: RunEnd) -> None:
+    refused = _refused(printed, end)
+    assert "python train.py exited with 1" in refused.message
+    assert "the gate stopped" not in refused.message
+    assert all(name in refused.message for name in end.failed)
 
 
 def test_a_missing_module_that_the_repository_has_is_no_package(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_a_backward_pass_without_a_line_of_the_scripts_is_told_by_its_caller(
 
 
 def test_a_strict_run_without_such_operators_writes_no_operator_audit(harness: Harness) -> None:
-    assert harness.run(HANDLED).names() == ["process", "state", "steps", "summary"]
+    assert harness.run(HANDLED).names() == ["ended", "process", "state", "steps", "summary"]
 
 
 def test_a_script_that_replaces_the_list_of_filters_is_told(harness: Harness) -> None:

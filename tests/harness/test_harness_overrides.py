@@ -212,5 +212,5 @@ def test_data_workers_seed_themselves_without_a_word(harness: Harness) -> None:
         "    optimizer.step()\n",
         REPRO_GATE_THREADS="2",
     )
-    assert outcome.names() == ["process", "state", "steps", "summary"]
+    assert outcome.names() == ["ended", "process", "state", "steps", "summary"]
     assert outcome.document("summary")["overridden"] == 0

@@ -82,7 +82,7 @@ def test_a_script_that_will_not_stop_records_nothing_more(rich: Outcome) -> None
 
 
 def test_data_workers_write_nothing(rich: Outcome) -> None:
-    assert rich.names() == ["process", "state", "steps", "summary"]
+    assert rich.names() == ["ended", "process", "state", "steps", "summary"]
 
 
 def test_fill_is_asked_for_by_its_own_variable(rich: Outcome) -> None:

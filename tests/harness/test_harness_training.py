@@ -73,7 +73,7 @@ def test_the_script_ends_well_and_silently(training: Outcome) -> None:
 
 
 def test_every_file_of_the_protocol_is_written(training: Outcome) -> None:
-    assert training.names() == ["process", "state", "steps", "summary"]
+    assert training.names() == ["ended", "process", "state", "steps", "summary"]
 
 
 def test_seeds_reach_every_stream(training: Outcome, harness: Harness) -> None:

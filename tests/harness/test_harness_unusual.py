@@ -178,7 +178,7 @@ def test_a_parameter_outside_every_module_is_in_the_state(short: Outcome) -> Non
 
 def test_a_forked_worker_that_trains_keeps_a_record_of_its_own(forking: Outcome) -> None:
     assert (forking.code, forking.stderr) == (0, "")
-    assert forking.names() == sorted(["process", "state", "steps", "summary"] * 2)
+    assert forking.names() == sorted(["ended", "process", "state", "steps", "summary"] * 2)
     owners = {tuple(path.stem.split("-")[1:]) for path in forking.out.glob("*-r*-*")}
     assert sorted(rank for rank, _ in owners) == ["r0", "r1"]
 
@@ -192,7 +192,7 @@ def test_a_spawned_worker_attests_the_rank_under_which_it_trains(harness: Harnes
     outcome = harness.run(SPAWNING)
     trained = [path.name for path in outcome.out.glob("*-r1-*")]
     assert sorted(name.split("-")[0] for name in trained) == [
-        *("process", "state", "steps", "summary")
+        *("ended", "process", "state", "steps", "summary")
     ]
 
 
@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_written_does_not_break_the_training(harness: Ha
 def test_a_full_disk_is_told_and_does_not_break_the_training(harness: Harness) -> None:
     outcome = harness.run(ON_FULL_DISK)
     assert (outcome.code, outcome.stderr) == (0, "")
-    assert outcome.names() == ["process", "steps", "summary"]
+    assert outcome.names() == ["ended", "process", "steps", "summary"]
     problem = "writing the state: OSError: [Errno 27] File too large"
     assert outcome.document("summary")["problems"] == [problem]
 

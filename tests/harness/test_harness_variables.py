@@ -63,7 +63,7 @@ def test_a_variable_that_is_back_before_the_step_ends_is_not_told(
     )
     assert (outcome.code, outcome.stdout, outcome.stderr) == (0, "to the end\n", "")
     # a step that told one would have a line in a file of overrides
-    assert outcome.names() == ["process", "state", "steps", "summary"]
+    assert outcome.names() == ["ended", "process", "state", "steps", "summary"]
     assert outcome.document("summary")["overridden"] == 0
 
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 from gate_bench import Bench
-from played_training import Project
+from played_training import SCRIPT, Project
 
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.published.links import ReportLinks
+from gate.records.runs import StoppedBy
 from gate.records.verdict import Outcome, Verdict
 from gate.report.comment.comment import comment_text
 
@@ -56,6 +57,45 @@ def test_side_by_side_a_default_run_is_left_out(bench: Bench, project: Project) 
     assert labels == ["strict-1", "default-1", "strict-2"]
     assert _left_out(verdict) == {Part.DEFAULT_RUNS: 1}
     assert verdict.cost is None
+
+
+ENDS = """
+def end(pid, **told):
+    whole = {"pid": pid, "rank": 0, "trained": False, "stopped": False, "exceptions": [], **told}
+    (out / f"ended-r0-{pid}.json").write_text(json.dumps(whole))
+end(os.getpid(), trained=True)
+print("ray.train.WorkerGroupError: TrainingStopped")
+end(1, exceptions=["ray.train.WorkerGroupError"EXCEPTION], stopped=True)
+sys.exit(1)
+"""
+
+
+def test_a_launcher_that_fails_for_the_gates_stop_fails_no_run(
+    bench: Bench, project: Project
+) -> None:
+    project.write("train.py", SCRIPT + ENDS.replace("EXCEPTION", ""))
+    # side by side nobody ends the other for it
+    project.settings("runs: {parallel: 2}\n")
+    gated = bench.gate()
+    assert gated.verdict.outcome is Outcome.NO_BASELINE
+    ended = {(one.run.exit_code, one.run.stopped_by) for one in gated.evidence.runs}
+    assert ended == {(1, StoppedBy.MAX_STEPS)}
+
+
+def test_a_script_that_ends_by_itself_is_recorded_as_that(bench: Bench, project: Project) -> None:
+    by_itself = SCRIPT.replace('"stopped_by": "max_steps"', '"stopped_by": "script"')
+    project.write("train.py", by_itself)
+    project.commit()
+    assert {one.run.stopped_by for one in bench.gate().evidence.runs} == {StoppedBy.SCRIPT}
+
+
+def test_a_launcher_that_fails_for_something_else_fails_the_run(
+    bench: Bench, project: Project
+) -> None:
+    project.write("train.py", SCRIPT + ENDS.replace("EXCEPTION", ', "builtins.KeyError"'))
+    project.commit()
+    with pytest.raises(RunError, match=r"stopped every rank .* and then the command exited with 1"):
+        bench.gate()
 
 
 def test_where_the_runs_agree_nothing_is_left_out(bench: Bench, project: Project) -> None:

@@ -63,6 +63,11 @@ class HarnessFolder:
         document |= {"backwards": 0, "stopped": False, "imported": ()}
         self.file("untrained", ".json").write_text(json.dumps({**document, **changes}))
 
+    def ended(self, *exceptions: str, **changes: object) -> None:
+        document: dict[str, object] = {"pid": self.pid, "rank": self.rank, "trained": True}
+        document |= {"stopped": False, "exceptions": exceptions}
+        self.file("ended", ".json").write_text(json.dumps({**document, **changes}))
+
     def steps(self, *lines: Mapping[str, object]) -> None:
         self._lines("steps", lines)
 

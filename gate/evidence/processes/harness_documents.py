@@ -20,6 +20,7 @@ from gate.records.observed.facts import FactMap, VariableMap
 from gate.records.observed.fingerprints import SamplingGroup
 from gate.records.observed.given import OptimizerKind, SettingWord
 from gate.records.observed.point import MAX_STEP
+from gate.records.runs import StoppedBy
 
 Text = Annotated[str, Field(max_length=4000)]
 Trainer = Literal[
@@ -38,6 +39,9 @@ Count = Annotated[int, Field(ge=0, le=2**63)]
 MAX_FINGERPRINTS = 32
 # of one step of one optimizer, as the harness counts
 MAX_SAMPLES = 2**32
+# as the harness counts
+MAX_EXCEPTIONS = 20
+MAX_EXCEPTION_NAME = 200
 # some scripts have an optimizer for each parameter
 MAX_OPTIMIZERS = 100_000
 ParameterPlace = Annotated[str, Field(pattern=r"^[0-9]{1,6}/[0-9]{1,9}$")]
@@ -141,6 +145,21 @@ class Untrained(OwnedDocument):
     imported: Annotated[tuple[Trainer, ...], Field(max_length=20)] = ()
 
 
+class Ended(OwnedDocument):
+    """`ended-rR-P.json`: how a process ended that trained, or that an exception ended.
+
+    `exceptions` are the names of that one and of those that it holds, but for the gate's stop;
+    `stopped` says that this is among them.
+    """
+
+    trained: bool
+    stopped: bool
+    exceptions: Annotated[
+        tuple[Annotated[str, Field(max_length=MAX_EXCEPTION_NAME)], ...],
+        Field(max_length=MAX_EXCEPTIONS),
+    ]
+
+
 class StepLine(Document):
     """A line of `steps-rR-P.jsonl`: one optimizer step."""
 
@@ -180,7 +199,7 @@ class Summary(Document):
     """`summary-rR-P.json`: written last, so its presence says that the process ended well."""
 
     steps: Count
-    stopped_by: Literal["max_steps", "script"]
+    stopped_by: StoppedBy
     environment: TextMap
     packages: PackageTexts = ()
     imported: PackageTexts = ()

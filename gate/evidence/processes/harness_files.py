@@ -31,7 +31,7 @@ MAX_NOTED_LINES = 200
 MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained|ended)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -53,6 +53,7 @@ class HarnessFile(StrEnum):
     TRACE = "trace"
     SOURCES = "sources"
     UNTRAINED = "untrained"
+    ENDED = "ended"
 
 
 ENDINGS = {
@@ -60,6 +61,7 @@ ENDINGS = {
     HarnessFile.SUMMARY: "json",
     HarnessFile.OPERATOR_AUDIT: "json",
     HarnessFile.UNTRAINED: "json",
+    HarnessFile.ENDED: "json",
     HarnessFile.STEPS: "jsonl",
     HarnessFile.METRICS: "jsonl",
     HarnessFile.STATE: "safetensors",

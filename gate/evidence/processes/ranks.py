@@ -26,7 +26,7 @@ from gate.records.runs import RunMode, RunRecord
 
 MAX_SHOWN_PROBLEMS = 40
 # all that a process without torch may leave
-WITHOUT_TORCH = frozenset((HarnessFile.CHILDREN, HarnessFile.UNTRAINED))
+WITHOUT_TORCH = frozenset((HarnessFile.CHILDREN, HarnessFile.UNTRAINED, HarnessFile.ENDED))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

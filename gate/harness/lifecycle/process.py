@@ -26,9 +26,10 @@ from ..this_process import process_id
 from ..tracing import mode
 from ..trials import workers
 from ..user_code import calling_frame
+from .endings import TrainingStopped
 from .hold import wait_until_let_go
 from .hook_integrity import remember_functions
-from .session import HarnessSession, TrainingStopped
+from .session import HarnessSession
 
 GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
 

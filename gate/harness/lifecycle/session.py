@@ -35,6 +35,7 @@ from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, monotonic, perf_counter, process_id, started_at
 from . import attestation, environment, facts, untrained
 from .attestation import training_rank
+from .endings import TrainingStopped, tell_end
 from .hold import Waiting
 from .hook_integrity import replaced_functions
 
@@ -47,17 +48,6 @@ BACKWARDS_OF_A_STEP = 100
 UPDATES_BY_HAND = 20
 UPDATES_OF_A_STEP = 3
 MAX_TEXT = 200
-
-
-class TrainingStopped(SystemExit):
-    """Raised into the script after the last step that the gate asked for.
-
-    A `SystemExit`, so that `except Exception` lets it pass while `finally` blocks, context
-    managers and exit handlers run as at any other end of the program.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 class HarnessSession:
@@ -98,6 +88,7 @@ class HarnessSession:
         self.constants = ConstantBuffers()
         self._constant_infinities: list[str] = []
         self._finished = False
+        self._ended = False
         self._stopped = False
         self._backwards = 0
         self._by_hand = HandUpdates()
@@ -318,6 +309,11 @@ class HarnessSession:
         if self.pid != process_id():
             return
         self.finish("script")
+        if not self._ended:
+            # a worker that is spawned comes here twice, the second time without its exception
+            self._ended = True
+            with self.problems.noting("telling how the process ends"):
+                tell_end(self.settings.out, self.output.rank, trained=bool(self.recorder.steps))
         # handlers of the script's may have used operators after the last step
         self.operators.write()
         if not self.recorder.steps:

@@ -9,7 +9,7 @@ import atexit
 import sys
 
 from ..settings import ONE_WORKER, HarnessSettings
-from ..this_process import is_worker
+from ..this_process import current_rank, is_worker
 from .children import Children
 from .import_hook import ImportHook
 
@@ -204,8 +204,10 @@ def _finish(settings: HarnessSettings) -> None:
         process.finish_at_exit()
         return
     try:
+        from .endings import tell_end
         from .untrained import tell_without_torch
 
         tell_without_torch(settings.out)
+        tell_end(settings.out, current_rank(), trained=False)
     except Exception as error:
         _complain(f"that torch was not imported is not recorded: {error}")

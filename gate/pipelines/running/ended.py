@@ -22,7 +22,16 @@ from gate.records.observed.operator_audit import Refusal
 from gate.records.observed.state_distance import StateDistance
 from gate.records.observed.trace import Traces
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun, RunFolders, RunRecord, Varied
+from gate.records.runs import (
+    FIRST_STRICT,
+    SECOND_STRICT,
+    PlannedRun,
+    RunEnd,
+    RunFolders,
+    RunRecord,
+    StoppedBy,
+    Varied,
+)
 from gate.records.settings import GateSettings
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
@@ -156,11 +165,14 @@ class EndedRuns:
             run=record,
             train=self._settings.train,
         )
-        evidence = self._reader.ask(request).evidence
-        if evidence is None:
+        answer = self._reader.ask(request)
+        if answer.evidence is None or answer.end is None:
             raise EvidenceError(
                 "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
             )
+        by = StoppedBy.MAX_STEPS if answer.end.stopped else StoppedBy.SCRIPT
+        run = record.model_copy(update={"stopped_by": by})
+        evidence = answer.evidence.model_copy(update={"run": run})
         return leave_out_packages(evidence, self._settings.environment.ignore)
 
     def traces(self) -> Traces:
@@ -177,6 +189,14 @@ class EndedRuns:
             task=ReadingTask.CACHED_RUNS, out=str(path.absolute()), shown="runs.cache"
         )
         return self._reader.ask(request).cached
+
+    def end(self, folders: RunFolders) -> RunEnd:
+        """How the processes of a failed run ended; nothing is said of what cannot be read."""
+        request = ReadingRequest(task=ReadingTask.END, out=str(folders.out.absolute()))
+        try:
+            return self._reader.ask(request).end or RunEnd()
+        except EvidenceError:
+            return RunEnd()
 
     def refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
         """The operators that a failed run was refused, as far as what it left can be read.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gate.execution.lanes import Lane
-from gate.execution.launch import run_folders, short_of_room, sign_of
+from gate.execution.launch import may_be_stopped, run_folders, short_of_room, sign_of
 from gate.execution.turns import Turn
 from gate.ports import Clock, Files, Progress
 from gate.process_ports import ProcessGroup, StartedProcess
@@ -46,11 +46,11 @@ class Begun:
 
     @property
     def failed(self) -> bool:
-        """Whether it has failed, and not for want of what the others took."""
+        """Whether it has failed, and not for want of what the others took, or as it was stopped."""
         ended = self.result
         if ended is None or (ended.exit_code == 0 and not ended.timed_out):
             return False
-        return not (self.beside and short_of_room(ended))
+        return not (self.beside and short_of_room(ended)) and not may_be_stopped(ended)
 
 
 class Turns:

@@ -1,0 +1,96 @@
+"""How this process ends: by which exception, if any, and what that one holds.
+
+A launcher may take the gate's stop for a failure and raise an exception of its own, and the exit
+code of the command is the same for a crash of the script. Which of the two it was stands in what
+each process tells at its end.
+
+Imported at the exit of every Python process of a training, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..this_process import process_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_EXCEPTIONS = 20
+MAX_NAME = 200
+# of the files of a run: a script may start thousands of small programs that fail
+MAX_FILES = 500
+
+
+class TrainingStopped(SystemExit):
+    """Raised into the script after the last step that the gate asked for.
+
+    A `SystemExit`, so that `except Exception` lets it pass while `finally` blocks, context
+    managers and exit handlers run as at any other end of the program. A launcher may send it to a
+    process that has no torch: so it stands here, and takes the argument that it hands on.
+    """
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+
+
+def tell_end(folder: str, rank: int, *, trained: bool) -> None:
+    """Write how this process ends; without a step only where an exception ends it.
+
+    `OSError` when that is impossible.
+    """
+    errors = list(_held(_uncaught()))
+    if not trained and (not errors or len(os.listdir(folder)) >= MAX_FILES):  # noqa: PTH208 - pathlib is slow to import
+        return
+    import json
+
+    kinds = [type(error) for error in errors if not isinstance(error, TrainingStopped)]
+    names = (f"{kind.__module__}.{kind.__qualname__}"[:MAX_NAME] for kind in kinds)
+    told = {
+        "pid": process_id(),
+        "rank": rank,
+        "trained": trained,
+        "stopped": any(isinstance(error, TrainingStopped) for error in errors),
+        "exceptions": list(dict.fromkeys(names)),
+    }
+    path = f"{folder}/ended-r{rank}-{process_id()}.json"
+    with open(f"{path}.part", "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+        json.dump(told, file)
+    os.replace(f"{path}.part", path)  # noqa: PTH105 - as above
+
+
+def _uncaught() -> BaseException | None:
+    """What Python has just shown as the end of the program, or is about to in a worker."""
+    # the newer name is there from Python 3.12 on
+    shown = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    error: BaseException | None = shown or sys.exc_info()[1]
+    if type(error) is SystemExit and not error.code:
+        return None
+    return error
+
+
+def _held(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, its causes, and what it holds: for a launcher's, what a worker failed with.
+
+    What the script was handling when it was stopped is no cause of the stop.
+    """
+    waiting: list[object] = [error]
+    seen: set[int] = set()
+    while waiting and len(seen) < MAX_EXCEPTIONS:
+        one = waiting.pop(0)
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        if isinstance(one, TrainingStopped):
+            continue
+        waiting.append(one.__cause__ if one.__suppress_context__ else one.__context__)
+        for value in (*one.args, *getattr(one, "__dict__", {}).values()):
+            if isinstance(value, dict):
+                waiting.extend(value.values())
+            elif isinstance(value, list | tuple):
+                waiting.extend(value)
+            else:
+                waiting.append(value)
