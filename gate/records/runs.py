@@ -392,8 +392,8 @@ class RunRecord(Document):
     labels of the runs beside which this one had failed before it was made again, alone; `reused` is
     when an earlier call kept it, whose run this is. A `partial` run was stopped on purpose before
     its training ended: what only a whole one leaves is not asked of it. `stopped_by` rests on what
-    every rank said of itself: `max_steps` only where the gate ended all of them and none failed; of
-    a launcher that took that for a failure, `exit_code` is what it made of it.
+    every rank said of itself: it is the gate only where it ended all of them and none failed;
+    `exit_code` is what a launcher made of that.
     """
 
     label: str

@@ -12,6 +12,7 @@ from gate.evidence.environment import environment_of, leave_out_packages
 from gate.evidence.processes.harness_documents import Summary
 from gate.evidence.usable import refuse_unusable
 from gate.records.observed.environment import Environment, moved_packages
+from gate.records.runs import StoppedBy
 from gate.records.settings import Device
 
 names = st.sampled_from(("device", "driver", "nccl", "torch"))
@@ -98,7 +99,7 @@ def test_a_tool_that_no_training_imports_moves_nothing(one: Environment, tool: s
 
 
 def _summary(*packages: str, **others: object) -> Summary:
-    document = {"steps": 1, "stopped_by": "script", "peak_memory_bytes": 1, "problems": ()}
+    document = {"steps": 1, "stopped_by": StoppedBy.SCRIPT, "peak_memory_bytes": 1, "problems": ()}
     texts = {"device_memory_bytes": 0, "environment": {"os": "A", "packages": "f" * 64}}
     return Summary.model_validate({**document, **texts, "packages": packages, **others})
 
