@@ -105,14 +105,14 @@ def test_each_next_command_of_init(width: int, add: list[str], folder: str, *, f
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", CASES)
-def test_no_command_within_a_sentence_of_a_verdict(name: str, width: int) -> None:
-    report = report_of(CASES[name], ReportLinks(), TERMINAL_LIMITS)
-    brief = (report.brief.happened, report.brief.this_change)
-    sentences = (*brief, *(one.text for one in report.alerts))
-    text = printed(verdict_view(CASES[name], ReportLinks()), width)
-    for span in SPAN.findall(" ".join(sentences)):
-        assert span in text
+def test_no_command_within_a_sentence_of_a_verdict(width: int) -> None:
+    for name, verdict in CASES.items():
+        report = report_of(verdict, ReportLinks(), TERMINAL_LIMITS)
+        brief = (report.brief.happened, report.brief.this_change)
+        sentences = (*brief, *(one.text for one in report.alerts))
+        text = printed(verdict_view(verdict, ReportLinks()), width)
+        for span in SPAN.findall(" ".join(sentences)):
+            assert span in text, name
 
 
 @pytest.mark.parametrize("width", WIDTHS)
