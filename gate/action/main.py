@@ -24,7 +24,6 @@ from gate.errors import (
     GateError,
     InternalError,
     PublishError,
-    RepositoryError,
     SettingsError,
 )
 from gate.pipelines.adapters import Adapters
@@ -62,9 +61,6 @@ from gate.settings.event import (
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
 from gate.verdict.assemble import fault_verdict
 
-# what is behind them is annotated nowhere
-MAX_CODE_FILES = 5000
-MAX_CODE_BYTES = 32 * 1024 * 1024
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]
 OpenComments = Callable[[ActionContext, str], AbstractContextManager[Comments]]
@@ -223,8 +219,6 @@ def _judge_and_tell(
 ) -> ExitCode:
     """The whole pipeline, or with mode judge everything but the training."""
     secrets = InputSecrets(runner.variables, runner.files)
-    # before anything is trained, as all that is read from the clone
-    lines = _python_lines(request, adapters)
     outcome = run_and_deliver(
         request,
         adapters,
@@ -236,7 +230,7 @@ def _judge_and_tell(
     publication = _publish(
         runner, context, inputs, settings, outcome.verdict, outcome.reports.comment
     )
-    _tell(runner, context, outcome, publication, lines)
+    _tell(runner, context, outcome, publication)
     _tell_status(runner, context, verdict_status(outcome.verdict))
     if settings.history:
         token = secrets.token()
@@ -320,25 +314,14 @@ def _not_to_be_posted(
     return ""
 
 
-def _python_lines(request: GateRequest, adapters: Adapters) -> Mapping[str, int]:
-    """The lines that an annotation may point at; none where git cannot tell them."""
-    try:
-        commit = request.commit or adapters.git.resolve("HEAD")
-        return adapters.git.python_lines(commit, max_files=MAX_CODE_FILES, max_bytes=MAX_CODE_BYTES)
-    except RepositoryError:
-        # the export tells it
-        return {}
-
-
 def _tell(
     runner: Runner,
     context: ActionContext,
     outcome: DeliveredVerdict,
     publication: Publication,
-    lines: Mapping[str, int],
 ) -> None:
     """Annotations and the log first, then the runner's files."""
-    for command in annotation_commands(outcome.verdict, lines):
+    for command in annotation_commands(outcome.verdict, outcome.lines):
         runner.say(command)
     if outcome.fault is not None:
         runner.say(quoted(str(outcome.fault)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,14 @@ from gate.codec.digests import sha256_hex
 from gate.codec.documents import document_chunks, write_document
 from gate.codec.entry_names import entry_name
 from gate.diagnosis.touched_lines import where_raised
-from gate.errors import AttestationError, ExitCode, GateError, SettingsError, StorageError
+from gate.errors import (
+    AttestationError,
+    ExitCode,
+    GateError,
+    RepositoryError,
+    SettingsError,
+    StorageError,
+)
 from gate.execution.call_time import CallTime
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
@@ -47,8 +54,12 @@ from gate.report.comment.summary import summary_text
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources, page_sources
 from gate.verdict.assemble import error_verdict, raised_at
+from gate.verdict.named_places import with_named_places
 
 BADGE = "badge.json"
+# a line of what is behind them is only what the run names
+MAX_CODE_FILES = 5000
+MAX_CODE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +112,7 @@ class DeliveredVerdict:
     """The result of a gate call; `fault` is what stopped it, if anything did.
 
     `proposed_target` is where in the repository the proposed entry belongs, empty without one.
+    `lines` are the Python files of the commit, with how many lines each has.
     """
 
     verdict: Verdict
@@ -111,6 +123,7 @@ class DeliveredVerdict:
     exit_code: ExitCode
     fault: GateError | None = None
     proposed_target: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict)
 
 
 Pipeline = Callable[[GateRequest, Adapters], Gated]
@@ -181,19 +194,31 @@ def run_and_deliver(
             root=_trusted_root(request, adapters, commit),
         )
         change = lines_of_the_change(request, adapters)
+        lines = _python_lines(adapters.git, commit)
         try:
             gated = pipeline(request, adapters)
         except GateError as fault:
             if fault.exit_code is not ExitCode.ERROR:
                 raise
-            return _deliver_fault(request, adapters, commit, fault, change)
+            return _deliver_fault(request, adapters, commit, fault, lines, change)
+        # before anything is made of it: every reader is told the same
+        gated = replace(gated, verdict=with_named_places(gated.verdict, lines))
         try:
-            return _deliver(request, adapters, gated, secrets, trust)
+            return _deliver(request, adapters, gated, secrets, trust, lines)
         except AttestationError as fault:
             # asked for a seal that cannot be made: no verdict stands without it, and none is lost
             judged = f"the runs themselves were judged: {gated.verdict.outcome}"
             fault.details = (*fault.details, judged)
-            return _deliver_fault(request, adapters, commit, fault)
+            return _deliver_fault(request, adapters, commit, fault, lines)
+
+
+def _python_lines(git: Git, commit: str) -> Mapping[str, int]:
+    """The lines that a verdict may state as a fact; none where git cannot tell them."""
+    try:
+        return git.python_lines(commit, max_files=MAX_CODE_FILES, max_bytes=MAX_CODE_BYTES)
+    except RepositoryError:
+        # the export tells it
+        return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,6 +236,7 @@ def _deliver(
     gated: Gated,
     secrets: Secrets,
     trust: _Trust,
+    lines: Mapping[str, int],
 ) -> DeliveredVerdict:
     adapters.progress.step("writing the package and the reports")
     judged, files = (gated.verdict, gated.evidence, gated.baseline), adapters.files
@@ -248,6 +274,7 @@ def _deliver(
         out=request.out,
         exit_code=gated.verdict.exit_code,
         proposed_target=target,
+        lines=lines,
     )
 
 
@@ -292,12 +319,13 @@ def _deliver_fault(
     adapters: Adapters,
     commit: str,
     fault: GateError,
+    lines: Mapping[str, int],
     change: Change | None = None,
 ) -> DeliveredVerdict:
     now = adapters.clock.now().isoformat()
     folder = request.repository_path(request.settings.train.workdir)
     shown = where_raised(change, raised_at(fault), folder)
-    verdict = error_verdict(request, commit, now, fault, shown)
+    verdict = with_named_places(error_verdict(request, commit, now, fault, shown), lines)
     links = ReportLinks(run_url=request.run_url, history=request.history.lines)
     try:
         reports = write_reports(verdict, request, links, adapters.files)
@@ -312,4 +340,5 @@ def _deliver_fault(
         out=request.out,
         exit_code=verdict.exit_code,
         fault=fault,
+        lines=lines,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from gate.errors import ExitCode
@@ -91,6 +93,15 @@ class CodePlace(Document):
     def known(cls, file: str, line: int) -> CodePlace | None:
         """The line, or None where its file is not known."""
         return cls(file=file, line=line) if file else None
+
+    def held_by(self, lines: Mapping[str, int], folder: str) -> str:
+        """Its path in the repository where the commit has that line of Python, else empty.
+
+        `lines` are the Python files of the commit, with how many lines each has; a run may name any
+        place. `folder` is where the training began.
+        """
+        path = str(PurePosixPath(folder, self.file))
+        return path if 1 <= self.line <= lines.get(path, 0) else ""
 
 
 class Finding(Document):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from gate.errors import GateError
 from gate.records.verdict import DRIFTS, FAULT, CodePlace, Finding, Severity, Verdict
@@ -130,8 +129,8 @@ def _in_repository(
     """A line by its path in the repository, or nothing for one that the commit does not hold."""
     if place is None:
         return "", 0
-    path = str(PurePosixPath(verdict.workdir, place.file))
-    return (path, place.line) if 1 <= place.line <= lines.get(path, 0) else ("", 0)
+    path = place.held_by(lines, verdict.workdir)
+    return (path, place.line) if path else ("", 0)
 
 
 def _named_elsewhere(place: CodePlace) -> str:
