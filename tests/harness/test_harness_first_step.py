@@ -9,6 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness, Outcome
 
+pytestmark = pytest.mark.torch
 TRAINING = """
 import torch
 weight = torch.nn.Parameter(torch.ones(4))

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from tests.harness.conftest import Harness, Outcome
 
 # a build with CUDA has the class in C++, whose methods nothing can stand for
-pytestmark = pytest.mark.skipif(
-    torch.version.cuda is not None, reason="a graph can be played only by a build without CUDA"
-)
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(
+        torch.version.cuda is not None, reason="a graph can be played only by a build without CUDA"
+    ),
+]
 
 # What a graph does on a device: its Python runs once, at the capture, its kernels at each replay.
 PLAYED = """

@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness, Outcome
 
+pytestmark = pytest.mark.torch
 TRAINING = """
 import torch
 from repro_gate_harness.lifecycle.hold import Waiting, started_at

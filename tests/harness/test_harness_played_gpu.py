@@ -10,6 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness, Outcome
 
+pytestmark = pytest.mark.torch
 FORKED = """
 import os, random
 import torch

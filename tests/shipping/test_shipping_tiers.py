@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -34,6 +35,20 @@ class Night:
     def run(self, folder: Path, commit: str = "a" * 40) -> dict[str, str]:
         results = run_parts(TWO, folder, commit, self, self.said.append)
         return {name: result.result for name, result in results.items()}
+
+
+def test_what_trains_under_the_harness_with_torch_is_not_in_the_fast_tier() -> None:
+    """Three seconds for each process, in files that name the fixture `harness`."""
+    unmarked = []
+    for path in (ROOT / "tests" / "harness").glob("test_*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        given = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+        texts = [one.value for one in ast.walk(tree) if isinstance(one, ast.Constant)]
+        trains = any(isinstance(text, str) and "\nimport torch\n" in text for text in texts)
+        marks = {one.attr for one in ast.walk(tree) if isinstance(one, ast.Attribute)}
+        if "harness" in given and trains and not marks & {"torch", "slow", "gpu"}:
+            unmarked.append(path.name)
+    assert unmarked == []
 
 
 def test_each_part_is_a_target_and_runs_at_night() -> None:
