@@ -328,3 +328,20 @@ def test_a_message_is_one_text_however_it_is_written(tmp_path: Path) -> None:
     path.write_text('"""Doc."""\nhint = f"set {key}" " to " + value\n')
     found = {(text.text, text.docstring) for text in constants(path)}
     assert found == {("Doc.", True), (f"set {VALUE} to {VALUE}", False)}
+
+
+def test_each_law_of_the_tests_is_held_by_files_that_are_there() -> None:
+    table = (ROOT / "tests" / "README.md").read_text("utf-8").partition("## The laws")[2]
+    rows = [line for line in table.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    held = [re.findall(r"`([^`]+)`", row.split("|")[2]) for row in rows[1:]]
+    assert len(held) > 30
+    gone = []
+    for names in held:
+        folder = ""
+        for name in names:
+            within, slash, file = name.rpartition("/")
+            folder = within if slash else folder
+            place = ROOT / "tests" / folder
+            path = place / f"{file.replace('…', f'test_{folder}')}.py" if file else place
+            gone += [] if path.exists() else [name]
+    assert gone == []
