@@ -193,7 +193,8 @@ def page(parts: dict[str, list[float]], once: list[float], guard: WriteGuard) ->
     total = statistics.median([sum(values) for values in zip(*parts.values(), strict=True)])
     verdict = "within" if total < LIMIT_SECONDS else "ABOVE"
     about = (
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}, Python "
+        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} CPUs, "
+        f"Linux {platform.release()}, Python "
         f"{platform.python_version()}; {ROUNDS} rounds, a repository of {CODE_FILES:,} files; "
         f"writing is guarded by: {guard.value}."
     )
