@@ -248,3 +248,13 @@ def test_the_program_tells_of_a_state_once(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.stderr.startswith(f"error: {missing}: cannot be read")
     assert done.stderr.count("error:") == 1
+
+
+def test_a_state_of_hundreds_of_files_may_be_open_at_once(tmp_path: Path) -> None:
+    for number in range(400):
+        (tmp_path / f"{number}").touch()
+
+    def look() -> str:
+        return str(len([os.open(path, os.O_RDONLY) for path in tmp_path.iterdir()]))
+
+    assert read_apart(TEXT, look, what="it") == "400"

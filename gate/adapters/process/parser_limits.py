@@ -21,17 +21,17 @@ LIMITS = {
     # no byte can be written to any file: what a parser could be led to write goes nowhere
     resource.RLIMIT_FSIZE: 0,
     resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_NOFILE: OPEN_FILES,
 }
 
 
-def limit_this_process(cpu_seconds: int = CPU_SECONDS) -> None:
+def limit_this_process(cpu_seconds: int = CPU_SECONDS, open_files: int = OPEN_FILES) -> None:
     """Bound memory and time, write no file, gain no privilege; there is no way back.
 
     Where the system has no such limit or switch, the others still hold.
     """
+    own = {resource.RLIMIT_CPU: cpu_seconds, resource.RLIMIT_NOFILE: open_files}
     threading.stack_size(STACK_BYTES)
-    for kind, most in (LIMITS | {resource.RLIMIT_CPU: cpu_seconds}).items():
+    for kind, most in (LIMITS | own).items():
         # hard limits too: a soft one could be raised again by the process itself (getrlimit(2))
         soft, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (_lower(soft, most), _lower(hard, most)))

@@ -10,15 +10,15 @@ import platform
 from contextlib import suppress
 
 from gate.adapters.process.landlock import write_only_below
-from gate.adapters.process.parser_limits import CPU_SECONDS, limit_this_process
+from gate.adapters.process.parser_limits import CPU_SECONDS, OPEN_FILES, limit_this_process
 from gate.adapters.process.sandbox_launcher import install_filter
 from gate.adapters.process.seccomp_filter import answering_filter
 from gate.errors import RunError
 
 
-def confine_child(cpu_seconds: int = CPU_SECONDS) -> None:
+def confine_child(cpu_seconds: int = CPU_SECONDS, open_files: int = OPEN_FILES) -> None:
     """Bound memory and time, change no file, start no process; there is no way back."""
-    limit_this_process(cpu_seconds)
+    limit_this_process(cpu_seconds, open_files)
     # a kernel without Landlock: no content can be written all the same (RLIMIT_FSIZE)
     with suppress(OSError):
         write_only_below((), shared_memory=False)

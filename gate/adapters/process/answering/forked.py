@@ -46,6 +46,8 @@ T = TypeVar("T")
 SECONDS: Final = 120.0
 # a state of a disk that is slow, and of a processor that has no instructions for SHA-256
 SLOWEST_BYTES_A_SECOND: Final = 20_000_000
+# all files of a sharded state are open at once; what the system allows holds as well
+MOST_SHARDS: Final = 65_536
 MAX_SIZED: Final = 100_000
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 # each of a million leaves with its path, or all that a call of hundreds of runs kept
@@ -167,7 +169,7 @@ def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int) 
             library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
-        confine_child(cpu_seconds)
+        confine_child(cpu_seconds, MOST_SHARDS)
         view = memoryview(_told(form, look))
         while view:
             view = view[os.write(writing, view) :]
