@@ -15,7 +15,6 @@ ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 OTHER_THINGS = {
     "tamper": {
         ".github/dependabot.yml": "a release that somebody changed",
-        "tests/attestation/test_attestation_tamper.py": "a package that somebody changed",
     },
     "canary": {
         "docs/security.md": "a secret that is planted to see where it turns up",
