@@ -8,14 +8,17 @@ import re
 import shlex
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attestation_cases import verdict_of
 from audit_cases import package_members, packed
 from command_line import Run, record
-from played_training import SETTINGS, Project
+from harness_folder import override_line
+from played_training import SCRIPT, SETTINGS, Project
 
 AUDIT = Path(__file__).parents[2] / "gate" / "audit"
 CODE = re.compile(r'code = AuditedPart\.\w+, "([a-z-]+)"|AuditedPart\.\w+,\s+"([a-z-]+)",')
@@ -249,10 +252,87 @@ def test_the_command_for_a_package_without_a_lock_file_locks_and_runs_again(
     assert after["result"] == "pass"
 
 
-MENDED_BY_ANOTHER_CALL = {
-    "packages", "source", "declared-data", "strict-mode", "settings", "seeds",
-    "unseeded-generator", "repeat", "machine", "determinism-budget",
-}  # fmt: skip
+# what a training tells of itself where nothing is missing
+WHOLE = SCRIPT.replace(
+    '"applied": {"seed": "42"}',
+    '"applied": {"seed_torch": "42"}, "variables": {"PYTHONHASHSEED": "42"}',
+).replace('"steps": len(losses)', '"packages": ["numpy==1.0"], "steps": len(losses)')
+PACKED_SOURCE = SETTINGS + "package: {source: true}\n"
+
+
+BY_ENTROPY = {**override_line(kind="entropy", name="numpy.random"), "rank": 0, "pid": 7}
+# of a package: the document in which something is missing or wrong, what, and what the remedy
+# asks to edit before its command
+ANOTHER_CALL: dict[str, tuple[str, Callable[[Any], object], str]] = {
+    "packages": ("environment.json", lambda one: one.update(packages=[]), ""),
+    "source": ("call.json", lambda one: one.update(repository=""), PACKED_SOURCE),
+    "declared-data": (
+        "verdict.json",
+        lambda one: one["isolation"].update(image="sha256:0"),
+        "",
+    ),
+    "settings": (
+        "call.json",
+        lambda one: one.update(gate_version="0.1.0"),
+        "",
+    ),
+    "strict-mode": ("repro-gate.yml", str, SETTINGS + "# strict\n"),
+    "seeds": ("seeds.json", lambda one: one.update(processes=[]), ""),
+    "unseeded-generator": (
+        "seeds.json",
+        lambda one: one.update(by_the_script=[BY_ENTROPY]),
+        "",
+    ),
+    "repeat": ("verdict.json", lambda one: one["answers"].update(repeat="not-compared"), ""),
+    "machine": ("cluster.json", lambda one: one["host"].update(cpu=""), ""),
+    "determinism-budget": ("verdict.json", lambda one: one.update(determinism_budget=[]), ""),
+}
+
+
+def spoilt(package: Path, target: Path, code: str) -> Path:
+    """A package like that one, with one document changed."""
+    with tarfile.open(package) as archive:
+        members = {
+            one.name: file.read()
+            for one in archive.getmembers()
+            if one.name != "SHA256SUMS" and (file := archive.extractfile(one)) is not None
+        }
+    name, change, _ = ANOTHER_CALL[code]
+    if code == "settings":
+        # as of a gate that knew other settings
+        verdict = json.loads(members["verdict.json"]) | {"settings_digest": "0" * 64}
+        members["verdict.json"] = json.dumps(verdict).encode()
+    if name.endswith(".json"):
+        document = json.loads(members[name])
+        change(document)
+        members[name] = json.dumps(document).encode()
+    else:
+        members[name] += b"determinism: {profile: default}\n"
+    return packed(target, members)
+
+
+@pytest.mark.parametrize("code", sorted(ANOTHER_CALL))
+def test_what_a_remedy_of_a_package_asks_for_makes_one_without_the_item(
+    project: Project, run: Run, tmp_path: Path, code: str
+) -> None:
+    project.write("train.py", WHOLE)
+    project.play(environment={"cpu": "one"})
+    record(project, run)
+    project.commit()
+    run("gate", "-q")
+    wrong = spoilt(made_package(), tmp_path / "wrong.tar", code)
+    before = package_item(run, wrong, code)
+    assert before is not None
+    assert before["result"] != "pass"
+    if ANOTHER_CALL[code][2]:
+        project.write("repro-gate.yml", ANOTHER_CALL[code][2])
+        project.commit()
+    typed(before["command"], run)
+    after = package_item(run, made_package(), code)
+    # a weakness is an item alone, soundness is none
+    assert after is None or after["result"] == "pass", after
+
+
 TYPED_FOR_A_PACKAGE = {"clean-tree", "lock-file", "baseline", "seal"}
 
 
@@ -271,7 +351,7 @@ def test_every_open_item_of_a_package_says_what_to_do_and_what_to_type() -> None
             if isinstance(call.args[1], ast.Constant):
                 codes.add(call.args[1].value)
     named = {"source", "declared-data", "settings", "repeat", "determinism-budget", "seal"}
-    assert codes | named == MENDED_BY_ANOTHER_CALL | TYPED_FOR_A_PACKAGE | {"commit"}
+    assert codes | named == ANOTHER_CALL.keys() | TYPED_FOR_A_PACKAGE | {"commit"}
 
 
 def test_the_remedy_of_every_item_is_followed_here() -> None:
