@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch_processes import run_script
 
 from gate.adapters.files.files import LocalFiles
 from gate.execution.harness_copy import install_harness
@@ -21,7 +20,6 @@ from gate.execution.harness_copy import install_harness
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
 
-TIMEOUT_SECONDS = 100
 PlainTensor = tuple[str, tuple[int, ...], bytes]
 
 
@@ -79,29 +77,25 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Harness:
-    """A copied harness, the folder under which runs live, and the seed that they get."""
+    """A copied harness, the folder under which runs live, and the seed that they get.
+
+    Not `forked`: each in a Python that starts for it, and imports torch where the script does.
+    """
 
     folder: Path
     runs: Path
     seed: int = 1234
+    forked: bool = True
 
     def run(self, source: str, *, python_path: str = "", **variables: str) -> Outcome:
         """Run a script in a folder of its own; `variables` go over those of the protocol."""
         place = Path(tempfile.mkdtemp(dir=self.runs))
         (place / "script.py").write_text(source, encoding="utf-8")
         (place / "out").mkdir()
-        ended = subprocess.run(
-            [sys.executable, "script.py"],
-            cwd=place,
-            env=self._variables(place / "out", python_path) | variables,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-        return Outcome(
-            code=ended.returncode, stdout=ended.stdout, stderr=ended.stderr, out=place / "out"
-        )
+        told = self._variables(place / "out", python_path) | variables
+        # a package of the test's own may stand for one that a fork has already
+        ended = run_script(place, told, forked=self.forked and not python_path)
+        return Outcome(code=ended.code, stdout=ended.stdout, stderr=ended.stderr, out=place / "out")
 
     def _variables(self, out: Path, python_path: str) -> dict[str, str]:
         return {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from evidence_cases import record_of, settings_of
+from torch_processes import run_script
 
 from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
@@ -28,10 +27,14 @@ def copy_harness(target: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HarnessRuns:
-    """A copied harness, and the folder under which runs live."""
+    """A copied harness, and the folder under which runs live.
+
+    Not `forked`: each in a Python that starts for it, whose addresses are its own.
+    """
 
     folder: Path
     runs: Path
+    forked: bool = True
 
     def run(
         self, source: str, *, mode: RunMode = RunMode.STRICT, threads: int = 1, **variables: str
@@ -55,15 +58,7 @@ class HarnessRuns:
             # more than any of these runs takes: every step is observed
             "REPRO_GATE_FREE_SECONDS": "10000",
         }
-        ended = subprocess.run(
-            [sys.executable, "script.py"],
-            cwd=place,
-            env=told | variables,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
+        ended = run_script(place, told | variables, forked=self.forked)
+        assert ended.code == 0, ended.stderr
         label = "strict-1" if mode is RunMode.STRICT else "default-1"
         return collect_run(FILES, record_of(label), place / "out", place, b"", settings_of().train)
