@@ -26,8 +26,9 @@ from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.execution.harness_copy import made_harness
 from gate.execution.launch import prepare_folders, run_folders
+from gate.isolation.guards import Credentials, Isolation, WriteGuard
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation, Snapshot, WriteGuard
+from gate.records.runs import Snapshot
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 ROUNDS = 15

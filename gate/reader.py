@@ -32,11 +32,11 @@ from gate.evidence.processes.operator_audit import read_operator_audit
 from gate.evidence.processes.traces import read_traces
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.records.baseline import MAX_ARTIFACT_BYTES, MAX_ENTRY_BYTES, PROPOSED_BASELINE
+from gate.records.baseline import MAX_ENTRY_BYTES, PROPOSED_BASELINE
 from gate.records.document import Document
 from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measured.state_difference import StateDifference
-from gate.records.observed.columns.rows import PACKED
+from gate.records.observed.columns.facts import PACKED
 from gate.records.observed.evidence import MAX_NOT_FINITE
 from gate.records.observed.locks import MAX_LOCK_BYTES, MAX_REQUIREMENTS_BYTES
 from gate.records.observed.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
@@ -50,6 +50,7 @@ from gate.records.reading import (
 )
 from gate.settings.changes import baseline_changes, key_changes, root_changes, settings_changes
 from gate.settings.load import parse_settings
+from gate.system.github.pull_request_records import MAX_ARTIFACT_BYTES
 
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from gate.adapters.github.status import set_commit_status
 from gate.errors import PublishError
 from gate.records.gate_names import DEFAULT_GATE, status_context
-from gate.records.report import CommitStatus, Mode, StatusState
 from gate.records.settings import FILE_NAME
 from gate.report.escape import safe_url
 from gate.settings.event import ActionContext, ActionInputs
+from gate.settings.mode import Mode
+from gate.system.github.pull_request_records import CommitStatus, StatusState
 
 SetStatus = Callable[[ActionContext, str, CommitStatus], None]
 

@@ -10,7 +10,6 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import committed_entries
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.preparation.brought import brought_environment
-from gate.ports import Git
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import HISTORY_BRANCH, History, history_file
 from gate.records.reading import ReadingTask
@@ -19,6 +18,7 @@ from gate.records.settings import FILE_NAME
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.reach import refuse_reach
+from gate.system.git.port import Git
 
 
 def event_request(context: ActionContext, inputs: ActionInputs, adapters: Adapters) -> GateRequest:

@@ -13,6 +13,7 @@ from gate.action.commit_status import SetStatus, tell_status
 from gate.action.event_request import event_request
 from gate.action.history import KeepHistory, tell_history
 from gate.action.training_packages import raise_start_fault
+from gate.adapters.clock import Clock
 from gate.adapters.engine.own_container import this_process
 from gate.adapters.github.client import GitHubComments
 from gate.adapters.github.pulls import find_pull_request
@@ -26,16 +27,15 @@ from gate.errors import (
     PublishError,
     SettingsError,
 )
+from gate.isolation.guards import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
-from gate.ports import Clock, Comments, Files
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.gate_names import gate_of_config
 from gate.records.published.links import ReportLinks
-from gate.records.report import Mode, Publication, PullRequest, RunOrigin, StatusState
-from gate.records.request import GateRequest, SigningMethod
-from gate.records.runs import Isolation
+from gate.records.report import Publication
+from gate.records.request import GateRequest
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import CommentPolicy, GateSettings, ReportSettings
 from gate.records.verdict import Verdict
@@ -58,7 +58,10 @@ from gate.settings.event import (
     read_context,
     read_inputs,
 )
+from gate.settings.mode import Mode, SigningMethod
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
+from gate.system.files.port import Files
+from gate.system.github.pull_request_records import Comments, PullRequest, RunOrigin, StatusState
 from gate.verdict.assemble import fault_verdict
 
 Say = Callable[[str], None]

@@ -17,10 +17,10 @@ from gate.adapters.engine.engine import Engine, engine_address
 from gate.adapters.files.files import LocalFiles
 from gate.codec.untrusted_text import safe_block
 from gate.errors import ExitCode, GateError, RunError
-from gate.ports import Files
 from gate.report.comment.commands import fault_annotation
 from gate.settings.event import read_inputs
 from gate.settings.step_state import StepState, read_state
+from gate.system.files.port import Files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

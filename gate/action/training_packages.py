@@ -36,14 +36,14 @@ from gate.adapters.wheel_installer import Surroundings, WheelInstaller
 from gate.codec.documents import read_document, write_document
 from gate.errors import CancelledError, ExitCode, GateError, RunError, SettingsError
 from gate.evidence.fresh_process import FreshReader
-from gate.ports import Files
+from gate.isolation.guards import Credentials, Isolation
 from gate.records.document import Document
 from gate.records.observed.locks import MAX_REQUIREMENTS_BYTES, PinnedPackage
 from gate.records.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
-from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.report.comment.commands import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
+from gate.system.files.port import Files
 
 FAULT_VARIABLE, FAULT_FILE = "REPRO_GATE_START_FAULT", "repro-gate-start-fault.json"
 MAX_DETAILS: Final = 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import Protocol
 
 
 class SystemClock:
@@ -16,3 +17,15 @@ class SystemClock:
     def seconds(self) -> float:
         """The kernel's monotonic clock, the same for all processes of the machine."""
         return time.monotonic()
+
+
+class Clock(Protocol):
+    """The time of day, for documents, and a clock for durations."""
+
+    def now(self) -> datetime:
+        """The current time in UTC, whole seconds."""
+        ...
+
+    def seconds(self) -> float:
+        """Seconds since any fixed moment, for durations: it never goes back."""
+        ...

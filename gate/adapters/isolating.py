@@ -22,8 +22,8 @@ from gate.adapters.process.process_table import kill_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Isolation
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gate.codec.untrusted_text import safe_line
 from gate.records.gpu import Gpu, GpusSeen
-from gate.records.processes import Room
+from gate.system.room import Room
 
 # `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
 FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current", "memory.free")

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import SettingsError
-from gate.ports import Files, Signer
+from gate.package.signing_ports import Signer
 from gate.records.sealed.identity import IdentityRequest
 from gate.records.sealed.signer_places import FilePlace, SignerPlace
+from gate.system.files.port import Files
 
 MAX_KEY_BYTES = 64 * 1024
 PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret

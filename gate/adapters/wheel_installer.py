@@ -28,11 +28,11 @@ from gate.adapters.process.process_table import kill_account, owned_by
 from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import last_lines, safe_line
 from gate.errors import RunError, SettingsError
-from gate.ports import Progress
+from gate.isolation.guards import Credentials, WriteGuard
 from gate.process_ports import Processes
 from gate.records.observed.locks import PinnedPackage
 from gate.records.processes import Place, ProcessRequest, ReadOnlyMount
-from gate.records.runs import Credentials, WriteGuard
+from gate.system.progress import Progress
 
 # beside the accounts that the gate trains under, so that no training can change what it imports
 INSTALLERS: Final = range(60980, 61001)

@@ -18,8 +18,8 @@ from gate.attestation.statement import utc_time
 from gate.codec.digests import sha256_hex
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
+from gate.isolation.guards import RunIsolation
 from gate.records.observed.state_roots import StateRoots
-from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import Archive
 from gate.records.sealed.provenance import Making, ProvenanceFacts
 from gate.records.sealed.statement import StatementFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.attestation.keys import PublicKey, is_signature, key_id, public_key, trusted_public_key
 from gate.attestation.reading import printable
 from gate.errors import AttestationError
-from gate.ports import Signer
+from gate.package.signing_ports import Signer
 from gate.records.sealed.attestation import Envelope, KeyStatus, Signature, TrustedKey, TrustedKeys
 
 

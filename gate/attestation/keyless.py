@@ -19,7 +19,7 @@ from gate.attestation.identity_bundle import write_identity_bundle
 from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key
 from gate.attestation.reading import decode_base64, printable, read_object
 from gate.errors import AttestationError, SealServiceError
-from gate.ports import SealServices
+from gate.package.seal_services import SealServices
 from gate.records.sealed.attestation import PAYLOAD_TYPE, Envelope, Signature
 from gate.records.sealed.identity import Identity, IdentityRequest
 

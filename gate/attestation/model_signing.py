@@ -17,7 +17,7 @@ from gate.attestation.keys import key_details, public_key, public_pem
 from gate.attestation.reading import printable, read_record
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
-from gate.ports import Signer
+from gate.package.signing_ports import Signer
 from gate.records.sealed.attestation import ECDSA_P256, PAYLOAD_TYPE, KeyDetails
 from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 from gate.records.sealed.model_signature import ModelFile, ModelPredicate, ModelStatement

@@ -22,7 +22,7 @@ from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError
-from gate.ports import Signer
+from gate.package.signing_ports import Signer
 from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.sealed.attestation import PAYLOAD_TYPE, Package, SealContext, SealFile
 from gate.records.sealed.provenance import Making, NamedDigests, ProvenanceFacts

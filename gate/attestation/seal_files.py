@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import AttestationError
-from gate.ports import Files
 from gate.records.sealed.attestation import SealFile, StatementKind
 from gate.records.sealed.members import MAX_SEAL_BYTES
+from gate.system.files.port import Files
 
 BARE_SUFFIX: Final = ".dsse.json"
 BUNDLE_SUFFIX: Final = ".sigstore.json"

@@ -14,8 +14,8 @@ from gate.attestation.reading import printable, read_object, read_record
 from gate.codec.documents import fault_lines
 from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
+from gate.isolation.guards import RunIsolation
 from gate.records.observed.state_roots import StateRoots
-from gate.records.runs import RunIsolation
 from gate.records.sealed.statement import (
     STATEMENT_TYPE,
     VERDICT_PREDICATE,

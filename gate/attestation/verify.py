@@ -26,7 +26,6 @@ from gate.attestation.packing.archive import read_archive
 from gate.attestation.reading import printable
 from gate.attestation.statement import read_statement, utc_time
 from gate.errors import AttestationError
-from gate.ports import Files
 from gate.records.sealed.attestation import (
     Archive,
     Expected,
@@ -42,6 +41,7 @@ from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.sealed.statement import StatementFacts
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel
+from gate.system.files.port import Files
 
 OTHER_RESULT = {
     ReachedLevel.STATISTICAL: "its metrics are equivalent over seeds",

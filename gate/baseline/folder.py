@@ -12,7 +12,6 @@ from gate.codec.documents import read_document, write_document
 from gate.codec.entry_names import entry_name, may_be_entry
 from gate.codec.untrusted_text import safe_line
 from gate.errors import DocumentError
-from gate.ports import Files
 from gate.records.baseline import (
     MAX_BASELINE_BYTES,
     MAX_ENTRIES,
@@ -20,6 +19,7 @@ from gate.records.baseline import (
     Baseline,
     BaselineEntry,
 )
+from gate.system.files.port import Files
 
 # more than a folder of entries could hold by mistake; each has a name in memory, and no more
 MAX_NAMES: Final = 100_000

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gate.codec.digests import sha256_hex
 from gate.codec.entry_names import entry_name
 from gate.codec.json_text import canonical_json, canonical_sha256
+from gate.comparison.check_records import NotFinite
 from gate.errors import BaselineError
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.comparison import (
@@ -21,7 +22,6 @@ from gate.records.measurement import CostDocument, KnobState
 from gate.records.observed.data.sets import same_data
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.observed.seeds import SeedResults
-from gate.records.verdict import NotFinite
 
 FINGERPRINTED_STEPS = 20
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from gate.records.doctor import TrainingSeen
+from gate.isolation.guards import Isolation
 from gate.records.gpu import GpuMissed, GpuObstacle, GpusSeen
-from gate.records.runs import Isolation
+from gate.training.training_seen import TrainingSeen
 
 MAX_TEXT = 300
 SHOWN_GPUS = 4

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gate.errors import GateError
-from gate.records.doctor import CheckResult, CloneSeen, Examined, GateSeen, TokenSeen
+from gate.records.doctor import CheckResult, CloneSeen, Examined, GateSeen
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
+from gate.system.github.pull_request_records import TokenSeen
 
 MIB = 1024**2
 GIB = 1024**3

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gate.checkup.gpu import why_no_gpu
-from gate.records.doctor import CheckResult, Examined, TrainingSeen
+from gate.isolation.guards import Isolation
+from gate.records.doctor import CheckResult, Examined
 from gate.records.gpu import GIVE_ONE, GpusSeen
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
+from gate.training.training_seen import TrainingSeen
 
 MIB = 1024**2
 # what an engine gives a container that asks for nothing

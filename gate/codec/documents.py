@@ -14,7 +14,7 @@ from gate.codec.known_keys import nearest_key
 from gate.codec.strict_json import MAX_BYTES, outline_of_json
 from gate.errors import DocumentError
 from gate.records.document import Document
-from gate.records.observed.columns.rows import PACKED
+from gate.records.observed.columns.facts import PACKED
 
 Record = TypeVar("Record", bound=Document)
 T = TypeVar("T")

@@ -29,9 +29,9 @@ from gate.errors import (
 )
 from gate.pipelines.doctor import Checks, Probes, examine
 from gate.pipelines.entry import build_adapters
-from gate.records.doctor import TokenSeen
 from gate.report.terminal.doctor_view import doctor_view
 from gate.settings.event import MAX_EVENT_BYTES, ActionContext, read_context
+from gate.system.github.pull_request_records import TokenSeen
 
 
 def doctor_command(

@@ -32,7 +32,8 @@ from gate.commands.program import FILES
 from gate.errors import SettingsError
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.gate import gate
-from gate.records.request import GateRequest, SigningMethod
+from gate.records.request import GateRequest
+from gate.settings.mode import SigningMethod
 
 REPEATS_HELP = "Strict runs, more than `repeats` of the settings; all must be equal."
 

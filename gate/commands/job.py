@@ -50,8 +50,8 @@ from gate.pipelines.offline.kept_evidence import (
     open_kept_evidence,
     read_kept_baseline,
 )
-from gate.records.request import SigningMethod
 from gate.report.terminal.diagnosis_view import diagnosis_view, kept_diagnosis
+from gate.settings.mode import SigningMethod
 
 KEPT: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)
 

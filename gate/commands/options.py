@@ -19,12 +19,13 @@ from gate.errors import SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
-from gate.ports import Progress
 from gate.records.document import Document
-from gate.records.request import GateRequest, SigningMethod
+from gate.records.request import GateRequest
 from gate.records.sealed.signer_places import SignerPlace
 from gate.report.terminal.terminal import next_text, verdict_view
 from gate.report.wording import headline, icon
+from gate.settings.mode import SigningMethod
+from gate.system.progress import Progress
 
 OUT = Path("repro-gate-out")
 

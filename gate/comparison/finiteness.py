@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from gate.checkpoint.exclusions import compiled
+from gate.comparison.check_records import NotFinite
 from gate.comparison.first import Numbering, kind_of_metric
 from gate.records.comparison import EventKind
 from gate.records.observed.evidence import NotFiniteTensor, RunEvidence
 from gate.records.settings import NotFiniteAllowed
-from gate.records.verdict import NotFinite
 
 MAX_OTHERS: Final = 9
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 
+from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
 from gate.records.observed.columns.points import Points
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.point import Point
 from gate.records.settings import ComparisonSettings
-from gate.records.verdict import SelfTestProbe
 
 RENAMED = "(self_test)"
 

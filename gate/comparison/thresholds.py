@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from gate.comparison.check_records import ThresholdResult
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.sections.levels import Threshold
-from gate.records.verdict import ThresholdResult
 
 
 def threshold_results(

@@ -22,12 +22,12 @@ from gate.diagnosis.causes import (
     reordered,
 )
 from gate.diagnosis.classes import MESSAGES, class_of, of_environment
+from gate.diagnosis.diagnosis_record import Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.data.declaring import entries_for, names_of
 from gate.records.observed.overrides import library_frame
 from gate.records.observed.sources import Source
-from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 # the harness's name for an environment of reinforcement learning that takes a seed by itself
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"

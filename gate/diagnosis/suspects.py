@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.causes import OF_THE_RUN
+from gate.diagnosis.diagnosis_record import CodePlace, Suspect, SuspectKind
 from gate.records.comparison import Event, EventKind
 from gate.records.observed.children import UnattestedChild, WeakerChild
 from gate.records.observed.fingerprints import optimizer_of
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.observed.sources import Source, SourceKind
-from gate.records.verdict import CodePlace, Suspect, SuspectKind
 
 SHOWN_SUSPECTS: Final = 3
 # the harness's word for a seed that is the time

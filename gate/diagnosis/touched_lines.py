@@ -9,18 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
+from gate.diagnosis.diagnosis_record import CodePlace, Diagnosis
 from gate.records.comparison import OptimizerSettingChange
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.trace import RankTrace
-from gate.records.observed.traced import (
-    MAX_HUNKS,
-    Change,
-    ChangedLines,
-    HowKnown,
-    ShownChange,
-    TraceFinding,
-)
-from gate.records.verdict import CodePlace, Diagnosis
+from gate.records.observed.traced import HowKnown, ShownChange, TraceFinding
+from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 NEVER: Final = -1
 PAIR: Final = 2

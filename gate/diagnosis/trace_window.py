@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.causes import OF_THE_RUN
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.records.comparison import Comparison, Event, EventKind
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.observed.traced import TraceFinding
 from gate.records.runs import EarlyEnd
-from gate.records.verdict import Diagnosis
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
 NEAR_THE_START: Final = 3

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gate.diagnosis.diagnosis_record import Diagnosis, SuspectKind
 from gate.records.determinism.knobs import KEEP, KNOBS, OFF, ON, Profile, effective_knobs
 from gate.records.determinism.trials import FIRST_FILL, TUNABLES, Setting
 from gate.records.observed.evidence import RunEvidence
@@ -18,7 +19,6 @@ from gate.records.observed.traced import Claim
 from gate.records.observed.trials.tried import MAX_TRIED
 from gate.records.sections.determinism import OnOverride
 from gate.records.settings import GateSettings
-from gate.records.verdict import Diagnosis, SuspectKind
 
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 # strict mode leaves these to the user: attention has kernels that add in no fixed order, and TF32

@@ -18,9 +18,9 @@ from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_files import MAX_NAMES
 from gate.evidence.processes.one_a_rank import TrainingSpan, several_processes
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.ports import Files
 from gate.records.observed.evidence import KeptFile, RunEvidence
 from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
+from gate.system.files.port import Files
 
 OUTPUT_FILE: Final = "output.txt"
 

@@ -46,7 +46,6 @@ from gate.evidence.saved_state import (
     parameter_names,
     saved_checkpoint,
 )
-from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_NOT_FINITE,
     MetricSeries,
@@ -57,6 +56,7 @@ from gate.records.observed.evidence import (
 )
 from gate.records.runs import RunMode, RunRecord
 from gate.records.settings import TrainSettings
+from gate.system.files.port import Files
 
 NOTHING_TAKEN: Mapping[str, Path] = MappingProxyType({})
 

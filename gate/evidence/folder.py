@@ -19,13 +19,13 @@ from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import document_chunks, read_document
 from gate.errors import DocumentError, EvidenceError
-from gate.ports import Files
 from gate.records.document import Document
 from gate.records.observed.documents.cluster import CLUSTER_NAME, cluster_document
 from gate.records.observed.documents.data import DATA_NAME, data_document
 from gate.records.observed.documents.environment import ENVIRONMENT_NAME, environment_document
 from gate.records.observed.documents.seeds import SEEDS_NAME, seeds_document
 from gate.records.observed.evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
+from gate.system.files.port import Files
 
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
 MANIFEST_NAME = "manifest.json"

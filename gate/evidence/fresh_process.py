@@ -29,13 +29,14 @@ from gate.errors import (
     StorageError,
 )
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.ports import Files, Progress
+from gate.isolation.guards import Credentials
 from gate.process_ports import AnsweringProcess
-from gate.records.observed.columns.rows import PACKED
+from gate.records.observed.columns.facts import PACKED
 from gate.records.observed.state_distance import StateDistance
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import Credentials
+from gate.system.files.port import Files
+from gate.system.progress import Progress
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 FIRST_NAME = "first.safetensors"

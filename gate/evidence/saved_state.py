@@ -22,7 +22,6 @@ from gate.checkpoint.sources.untrusted_file import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.optimizer_settings import optimizer_settings
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_ALL_PARAMETER_NAMES,
     MAX_SKETCHES,
@@ -30,6 +29,7 @@ from gate.records.observed.evidence import (
     TensorDigest,
 )
 from gate.records.settings import TrainSettings
+from gate.system.files.port import Files
 
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from gate.ports import Clock
+from gate.adapters.clock import Clock
 from gate.records.measured.timeline import OwnSpan, OwnWork, TimedRun, Timeline
 
 Stretch = tuple[float, float]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from gate.errors import DataError, StorageError
-from gate.ports import Files
+from gate.isolation.guards import Isolation
 from gate.records.observed.data.listed import CopiedFile, FetchedData
 from gate.records.processes import ReadOnlyMount
-from gate.records.runs import Isolation, RunFolders
+from gate.records.runs import RunFolders
+from gate.system.files.port import Files
 
 
 def mounts_of(

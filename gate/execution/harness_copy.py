@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path, PurePath
 
-from gate.ports import Files
+from gate.system.files.port import Files
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
 HARNESS_PACKAGE = "repro_gate_harness"

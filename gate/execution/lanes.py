@@ -5,21 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.records.gpu import GpusSeen
-from gate.records.observed.evidence import RunEvidence
-from gate.records.processes import Place, Room
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
+from gate.records.processes import Place
+from gate.system.room import Room
 
 PAIR = 2
 # of its own accord the gate takes no more: memory and caches are shared all the same
 MOST_UNASKED = 4
 # what an interpreter with torch takes before the script does anything, twice over
 AHEAD_BYTES = 2 * 1024**3
-# a second run of the same work may peak a little higher
-MARGIN = 1.25
-HOST_RESERVE_BYTES = 1024**3
-# a context and what its libraries hold, beside the tensors that torch counts
-GPU_RESERVE_BYTES = 3 * 1024**3 // 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,25 +48,3 @@ def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tu
         return ()
     width = len(room.cpus) // lanes
     return tuple(room.cpus[number * width : (number + 1) * width] for number in range(lanes))
-
-
-def fits_beside(run: RunEvidence, room: Room, gpus: GpusSeen, together: int) -> bool:
-    """Whether so many runs that need what this one needed fit into memory at the same time.
-
-    Without a GPU in use, `device_memory_bytes` is 0 and only the host's counts.
-    """
-    host = int(run.peak_memory_bytes * MARGIN) * together + HOST_RESERVE_BYTES
-    return host <= room.free_bytes and _fits_gpu(run.device_memory_bytes, gpus, together)
-
-
-def _fits_gpu(device_bytes: int, gpus: GpusSeen, together: int) -> bool:
-    if not device_bytes:
-        return True
-    # which of several a run uses is its own choice, and slices tell no memory of their own
-    if len(gpus.gpus) != 1 or gpus.mps:
-        return False
-    gpu = gpus.gpus[0]
-    if not gpu.shared or gpu.mig:
-        return False
-    needed = together * (int(device_bytes * MARGIN) + GPU_RESERVE_BYTES)
-    return needed <= gpu.free_bytes

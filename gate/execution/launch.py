@@ -19,21 +19,15 @@ from gate.execution.lanes import Lane
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.plan import training_of
 from gate.execution.trials import with_trial
-from gate.ports import Files, Progress
+from gate.isolation.guards import Isolation
 from gate.process_ports import Processes
 from gate.records.determinism.variations import Folder
 from gate.records.observed.data.listed import FetchedData
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import (
-    Isolation,
-    PlannedRun,
-    RunEnd,
-    RunFolders,
-    RunRecord,
-    Snapshot,
-    Varied,
-)
+from gate.records.runs import PlannedRun, RunEnd, RunFolders, RunRecord, Snapshot, Varied
 from gate.records.settings import GateSettings
+from gate.system.files.port import Files
+from gate.system.progress import Progress
 
 LET_GO = "REPRO_GATE_LET_GO"
 ELSEWHERE = "-elsewhere"

@@ -14,10 +14,10 @@ from typing import Final
 from gate.codec.untrusted_text import plain_text
 from gate.errors import StorageError
 from gate.execution.missing_file import inside_tree, missing_path
-from gate.ports import Files
 from gate.records.observed.data.declaring import entries_for, entry_of_pointer, names_of
 from gate.records.processes import ProcessRequest
 from gate.records.runs import Snapshot
+from gate.system.files.port import Files
 
 # the harness says so when the script opens one
 POINTER: Final = re.compile(rb"^repro-gate: '([^'\n]{1,300})' is a Git LFS pointer", re.MULTILINE)

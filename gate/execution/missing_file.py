@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import RunError, StorageError
-from gate.ports import Files
 from gate.records.observed.data.declaring import entry_at, names_entry
 from gate.records.runs import Snapshot
+from gate.system.files.port import Files
 
 # as Python, pyarrow, HDF5, torch and libraries with words of their own tell it
 MISSING = re.compile(

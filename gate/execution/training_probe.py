@@ -11,14 +11,15 @@ from gate.errors import DocumentError, RunError
 from gate.execution.child_environment import child_environment
 from gate.execution.harness_copy import install_harness
 from gate.execution.launch import run_folders
-from gate.ports import Files
+from gate.isolation.guards import Isolation
 from gate.process_ports import Processes
-from gate.records.doctor import TrainingSeen
 from gate.records.gpu import DeviceFile, GpuTried
 from gate.records.observed.environment import MAX_PACKAGES
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Isolation, PlannedRun, RunFolders, RunMode
+from gate.records.runs import PlannedRun, RunFolders, RunMode
 from gate.records.settings import Device, GateSettings
+from gate.system.files.port import Files
+from gate.training.training_seen import TrainingSeen
 
 PROBE_SECONDS = 180.0
 PROBE_OUTPUT_BYTES = 1024**2

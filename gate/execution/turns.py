@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from gate.execution.lanes import PAIR
-from gate.records.observed.evidence import RunEvidence
 from gate.records.runs import PlannedRun, RunMode
-from gate.records.sections.measuring import CostSettings
-
-# of all steps of a strict run, the share that runs alone where the price is asked for
-ALONE_SHARE = 0.15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,20 +36,3 @@ def in_groups(runs: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
     """So many at a time, in their order."""
     size = max(1, lanes)
     return tuple(Turn(runs=runs[start : start + size]) for start in range(0, len(runs), size))
-
-
-def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
-    """How long a run that does what this one did has to go alone for the steps that are timed.
-
-    While it begins, the next one starts on other cores, which takes as long as this one's start;
-    zero where nothing was timed.
-    """
-    if not run.timings or run.first_step_seconds is None:
-        return 0.0
-    steps = max(
-        settings.warmup_steps + settings.min_steps, math.ceil(ALONE_SHARE * len(run.timings))
-    )
-    # the first is in the start
-    later = run.timings[1 : steps + 1]
-    taken = sum(later.seconds) + sum(later.harness_seconds)
-    return run.first_step_seconds + taken

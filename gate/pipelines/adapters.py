@@ -7,25 +7,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.ports import (
-    Clock,
-    DataStore,
-    Files,
-    Git,
-    PackageRegistry,
-    Progress,
-    SealServices,
-    Tracker,
-)
+from gate.adapters.clock import Clock
+from gate.data.port import DataStore
+from gate.isolation.guards import Credentials, Isolation
+from gate.package.seal_services import SealServices
 from gate.process_ports import AnsweringProcess, TrainingProcesses
+from gate.publishing.publisher_ports import PackageRegistry, Tracker
 from gate.records.gpu import GpusSeen
 from gate.records.observed.data.listed import FetchSources
 from gate.records.observed.facts import MachineFacts
-from gate.records.processes import ProcessRequest, Room
-from gate.records.runs import Credentials, Isolation
+from gate.records.processes import ProcessRequest
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
 from gate.records.settings import GateSettings
+from gate.system.files.port import Files
+from gate.system.git.port import Git
+from gate.system.progress import Progress
+from gate.system.room import Room
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,6 @@ from gate.codec.entry_names import entry_name
 from gate.errors import GateError, RepositoryError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.head_files import HeadFiles
-from gate.ports import Git
 from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline, Baselines
 from gate.records.published.entry_history import (
     MAX_COMMITS,
@@ -22,6 +21,7 @@ from gate.records.published.entry_history import (
 )
 from gate.records.published.folder_commit import FolderCommit
 from gate.records.request import GateRequest
+from gate.system.git.port import Git
 
 # each is looked up in the clone, before anything is trained
 MAX_ENTRIES_LOOKED_UP = 20

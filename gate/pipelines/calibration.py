@@ -21,13 +21,13 @@ from gate.execution.cost_plan import plan_noise
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.measurement import provenance_of
 from gate.pipelines.runs import Session
-from gate.ports import Files
 from gate.records.measurement import CalibrationDocument
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
 from gate.records.sections.tolerances import EVERY, FINAL, steps_of
 from gate.settings.load import training_digest
+from gate.system.files.port import Files
 from gate.verdict import blind_spots
 
 EVIDENCE: Final[RecordForm[EvidenceSet]] = RecordForm(EvidenceSet)

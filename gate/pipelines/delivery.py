@@ -22,6 +22,7 @@ from gate.errors import (
     StorageError,
 )
 from gate.execution.call_time import CallTime
+from gate.package.signing_ports import Secrets
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import Gated, Ran, judge, train_all
@@ -40,9 +41,7 @@ from gate.pipelines.sealing.seals import (
     verify_line,
 )
 from gate.pipelines.sealing.signing_key import refuse_unusable_key, with_secrets_closed
-from gate.ports import Files, Git, Secrets
 from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.observed.traced import Change
 from gate.records.published.links import ReportLinks
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
@@ -53,6 +52,9 @@ from gate.report.comment.comment import comment_text
 from gate.report.comment.summary import summary_text
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources, page_sources
+from gate.system.files.port import Files
+from gate.system.git.changes import Change
+from gate.system.git.port import Git
 from gate.verdict.assemble import error_verdict, raised_at
 from gate.verdict.named_places import with_named_places
 

@@ -50,12 +50,12 @@ from gate.errors import (
     StorageError,
 )
 from gate.execution.training_probe import probe_training, read_answer
+from gate.isolation.guards import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import baseline_below
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
 from gate.pipelines.offline.ignored_data import ignored_read
 from gate.pipelines.preparation.output_folder import refuse_unmarked
-from gate.ports import Files, Git
 from gate.records.baseline import Baseline
 from gate.records.doctor import (
     CheckResult,
@@ -64,17 +64,18 @@ from gate.records.doctor import (
     DoctorReport,
     Examined,
     GateSeen,
-    TokenSeen,
-    TrainingSeen,
 )
 from gate.records.gpu import GpusSeen
 from gate.records.observed.environment import Environment
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 from gate.records.version import VERSION
 from gate.settings.event import ActionContext
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
+from gate.system.files.port import Files
+from gate.system.git.port import Git
+from gate.system.github.pull_request_records import TokenSeen
+from gate.training.training_seen import TrainingSeen
 
 NOT_LOOKED_AT = "not checked: see the rows above"
 GATES: Final[RecordForm[tuple[GateSeen, ...]]] = RecordForm(tuple[GateSeen, ...])

@@ -33,15 +33,19 @@ from gate.codec.documents import RecordForm
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RepositoryError, SettingsError
 from gate.execution.child_environment import path_with_interpreter
+from gate.package.seal_services import SealServices
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.preparation.brought import brought_environment
-from gate.ports import Files, PackageRegistry, Progress, SealServices, Tracker
+from gate.publishing.publisher_ports import PackageRegistry, Tracker
 from gate.records.observed.data.listed import FetchSources
-from gate.records.request import GateRequest, SigningMethod
+from gate.records.request import GateRequest
 from gate.records.sections.publishing import MlflowSettings
 from gate.records.sections.signing import SigningSettings
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
+from gate.settings.mode import SigningMethod
+from gate.system.files.port import Files
+from gate.system.progress import Progress
 
 MAX_SETTINGS_BYTES = 256 * 1024
 # set by who installed the locked packages of the commit under test, for the training alone, and

@@ -25,6 +25,7 @@ from gate.execution.plan import (
     plan_record,
 )
 from gate.execution.turns import turns_of
+from gate.isolation.guards import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
 from gate.pipelines.judging.base_cache import base_runs
@@ -71,7 +72,7 @@ from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.seeds import SeedResults
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, RunMode
+from gate.records.runs import Commit, RunMode
 from gate.records.verdict import Outcome, Verdict
 from gate.settings.load import settings_digest, training_settings
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite

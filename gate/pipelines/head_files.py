@@ -16,17 +16,18 @@ from typing import Protocol, Self
 
 from gate.errors import EvidenceError, GateError
 from gate.evidence.fresh_process import FreshReader
-from gate.ports import Files, Progress
+from gate.isolation.guards import Isolation
 from gate.process_ports import AnsweringProcess
 from gate.records.baseline import Baseline, BaselineEntry
 from gate.records.policy_files import MAX_SHOWN, PolicyChange
 from gate.records.processes import ProcessRequest
 from gate.records.published.history import History
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationSettings
 from gate.records.settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
+from gate.system.files.port import Files
+from gate.system.progress import Progress
 
 BEFORE, AFTER = "base", "head"
 # a file, or a folder's files by names that are safe as paths (`committed_entries`); None is neither

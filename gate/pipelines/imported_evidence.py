@@ -33,6 +33,7 @@ from gate.execution.plan import (
     plan_seeds,
     training_of,
 )
+from gate.isolation.guards import Isolation, Separation, WriteGuard
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.imported_files import (
@@ -47,17 +48,7 @@ from gate.pipelines.preparation.snapshots import export_snapshot
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.locks import LockFile
 from gate.records.request import GateRequest
-from gate.records.runs import (
-    BASE_HERE,
-    Commit,
-    Isolation,
-    PlannedRun,
-    RunMode,
-    RunRecord,
-    Separation,
-    Snapshot,
-    WriteGuard,
-)
+from gate.records.runs import BASE_HERE, Commit, PlannedRun, RunMode, RunRecord, Snapshot
 from gate.records.sections.isolation import IsolationMode
 from gate.settings.load import settings_digest, training_digest
 

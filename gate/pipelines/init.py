@@ -13,7 +13,6 @@ from gate.codec.documents import RecordForm
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
 from gate.pipelines.offline.ignored_data import ignored_read
-from gate.ports import Files, Git
 from gate.records.gate_names import gate_of_config
 from gate.records.scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree, Written
 from gate.records.settings import FILE_NAME, GateSettings
@@ -28,6 +27,8 @@ from gate.scaffold.files import (
 )
 from gate.scaffold.training_scripts import find_trainings
 from gate.scaffold.workflow import workflow_path, workflow_text
+from gate.system.files.port import Files
+from gate.system.git.port import Git
 
 TRAININGS: Final[RecordForm[tuple[Training, ...]]] = RecordForm(tuple[Training, ...])
 SMALLER: Final = "Take what was generated out of it, or name a smaller folder."

@@ -25,8 +25,8 @@ from gate.errors import AttestationError, DocumentError, EvidenceError, Settings
 from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 
 if TYPE_CHECKING:
-    from gate.ports import Files
     from gate.records.settings import GateSettings
+    from gate.system.files.port import Files
 
 MAX_BYTES: Final = 2**40
 # in the evidence a leaf has this before its name in the state file

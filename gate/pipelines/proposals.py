@@ -16,15 +16,10 @@ from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.head_files import HeadFiles
 from gate.pipelines.judging.entries import settled, with_settled
 from gate.pipelines.sealing.package import PACKAGE
-from gate.records.baseline import (
-    MAX_ARTIFACT_BYTES,
-    MAX_ENTRY_BYTES,
-    PROPOSED_BASELINE,
-    Baseline,
-    BaselineEntry,
-)
+from gate.records.baseline import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, BaselineEntry
 from gate.records.request import GateRequest
 from gate.settings.load import training_settings
+from gate.system.github.pull_request_records import MAX_ARTIFACT_BYTES
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 NAMED_SETTINGS = 8

@@ -20,7 +20,7 @@ from gate.execution.lanes import Lane
 from gate.execution.launch import Launcher, drop_short_names, run_folders, short_of_room
 from gate.execution.missing_file import NotCommitted, Project, with_missing_file
 from gate.execution.training_probe import probe_training
-from gate.execution.turns import Turn, in_groups, seconds_alone
+from gate.execution.turns import Turn, in_groups
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.preparation.code_files import keep_code
 from gate.pipelines.preparation.declared_data import DataPreparation, DeclaredData
@@ -32,6 +32,7 @@ from gate.pipelines.preparation.pointers import pointers_of_commit
 from gate.pipelines.preparation.preprocess import Preprocessing
 from gate.pipelines.preparation.snapshots import check_snapshots, export_all
 from gate.pipelines.running.aside import Aside
+from gate.pipelines.running.beside import seconds_alone
 from gate.pipelines.running.ended import EndedRuns, RunRead
 from gate.pipelines.running.places import Fitting, alone, places_of
 from gate.pipelines.running.turns import Begun, Turns
@@ -45,12 +46,13 @@ from gate.records.observed.evidence import (
     SeededRun,
 )
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import Change, TraceFinding
+from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.processes import ProcessRequest
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, PlannedRun, RunEnd, RunRecord, Snapshot
 from gate.settings.load import settings_digest, training_digest
+from gate.system.git.changes import Change
 
 
 class Session:

@@ -14,7 +14,7 @@ from gate.codec.untrusted_text import safe_line
 from gate.pipelines.packaged_states import MAX_BYTES, is_package, open_package
 
 if TYPE_CHECKING:
-    from gate.ports import Files
+    from gate.system.files.port import Files
 
 
 @contextmanager

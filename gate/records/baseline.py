@@ -24,8 +24,6 @@ ENTRY_SCHEMA: Final = "repro-gate.baseline-entry/1"
 MAX_BASELINE_BYTES: Final = 16 * 1024 * 1024
 MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 MAX_ENTRIES: Final = 500
-# an artifact that a proposal comes in holds the package with the checkpoint too
-MAX_ARTIFACT_BYTES: Final = 4 * 1024**3
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
 MAX_WHO: Final = 100

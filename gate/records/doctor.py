@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
 from gate.errors import ExitCode
 from gate.records.document import Document
-from gate.records.gpu import GpuTried
 
 DOCTOR_SCHEMA: Final = "repro-gate.pipelines.doctor/1"
 
@@ -43,42 +41,6 @@ class DoctorReport(Document):
         """0 when nothing fails; a warning is no failure."""
         failed = any(entry.health is CheckResult.FAIL for entry in self.examined)
         return ExitCode.ERROR if failed else ExitCode.PASS
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainingSeen:
-    """What the training's own Python says of itself, from where trainings run.
-
-    `parts`, `packages` and `origins` are those of an environment, as a baseline keeps them; `gpus`
-    the devices that torch can use, by name and memory, and `tried` what came of asking for them;
-    `shm_bytes` the size of /dev/shm there, None where there is none.
-    It is the training's word: printable, bounded, and nothing more.
-    """
-
-    parts: Mapping[str, str] = field(default_factory=dict)
-    packages: tuple[str, ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict)
-    gpus: tuple[str, ...] = ()
-    tried: GpuTried = field(default_factory=GpuTried)
-    shm_bytes: int | None = None
-    problem: str = ""
-    hint: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenSeen:
-    """What the API answered to a token: status codes, 0 where nothing was asked.
-
-    `comment_status` is the answer to a comment without a text, `contents_status` that to a branch
-    without a name, which no server can write. With a `problem` there was no answer to judge, and
-    `fix` says what can be done.
-    """
-
-    repository_status: int = 0
-    comment_status: int = 0
-    contents_status: int = 0
-    problem: str = ""
-    fix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.records.runs import Credentials, TrainingContainer
+from gate.isolation.guards import Credentials, TrainingContainer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,18 +30,6 @@ class Place:
         """Where the gate finds what the process sees at `path`."""
         inside = path.is_relative_to(self.target)
         return self.source / path.relative_to(self.target) if inside else path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Room:
-    """What this machine lets the gate use: numbers of cores, how many at a time, free memory.
-
-    `cpu_quota` is less than the cores where a control group says so.
-    """
-
-    cpus: tuple[int, ...]
-    cpu_quota: int
-    free_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

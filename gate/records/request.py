@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -12,15 +11,9 @@ from gate.records.observed.brought import NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.policy_files import PolicyChange
 from gate.records.published.history import History
 from gate.records.settings import GateSettings
+from gate.settings.mode import SigningMethod
 
 NO_HISTORY: Final = History()
-
-
-class SigningMethod(StrEnum):
-    """What signs a pass."""
-
-    KEY = "key"
-    SIGSTORE = "sigstore"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.records.comparison import Comparison, EventKind, MetricDelta
 from gate.records.runs import Commit
 from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Answer, Diagnosis, NotFiniteResult, Outcome, Verdict
+from gate.records.verdict import Answer, NotFiniteResult, Outcome, Verdict
 from gate.report.diagnosed.changed import change_words
 from gate.report.diagnosed.traced import traced_words
 from gate.report.diagnosed.tried import tried_sentence

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.records.comparison import CostState, DeterminismCost
 from gate.records.measured.recorded_price import RecordedPrice
 from gate.records.published.artifact import PublishedPackage
 from gate.records.runs import RunRecord, StoppedBy
-from gate.records.verdict import BaselineFacts, Diagnosis, Severity, Verdict
+from gate.records.verdict import BaselineFacts, Severity, Verdict
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import (
     CAUSE_TITLES,

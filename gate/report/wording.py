@@ -7,21 +7,13 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gate.comparison.check_records import ThresholdResult
+from gate.diagnosis.diagnosis_record import Suspect, SuspectKind
 from gate.records.comparison import EventKind, MetricDelta, OptimizerSettingChange
 from gate.records.determinism.causes import CauseClass
 from gate.records.measured.not_run import NotRun, Part, WhyNotRun
 from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import (
-    DRIFTS,
-    Answer,
-    EqualRuns,
-    NotFiniteResult,
-    Outcome,
-    Suspect,
-    SuspectKind,
-    ThresholdResult,
-    Verdict,
-)
+from gate.records.verdict import DRIFTS, Answer, EqualRuns, NotFiniteResult, Outcome, Verdict
 from gate.report.escape import NOTHING, clean_name
 
 SHORT_DIGEST = 12

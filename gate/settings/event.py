@@ -17,10 +17,10 @@ from gate.records.gate_names import (
     is_artifact_name,
     output_folder,
 )
-from gate.records.report import Mode, PullRequest, RunOrigin
-from gate.records.request import SigningMethod
 from gate.records.sealed.signer_places import SignerPlace
 from gate.records.sections.types import path_inside_project
+from gate.settings.mode import Mode, SigningMethod
+from gate.system.github.pull_request_records import PullRequest, RunOrigin
 
 # `\Z` and not `$`, behind which a line end may still follow.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")

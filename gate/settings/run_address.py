@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.errors import SettingsError
-from gate.records.report import RunAddress
+from gate.system.github.pull_request_records import RunAddress
 
 GITHUB: Final = "github.com"
 RUN_NUMBER: Final = re.compile(r"[1-9][0-9]{0,18}")

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from gate.diagnosis.diagnosis_record import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
+from gate.isolation.guards import Isolation
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison, EventKind, ToleranceUse
 from gate.records.measured.acceptance import InQuarantine, Movement
@@ -18,13 +20,11 @@ from gate.records.observed.operator_audit import OperatorReport
 from gate.records.observed.state_roots import States
 from gate.records.observed.traced import Claim, ShownChange
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation, RunMode
+from gate.records.runs import RunMode
 from gate.records.verdict import (
     DRIFTS,
     FAULT,
     BaselineFacts,
-    CodePlace,
-    Diagnosis,
     EqualRuns,
     Finding,
     NextStep,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.codec.data_words import move_sentence
+from gate.comparison.check_records import NotFinite, ThresholdResult
 from gate.records.comparison import (
     Comparison,
     EnvironmentChange,
@@ -16,7 +17,7 @@ from gate.records.comparison import (
 from gate.records.measured.acceptance import ProvisionalEntry
 from gate.records.observed.data.sets import DataMoves, UnrepeatedData
 from gate.records.sections.quarantine import Quarantine
-from gate.records.verdict import NotFinite, NotFiniteResult, ThresholdResult
+from gate.records.verdict import NotFiniteResult
 from gate.verdict.settings_words import settings_words
 
 SHOWN_SETTINGS = 3

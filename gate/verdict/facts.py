@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gate.comparison.check_records import NotFinite, SelfTestProbe, ThresholdResult
+from gate.diagnosis.diagnosis_record import CodePlace
 from gate.records.comparison import (
     Comparison,
     DeterminismCost,
@@ -16,14 +18,7 @@ from gate.records.observed.data.sets import DataMoves, UnrepeatedData
 from gate.records.sections.levels import ReachedLevel
 from gate.records.sections.quarantine import Quarantine
 from gate.records.settings import GateSettings
-from gate.records.verdict import (
-    Answers,
-    CodePlace,
-    NotFinite,
-    Outcome,
-    SelfTestProbe,
-    ThresholdResult,
-)
+from gate.records.verdict import Answers, Outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

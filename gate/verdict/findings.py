@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gate.checkpoint.digest import captured_digest
+from gate.isolation.guards import Isolation
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import Comparison
 from gate.records.observed.children import started_without
 from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.measuring import CostSettings
 from gate.records.verdict import BaselineFacts, Finding, Severity

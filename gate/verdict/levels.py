@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
+from gate.comparison.check_records import ThresholdResult
 from gate.records.comparison import Comparison
 from gate.records.measured.levels import LevelResult
 from gate.records.sections.levels import Level, ReachedLevel
-from gate.records.verdict import DRIFTS, Finding, Outcome, ThresholdResult
+from gate.records.verdict import DRIFTS, Finding, Outcome
 from gate.verdict.findings import warning
 
 # what another result than the baseline's has to have reached

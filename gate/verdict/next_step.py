@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gate.comparison.check_records import NotFinite
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.records.baseline import PROPOSED_BASELINE
 from gate.records.comparison import EventKind, OtherSetting
@@ -14,14 +16,7 @@ from gate.records.gate_names import OUTPUT_FOLDER
 from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.request import GateRequest
 from gate.records.settings import FILE_NAME
-from gate.records.verdict import (
-    DRIFTS,
-    Diagnosis,
-    NextStep,
-    NotFinite,
-    NotFiniteResult,
-    Outcome,
-)
+from gate.records.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome
 from gate.verdict.settings_words import settings_words
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from gate.diagnosis.diagnosis_record import CodePlace
 from gate.records.determinism.knobs import BY_NAME, KEEP
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
 from gate.records.observed.sources import SourceKind
-from gate.records.verdict import CodePlace, Finding, Severity
+from gate.records.verdict import Finding, Severity
 from gate.verdict.facts import EntropyDraw
 from gate.verdict.findings import notice
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import posixpath
 from typing import Final
 
+from gate.diagnosis.diagnosis_record import CodePlace
 from gate.records.observed.data.declaring import entries_for, names_of
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import Source, SourceKind
 from gate.records.settings import GateSettings
-from gate.records.verdict import CodePlace, Finding, Severity
+from gate.records.verdict import Finding, Severity
 from gate.verdict.findings import notice
 
 # of one folder: above it the folder is named, and not each file

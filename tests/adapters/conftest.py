@@ -19,7 +19,7 @@ from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.github.client import GitHubComments
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 

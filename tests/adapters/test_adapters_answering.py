@@ -25,8 +25,8 @@ from gate.adapters.process.process_table import apart, descendants
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, WriteGuard
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, WriteGuard
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """

@@ -20,8 +20,8 @@ from gate.adapters.process.private_view import COUNTERS
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
+from gate.isolation.guards import Credentials, TrainingContainer
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, TrainingContainer
 from gate.records.sections.isolation import ContainerSettings
 
 ACCOUNT = Credentials(uid=61042, gid=61042)

@@ -21,8 +21,8 @@ from gate.adapters.engine.own_container import Mount, own_ids, own_mounts, seen_
 from gate.adapters.isolating import Isolating
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
+from gate.isolation.guards import Isolation
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Isolation
 from gate.records.sections.data import DataSource
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import Device, GateSettings, TrainSettings

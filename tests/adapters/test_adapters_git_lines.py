@@ -8,7 +8,7 @@ import pytest
 from git_workshop import Repository
 
 from gate.adapters.git.repository import GitRepository
-from gate.records.observed.traced import Change
+from gate.system.git.changes import Change
 
 
 @pytest.fixture

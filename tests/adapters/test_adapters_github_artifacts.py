@@ -13,7 +13,7 @@ from github_failures import Failure
 from gate.adapters.github import artifacts
 from gate.adapters.github.artifacts import fetch_artifact
 from gate.errors import PublishError
-from gate.records.report import RunAddress
+from gate.system.github.pull_request_records import RunAddress
 
 
 def fetch(

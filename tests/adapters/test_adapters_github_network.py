@@ -20,7 +20,7 @@ from tunnel_proxy import TunnelProxy
 
 from gate.adapters.github.status import set_commit_status
 from gate.errors import PublishError
-from gate.records.report import CommitStatus, StatusState
+from gate.system.github.pull_request_records import CommitStatus, StatusState
 
 COMMIT = "a" * 40
 STATUS = CommitStatus(

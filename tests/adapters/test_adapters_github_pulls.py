@@ -11,7 +11,7 @@ from github_failures import Failure
 
 from gate.adapters.github.pulls import find_pull_request
 from gate.errors import PublishError
-from gate.records.report import PullRequest, RunOrigin
+from gate.system.github.pull_request_records import PullRequest, RunOrigin
 
 HEAD, BASE = "b" * 40, "c" * 40
 ORIGIN = RunOrigin(

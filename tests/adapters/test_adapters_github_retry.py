@@ -26,8 +26,7 @@ from urllib3.exceptions import (
 
 from gate.adapters.github.client import GitHubComments, _moment
 from gate.adapters.github.http import REPEATABLE_METHODS, GitHubApi, Response
-from gate.adapters.github.refusals import LimitedError
-from gate.adapters.github.retry import GitHubRetry, RetryPolicy, limit_seconds
+from gate.adapters.github.retry import GitHubRetry, LimitedError, RetryPolicy, limit_seconds
 from gate.errors import PublishError
 
 LIMITS = {

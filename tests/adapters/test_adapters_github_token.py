@@ -7,7 +7,7 @@ from fake_github import FakeGitHub
 from github_failures import Failure
 
 from gate.adapters.github.token import probe_token
-from gate.records.doctor import TokenSeen
+from gate.system.github.pull_request_records import TokenSeen
 
 
 def _probe(github: FakeGitHub, number: int | None = 7) -> TokenSeen:

@@ -18,8 +18,8 @@ from gate.adapters.account.beside import accounts_beside
 from gate.adapters.account.isolation import ACCOUNTS, choose_isolation, unused_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Isolation, Separation, WriteGuard
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]

@@ -29,8 +29,8 @@ from gate.adapters.process.process_table import owned_by, processes
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.sandbox_launcher import MOUNT_NAMESPACE
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Separation, WriteGuard
 from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
-from gate.records.runs import Credentials, Separation, WriteGuard
 
 FAR = 60.0
 Ended = Callable[..., ProcessResult]

@@ -9,8 +9,8 @@ import pytest
 from gate.adapters.process.path_access import first_blocked_folder
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Isolation
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode
 
 STRANGER = Credentials(uid=60900, gid=60900)

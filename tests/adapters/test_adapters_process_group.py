@@ -15,9 +15,9 @@ import pytest
 from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import unused_account
 from gate.adapters.process.processes import LocalProcesses
+from gate.isolation.guards import Credentials, Separation, WriteGuard
 from gate.process_ports import ProcessGroup, StartedProcess
 from gate.records.processes import Place, ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, Separation, WriteGuard
 
 FAR = 60.0
 

@@ -19,7 +19,7 @@ from gate.adapters.process.process_table import (
     require_other_account,
 )
 from gate.errors import RunError
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
 
 PYTHON = sys.executable
 

@@ -23,8 +23,8 @@ from gate.adapters.process.process_table import (
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.running_process import RunningProcess
 from gate.errors import RunError
+from gate.isolation.guards import Credentials
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials
 
 PYTHON = sys.executable
 

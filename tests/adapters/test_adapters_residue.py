@@ -11,7 +11,7 @@ import pytest
 from gate.adapters.account import residue
 from gate.adapters.account.residue import remove_residue
 from gate.errors import RunError
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
 
 
 def as_the(account: Credentials, command: str, folder: Path) -> str:

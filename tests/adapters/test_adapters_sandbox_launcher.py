@@ -15,8 +15,8 @@ from gate.adapters.process.process_table import owned_by, require_other_account
 from gate.adapters.process.processes import LocalProcesses
 from gate.adapters.process.sandboxed_start import LIMITS
 from gate.errors import RunError
+from gate.isolation.guards import Credentials
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials
 
 TRY = """
 import ctypes, errno, os, resource, socket, struct

@@ -16,7 +16,7 @@ import pytest
 from gate.adapters.process.sandbox_launcher import Plan
 from gate.adapters.process.sandboxed_start import OPTIONS, PACKAGE_ROOT
 from gate.adapters.process.seccomp_filter import seccomp_filter
-from gate.records.runs import Credentials, WriteGuard
+from gate.isolation.guards import Credentials, WriteGuard
 
 WATCHED = """
 import os, sys

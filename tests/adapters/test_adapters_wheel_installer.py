@@ -29,8 +29,8 @@ from gate.adapters.wheel_installer import (
     passwords,
 )
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, WriteGuard
 from gate.records.observed.locks import PinnedPackage
-from gate.records.runs import Credentials, WriteGuard
 
 PYTHON = Path("/usr/bin/python3")
 GUARDS = (WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK, WriteGuard.NONE)

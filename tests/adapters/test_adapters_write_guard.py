@@ -14,8 +14,8 @@ from gate.adapters.account import writable_paths
 from gate.adapters.account.writable_paths import find_writable_paths
 from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, WriteGuard
 from gate.records.processes import ProcessRequest, ReadOnlyMount
-from gate.records.runs import Credentials, WriteGuard
 
 THIRD = 60901
 GUARDS = [WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK]

@@ -19,8 +19,13 @@ from gate.adapters.github.pulls import find_pull_request
 from gate.adapters.github.status import set_commit_status
 from gate.adapters.github.token import probe_token
 from gate.errors import PublishError
-from gate.records.doctor import TokenSeen
-from gate.records.report import CommitStatus, PullRequest, RunOrigin, StatusState
+from gate.system.github.pull_request_records import (
+    CommitStatus,
+    PullRequest,
+    RunOrigin,
+    StatusState,
+    TokenSeen,
+)
 
 DESCRIPTION = os.environ.get("GITHUB_OPENAPI", "")
 PRISM = os.environ.get("PRISM_URL", "")

@@ -23,8 +23,8 @@ from gate.attestation.keys import generate_private_key, key_id, private_pem, pub
 from gate.attestation.packing.instructions import package_readme
 from gate.attestation.packing.package import pack
 from gate.attestation.seal_files import write_seals
-from gate.records.request import SigningMethod
 from gate.records.sealed.attestation import KeyAlgorithm
+from gate.settings.mode import SigningMethod
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 needs_tar = pytest.mark.skipif(not shutil.which("tar"), reason="no tar command here")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
+from gate.isolation.guards import RunIsolation, Separation, WriteGuard
 from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.runs import RunIsolation, Separation, WriteGuard
 from gate.records.sealed.statement import Property, StatementFacts
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import ReachedLevel

@@ -34,8 +34,8 @@ from gate.attestation.statement import write_statement
 from gate.codec.digests import sha256_hex
 from gate.codec.documents import write_document
 from gate.errors import AttestationError, StorageError
+from gate.isolation.guards import RunIsolation
 from gate.pipelines.sealing.verified_view import verified_text
-from gate.records.runs import RunIsolation
 from gate.records.sealed.attestation import (
     PAYLOAD_TYPE,
     Expected,

@@ -12,9 +12,10 @@ from gate.checkup.preconditions import (
     failed,
 )
 from gate.errors import SettingsError
-from gate.records.doctor import CheckResult, CloneSeen, GateSeen, TokenSeen
+from gate.records.doctor import CheckResult, CloneSeen, GateSeen
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings
+from gate.system.github.pull_request_records import TokenSeen
 
 DIGEST = f"sha256:{'0' * 64}"
 

@@ -15,17 +15,18 @@ from gate.checkup.training import (
     examined_python,
     examined_shared_memory,
 )
+from gate.isolation.guards import Isolation
 from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.doctor import CheckResult, DoctorReport, TrainingSeen
+from gate.records.doctor import CheckResult, DoctorReport
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.measured.acceptance import FarFromPeers
 from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.environment import Environment
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 from gate.report.terminal.doctor_view import doctor_view
 from gate.settings.load import parse_settings
+from gate.training.training_seen import TrainingSeen
 
 HERE = Environment(parts={"torch": "2.13.0"})
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"

@@ -18,8 +18,10 @@ from gate.errors import CancelledError, GateError, RepositoryError, RunError, Se
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.doctor import Checks, Probes, examine
 from gate.pipelines.entry import build_adapters
-from gate.ports import Files, Git
-from gate.records.doctor import CheckResult, DoctorReport, TokenSeen
+from gate.records.doctor import CheckResult, DoctorReport
+from gate.system.files.port import Files
+from gate.system.git.port import Git
+from gate.system.github.pull_request_records import TokenSeen
 
 ALWAYS = (
     *("settings", "history", "token", "engine", "isolation", "training", "gpu", "driver"),

@@ -15,7 +15,8 @@ from played_training import SETTINGS, Project
 from trace_cases import call, value
 
 from gate.cli import answer
-from gate.records.verdict import Diagnosis, Verdict
+from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.records.verdict import Verdict
 from gate.report.brief import brief_of
 
 OUT = "repro-gate-out"

@@ -17,8 +17,8 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
 from gate.execution.harness_copy import install_harness
+from gate.isolation.guards import Credentials, Isolation, TrainingContainer
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials, Isolation, TrainingContainer
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
 from gate.settings.load import parse_settings
 

@@ -5,6 +5,7 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 
 from gate.comparison.compare import compare_results
 from gate.diagnosis.causes import DRIFT
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN, Known
 from gate.records.comparison import (
@@ -16,7 +17,6 @@ from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideKind
 from gate.records.observed.sources import Source, SourceKind
-from gate.records.verdict import Diagnosis
 from gate.report.brief import cause_words
 
 

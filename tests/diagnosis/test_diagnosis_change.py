@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from trace_cases import chain
 
+from gate.diagnosis.diagnosis_record import CodePlace, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.touched_lines import (
     all_that_matters,
     by_its_files,
@@ -22,16 +23,8 @@ from gate.diagnosis.trace_window import explained_by_settings
 from gate.records.comparison import EventKind, OptimizerSettingChange
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.trace import ExecutedLine
-from gate.records.observed.traced import (
-    MAX_HUNKS,
-    Change,
-    ChangedLines,
-    Claim,
-    HowKnown,
-    ShownChange,
-    TraceFinding,
-)
-from gate.records.verdict import CodePlace, Diagnosis, Suspect, SuspectKind
+from gate.records.observed.traced import Claim, HowKnown, ShownChange, TraceFinding
+from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 
 def hunk(file: str, line: int, before: str = "", after: str = "") -> ChangedLines:

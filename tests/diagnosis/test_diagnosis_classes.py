@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gate.diagnosis.classes import concluded_class
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.records.comparison import EventKind
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.verdict import Diagnosis, Outcome
+from gate.records.verdict import Outcome
+from gate.verdict.concluded import concluded_class
 
 PROVED = {
     (Claim.NONDETERMINISTIC_OPERATOR, "aten::index_put_"): CauseClass.OPERATOR,

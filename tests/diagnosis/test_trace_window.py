@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import comparison
 
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.diagnosis.trace_window import (
     optimizers_of,
     reach_of,
@@ -22,7 +23,6 @@ from gate.records.observed.columns.points import Points
 from gate.records.observed.evidence import MetricSeries, MetricSource, RunEvidence
 from gate.records.observed.traced import Claim, TraceFinding
 from gate.records.runs import EarlyEnd
-from gate.records.verdict import Diagnosis
 
 
 def _apart(step: int | None, equal_until: int | None = None) -> Comparison:

@@ -9,6 +9,7 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.diagnosis.diagnosis_record import Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.trial_order import candidates, threads_at
 from gate.diagnosis.trial_results import with_tried
 from gate.records.comparison import EventKind
@@ -30,7 +31,6 @@ from gate.records.observed.trials.tried import (
     runs_needed,
 )
 from gate.records.sections.determinism import OnOverride
-from gate.records.verdict import Diagnosis, Suspect, SuspectKind
 
 TORCH_FILL = "determinism.fill_uninitialized_memory: true"
 HEAP_FILL = "a fill of the C heap"

@@ -15,9 +15,9 @@ from gate.codec.json_text import canonical_json, canonical_sha256, reviewable_js
 from gate.errors import DocumentError
 from gate.records.document import Document
 from gate.records.observed.columns.digests import StepDigest, StepDigests
+from gate.records.observed.columns.facts import PACKED
 from gate.records.observed.columns.memory import Memory, StepMemory
 from gate.records.observed.columns.points import Points
-from gate.records.observed.columns.rows import PACKED
 from gate.records.observed.columns.timings import StepTiming, Timings
 from gate.records.observed.point import MAX_STEP, Point
 

@@ -23,10 +23,10 @@ from gate.adapters.process.answering.client import AnsweringProcess
 from gate.errors import EvidenceError, RunError
 from gate.evidence.collect import collect_run
 from gate.evidence.fresh_process import FreshReader
-from gate.records.observed.columns.rows import PACKED
+from gate.isolation.guards import Credentials
+from gate.records.observed.columns.facts import PACKED
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.records.runs import Credentials
 
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})

@@ -7,8 +7,8 @@ from evidence_cases import evidence_of, record_of, settings_of
 
 from gate.errors import EvidenceError
 from gate.evidence.usable import refuse_unusable
+from gate.isolation.guards import RunIsolation
 from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import RunIsolation
 from gate.records.sections.isolation import IsolationMode
 
 

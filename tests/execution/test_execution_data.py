@@ -11,8 +11,9 @@ from gate.adapters.files.files import LocalFiles
 from gate.errors import DataError
 from gate.execution.data import links_of, mounts_of, place_data
 from gate.execution.launch import run_folders
+from gate.isolation.guards import Credentials, Isolation, WriteGuard
 from gate.records.observed.data.listed import CopiedFile, FetchedData
-from gate.records.runs import Credentials, Isolation, RunFolders, WriteGuard
+from gate.records.runs import RunFolders
 from gate.records.sections.data import DataKind
 from gate.records.sections.isolation import IsolationMode
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.execution.data import links_of
+from gate.isolation.guards import Isolation
 from gate.records.observed.data.listed import FetchedData
-from gate.records.runs import Isolation
 from gate.records.sections.data import DataKind
 from gate.records.sections.isolation import IsolationMode
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.records.runs import Credentials, Isolation, TrainingContainer
+from gate.isolation.guards import Credentials, Isolation, TrainingContainer
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
 
 GATE = Path(__file__).parents[2] / "gate"

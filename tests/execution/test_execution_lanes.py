@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.execution.child_environment import threads_of_a_run
-from gate.execution.lanes import core_sets, fits_beside
+from gate.execution.lanes import core_sets
 from gate.execution.plan import plan_gate, plan_record
-from gate.execution.turns import in_groups, seconds_alone, turns_of
+from gate.execution.turns import in_groups, turns_of
+from gate.pipelines.running.beside import fits_beside, seconds_alone
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.processes import Room
 from gate.records.runs import PlannedRun, RunMode
 from gate.records.sections.measuring import CostSettings
 from gate.records.settings import GateSettings
+from gate.system.room import Room
 
 GIB = 1024**3
 NO_GPU = GpusSeen()

@@ -26,8 +26,9 @@ from gate.execution.launch import (
     short_of_room,
 )
 from gate.execution.plan import plan_base, plan_gate, plan_record
+from gate.isolation.guards import Credentials, Isolation
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Commit, Credentials, Isolation, RunEnd, RunMode, Snapshot
+from gate.records.runs import Commit, RunEnd, RunMode, Snapshot
 from gate.records.sections.isolation import IsolationMode
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")

@@ -10,8 +10,9 @@ from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
 from gate.execution.missing_data import Lacking, data_hint
 from gate.execution.missing_file import NotCommitted, Project, with_missing_file
+from gate.isolation.guards import Credentials, TrainingContainer
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Snapshot, TrainingContainer
+from gate.records.runs import Snapshot
 
 RUN = Path("/out/work/run")
 ITSELF = Credentials(uid=1, gid=1)

@@ -13,11 +13,11 @@ from evidence_cases import settings_of
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.processes import LocalProcesses
 from gate.execution.training_probe import probe_training
-from gate.records.doctor import TrainingSeen
+from gate.isolation.guards import Isolation
 from gate.records.gpu import DeviceFile
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
+from gate.training.training_seen import TrainingSeen
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

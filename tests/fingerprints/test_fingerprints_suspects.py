@@ -10,11 +10,11 @@ from evidence_cases import settings_of
 from harness_runs import HarnessRuns
 
 from gate.comparison.compare import compare_results
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.records.determinism.causes import CauseClass
 from gate.records.observed.evidence import RunEvidence
-from gate.records.verdict import Diagnosis
 from gate.report.brief import cause_words
 from gate.verdict.overrides import changed_seeds, suspected_seeds
 from gate.verdict.sources import changed_precision, suspected_sources

@@ -13,7 +13,7 @@ from gate.adapters.account.account_lock import release_uid
 from gate.adapters.account.isolation import choose_isolation
 from gate.adapters.process.path_access import first_blocked_folder
 from gate.adapters.process.processes import LocalProcesses
-from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
+from gate.isolation.guards import Credentials, Isolation, Separation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")

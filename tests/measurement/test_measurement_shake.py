@@ -13,6 +13,7 @@ from gate_bench import Bench
 from shaken_training import SOURCES, Shaken
 
 from gate.errors import RunError, SettingsError
+from gate.isolation.guards import Isolation
 from gate.pipelines.shaking.choice import (
     cards_of,
     checked_budget,
@@ -23,7 +24,6 @@ from gate.pipelines.shaking.shake import OUT_OF_BUDGET, Asked, shake
 from gate.records.determinism.variations import BY_NAME, GPU_INDEX, VARIATIONS
 from gate.records.gpu import Gpu, GpusSeen
 from gate.records.measured.shaken import ShakenThing, ShakenTraining, ShakeResult
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.report.measured.shaken_words import shaken_headline, shaken_sections
 

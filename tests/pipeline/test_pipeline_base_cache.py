@@ -15,12 +15,12 @@ from own_isolation import isolated
 from played_training import SETTINGS, Project
 
 from gate.codec.digests import sha256_hex
+from gate.isolation.guards import Credentials, Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.gate import gate
 from gate.pipelines.judging.base_cache import may_cache
 from gate.pipelines.sealing.package import write_package
 from gate.records.published.links import ReportLinks
-from gate.records.runs import Credentials, Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.verdict import Outcome, Verdict
 from gate.report.comment.comment import comment_text

@@ -19,6 +19,7 @@ from real_reader import kept
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import GateError, SettingsError
+from gate.isolation.guards import Isolation, TrainingContainer
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.entry import BASE_PROGRAMS, PROGRAMS, build_adapters
@@ -26,7 +27,7 @@ from gate.pipelines.gate import Gated, gate
 from gate.pipelines.preparation.brought import brought_environment
 from gate.pipelines.preparation.environments import refuse_image, training_environments
 from gate.records.observed.brought import BroughtEnvironment
-from gate.records.runs import Commit, Isolation, TrainingContainer
+from gate.records.runs import Commit
 from gate.records.sections.isolation import ContainerSettings, IsolationMode
 from gate.records.settings import GateSettings
 from gate.records.verdict import Answer, Outcome

@@ -20,6 +20,7 @@ from scenes import copied
 from gate.adapters.console import QuietProgress
 from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.documents import read_document
+from gate.comparison.spread_record import SpreadPlace
 from gate.errors import (
     AttestationError,
     DocumentError,
@@ -46,7 +47,6 @@ from gate.records.published.reproduction import (
     Reproduction,
     ReproductionOutcome,
     SealChecked,
-    SpreadPlace,
 )
 from gate.report.terminal.reproduction_view import reproduction_view
 

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from gate.baseline.record import with_entry
 from gate.execution.plan import plan_base, plan_gate
+from gate.isolation.guards import Isolation
 from gate.pipelines.gate import Gated, Ran, judge
 from gate.records.baseline import Baseline, Baselines
 from gate.records.observed.evidence import RunEvidence
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode
 from gate.records.sections.levels import Level
 from gate.report.comment.comment import comment_text

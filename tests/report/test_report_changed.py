@@ -11,13 +11,14 @@ from report_hostile import HOSTILE
 from report_outcomes import REQUEST, both, entry, judged, ran
 
 from gate.errors import RunError
-from gate.records.observed.traced import Change, ChangedLines, HowKnown, ShownChange
+from gate.records.observed.traced import HowKnown, ShownChange
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome
 from gate.report.brief import brief_of
 from gate.report.comment.commands import annotation_commands
 from gate.report.comment.comment import comment_text
 from gate.report.diagnosed.changed import change_words
+from gate.system.git.changes import Change, ChangedLines
 from gate.verdict.assemble import error_verdict
 
 RATE = ChangedLines(

@@ -9,8 +9,9 @@ from hypothesis import given
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, ERROR, NONDETERMINISTIC, REPRODUCED
 
+from gate.diagnosis.diagnosis_record import CodePlace
 from gate.errors import RunError
-from gate.records.verdict import CodePlace, Finding, Severity
+from gate.records.verdict import Finding, Severity
 from gate.report.comment.commands import annotation_commands, fault_annotation
 from gate.verdict.assemble import fault_verdict
 

@@ -8,7 +8,7 @@ import pytest
 from report_outcomes import CASES
 
 from gate.errors import PublishError
-from gate.records.report import Comment, Publication
+from gate.records.report import Publication
 from gate.records.settings import CommentPolicy
 from gate.report.comment.sticky import (
     Create,
@@ -19,6 +19,7 @@ from gate.report.comment.sticky import (
     publish,
     wanted,
 )
+from gate.system.github.pull_request_records import Comment
 
 BOT = "github-actions[bot]"
 MARKER = "<!-- repro-gate:default -->"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from report_cases import diagnosed
 
 from gate.records.observed.trace import Phase
-from gate.records.observed.traced import ChangedLines, Claim, TraceFinding, TraceRow
+from gate.records.observed.traced import Claim, TraceFinding, TraceRow
 from gate.records.published.links import ReportLinks
 from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
@@ -13,6 +13,7 @@ from gate.report.comment.commands import annotation_commands
 from gate.report.comment.comment import comment_text
 from gate.report.diagnosed.traced import trace_sections
 from gate.report.layout import Limits
+from gate.system.git.changes import ChangedLines
 
 LIMITS = Limits(deltas=10, rows=20)
 FOUND = TraceFinding(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from report_cases import diagnosed
 
+from gate.diagnosis.diagnosis_record import Suspect, SuspectKind
 from gate.records.determinism.trials import Setting
 from gate.records.observed.trials.tried import TriedSetting, TriedSettings
 from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome, Suspect, SuspectKind, Verdict
+from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
 from gate.report.comment.comment import comment_text
 from gate.report.diagnosed.tried import tried_sections, tried_words

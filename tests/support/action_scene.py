@@ -25,9 +25,9 @@ from gate.adapters.console import QuietProgress
 from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
+from gate.isolation.guards import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
-from gate.records.runs import Isolation
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import GateSettings
 

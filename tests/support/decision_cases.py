@@ -9,12 +9,13 @@ from dataclasses import replace
 from evidence_cases import PARTS, evidence_of, settings_of
 from hypothesis import strategies as st
 
+from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
 from gate.records.comparison import Comparison
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import RunEvidence, TensorDigest
 from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome, SelfTestProbe
+from gate.records.verdict import Outcome
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 

@@ -7,6 +7,7 @@ import hashlib
 from gate.checkpoint.digest import LeafDigest
 from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
 from gate.evidence.saved_state import ReadState, manifest
+from gate.isolation.guards import RunIsolation
 from gate.records.observed.columns.digests import StepDigest, StepDigests
 from gate.records.observed.columns.points import Points
 from gate.records.observed.columns.timings import StepTiming, Timings
@@ -19,7 +20,7 @@ from gate.records.observed.evidence import (
     MetricSource,
     RunEvidence,
 )
-from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
+from gate.records.runs import Commit, RunMode, RunRecord
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 

@@ -9,10 +9,10 @@ from gate.adapters.files.files import LocalFiles
 from gate.adapters.process.answering.client import AnsweringProcess
 from gate.adapters.process.stop_signals import StopSignals
 from gate.evidence.fresh_process import FreshReader
-from gate.ports import Progress
+from gate.isolation.guards import Credentials
 from gate.process_ports import AnsweringProcess as Answering
 from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Credentials
+from gate.system.progress import Progress
 
 
 def answering(request: ProcessRequest) -> AnsweringProcess:

@@ -18,9 +18,10 @@ from gate.execution.call_time import CallTime
 from gate.execution.child_environment import path_with_interpreter
 from gate.execution.harness_copy import made_harness
 from gate.execution.launch import Launcher, run_folders
+from gate.isolation.guards import Isolation
 from gate.records.observed.evidence import MetricSeries, RunEvidence
 from gate.records.processes import ProcessResult
-from gate.records.runs import Isolation, PlannedRun, RunMode, Snapshot
+from gate.records.runs import PlannedRun, RunMode, Snapshot
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import Device, GateSettings
 

@@ -6,6 +6,9 @@ import hashlib
 import math
 from collections.abc import Mapping
 
+from gate.comparison.check_records import SelfTestProbe
+from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.isolation.guards import RunIsolation
 from gate.records.comparison import (
     Comparison,
     CostState,
@@ -21,17 +24,10 @@ from gate.records.measured.timeline import OwnSpan, OwnWork, TimedRun, Timeline
 from gate.records.observed.environment import Environment
 from gate.records.observed.state_roots import StateName, StateRoots
 from gate.records.published.links import ReportLinks
-from gate.records.runs import Commit, RunIsolation, RunMode, RunRecord
+from gate.records.runs import Commit, RunMode, RunRecord
 from gate.records.sealed.members import STATE_MEMBER
 from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import (
-    BaselineFacts,
-    Diagnosis,
-    Outcome,
-    SelfTestProbe,
-    SeriesSummary,
-    Verdict,
-)
+from gate.records.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
 
 STEPS = 24
 TENSOR_NAMES = (

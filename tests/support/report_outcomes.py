@@ -18,6 +18,7 @@ from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, TIMELINE
 from gate.baseline.record import with_entry
 from gate.comparison.data_moves import moved_data
 from gate.errors import RunError
+from gate.isolation.guards import Isolation, RunIsolation
 from gate.pipelines.gate import Ran, judge
 from gate.records.baseline import Baseline, BaselineEntry, Baselines
 from gate.records.measured.acceptance import FarFromPeers
@@ -38,15 +39,15 @@ from gate.records.observed.evidence import (
     TensorDigest,
 )
 from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.observed.traced import Change, ChangedLines
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
-from gate.records.runs import BASE_HERE, Commit, Isolation, RunIsolation
+from gate.records.runs import BASE_HERE, Commit
 from gate.records.sections.data import DataKind
 from gate.records.sections.isolation import IsolationMode
 from gate.records.settings import GateSettings
 from gate.records.verdict import Verdict
 from gate.settings.load import training_settings
+from gate.system.git.changes import Change, ChangedLines
 from gate.verdict.assemble import error_verdict
 
 STEPS = 24

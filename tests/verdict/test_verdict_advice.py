@@ -8,13 +8,14 @@ import pytest
 from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.compare import compare_results
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.errors import GateError, InternalError, RunError, RunTimeoutError
 from gate.records.comparison import EventKind, OptimizerSettingChange, OtherSetting
 from gate.records.observed.environment import PackageMove
 from gate.records.observed.sources import Source, SourceKind
-from gate.records.verdict import Diagnosis, Outcome
+from gate.records.verdict import Outcome
 from gate.verdict.next_step import (
     OTHER_THRESHOLD,
     Place,

@@ -13,8 +13,11 @@ from evidence_cases import (
     settings_of,
 )
 
+from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.errors import ExitCode, GateError, InternalError, RunError
+from gate.isolation.guards import Isolation, RunIsolation, WriteGuard
 from gate.records.baseline import BaselineEntry
 from gate.records.comparison import (
     CostState,
@@ -27,9 +30,8 @@ from gate.records.observed.environment import Environment, UnlikeRank
 from gate.records.observed.evidence import MetricSource, RunEvidence
 from gate.records.policy_files import PolicyChange
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation, RunIsolation, WriteGuard
 from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import DRIFTS, Diagnosis, Outcome, SelfTestProbe, Severity, Verdict
+from gate.records.verdict import DRIFTS, Outcome, Severity, Verdict
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import decide
 from gate.verdict.environment import packages_aside, unlike_ranks

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from evidence_cases import evidence_of, settings_of
 
+from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
 from gate.records.comparison import CostState, DeterminismCost
-from gate.records.verdict import Outcome, SelfTestProbe
+from gate.records.verdict import Outcome
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.findings import budget_not_applied

@@ -29,12 +29,13 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.comparison.check_records import NotFinite, SelfTestProbe, ThresholdResult
 from gate.records.comparison import StepFault, StepFaultKind
 from gate.records.observed.columns.digests import StepDigests
 from gate.records.observed.evidence import RunEvidence
 from gate.records.sections.levels import Level
 from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, NotFinite, Outcome, SelfTestProbe, ThresholdResult
+from gate.records.verdict import Answer, Outcome
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, EntropyDraw
 

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from evidence_cases import PARTS, evidence_of
 
+from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
 from gate.comparison.thresholds import threshold_results
 from gate.errors import SettingsError
@@ -14,7 +15,7 @@ from gate.records.measured.levels import Agreement, Equivalence, LevelResult
 from gate.records.observed.evidence import RunEvidence
 from gate.records.sections.levels import Level, ReachedLevel
 from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome, SelfTestProbe
+from gate.records.verdict import Outcome
 from gate.settings.load import parse_settings
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts

@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
+from gate.diagnosis.diagnosis_record import CodePlace
 from gate.records.observed.data.declaring import entries_for, names_of
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.sources import Source, SourceKind
 from gate.records.sections.data import DataSource
 from gate.records.settings import GateSettings
-from gate.records.verdict import CodePlace, Finding, Severity
+from gate.records.verdict import Finding, Severity
 from gate.verdict.sources import suspected_sources
 from gate.verdict.undeclared import saved_and_asked, splits_by_listing, undeclared_reads
 

@@ -12,9 +12,9 @@ from gate.adapters.account.isolation import unused_account
 from gate.adapters.files import writing
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Isolation, Separation, WriteGuard
 from gate.process_ports import Processes
 from gate.records.processes import Place, ProcessRequest
-from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 
 TRIAL_SECONDS = 20.0
 TRIAL_OUTPUT_BYTES = 4096

@@ -18,9 +18,9 @@ from gate.adapters.process.page_cache import PROOF_BYTES, cache_left_by, new_pro
 from gate.adapters.process.process_table import processes
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Isolation, Separation, WriteGuard
 from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation, Separation, WriteGuard
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS

@@ -13,7 +13,7 @@ from gate.adapters.files import trees
 from gate.adapters.files.storage_faults import storage_faults
 from gate.adapters.process.process_table import PROC, require_other_account
 from gate.errors import RunError
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
 
 # where every account may write files, in an image of Debian's or on a host
 FILE_FOLDERS = tuple(

@@ -14,9 +14,9 @@ from gate.adapters.engine.container_config import ALL_GPUS
 from gate.adapters.engine.engine import Engine
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Isolation, Separation, TrainingContainer
 from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Isolation, Separation, TrainingContainer
 from gate.records.sections.isolation import IsolationMode, IsolationSettings
 from gate.records.settings import Device, GateSettings
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gate.adapters.engine.engine import RUN_LABEL
+from gate.isolation.guards import TrainingContainer
 from gate.records.processes import ProcessRequest
-from gate.records.runs import TrainingContainer
 
 TMP_BYTES = 1024**3
 ALL_GPUS = "all"

@@ -18,8 +18,8 @@ from gate.adapters.process.process_group import GroupedProcesses, Running
 from gate.adapters.process.stop_signals import StopSignals
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
+from gate.isolation.guards import TrainingContainer
 from gate.records.processes import ProcessRequest
-from gate.records.runs import TrainingContainer
 
 
 class ContainerProcesses(GroupedProcesses):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from gate.adapters.git.command import GitCommand
-from gate.records.observed.traced import MAX_CHANGES, MAX_SHOWN_LINES, Change, ChangedLines
+from gate.system.git.changes import MAX_CHANGES, MAX_SHOWN_LINES, Change, ChangedLines
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_LINE: Final = 64 * 1024

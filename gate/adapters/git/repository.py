@@ -18,8 +18,8 @@ from gate.adapters.git.objects import LINK, parse_entries, read_entries
 from gate.adapters.git.source_pack import write_source_pack
 from gate.codec.untrusted_text import safe_line
 from gate.errors import CommitError, RepositoryError
-from gate.records.observed.traced import Change
 from gate.records.published.folder_commit import FolderCommit
+from gate.system.git.changes import Change
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"

@@ -22,9 +22,8 @@ from gate.adapters.github.refusals import ARTIFACT_REFUSALS, too_slow, unreached
 from gate.adapters.github.retry import POLICY, RETRIES, RetryPolicy
 from gate.codec.untrusted_text import plain_text
 from gate.errors import PublishError
-from gate.records.baseline import MAX_ARTIFACT_BYTES
 from gate.records.gate_names import DEFAULT_GATE, artifact_name
-from gate.records.report import RunAddress
+from gate.system.github.pull_request_records import MAX_ARTIFACT_BYTES, RunAddress
 
 DOWNLOAD_SECONDS: Final = 1800.0
 NAMES_SHOWN: Final = 10

@@ -21,7 +21,7 @@ from gate.adapters.github.refusals import (
 )
 from gate.adapters.github.retry import POLICY, RetryPolicy
 from gate.errors import PublishError
-from gate.records.report import Comment
+from gate.system.github.pull_request_records import Comment
 
 PAGE_SIZE: Final = 100
 # a list without end would keep the job busy for ever; nobody reads this many comments

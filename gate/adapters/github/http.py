@@ -21,7 +21,6 @@ from urllib3.exceptions import HTTPError
 from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.refusals import (
     MESSAGE_LIMIT,
-    LimitedError,
     Refusals,
     UnansweredError,
     refusal,
@@ -29,7 +28,13 @@ from gate.adapters.github.refusals import (
     too_slow,
     unreached,
 )
-from gate.adapters.github.retry import GitHubRetry, RetryPolicy, limit_seconds, tells_limit
+from gate.adapters.github.retry import (
+    GitHubRetry,
+    LimitedError,
+    RetryPolicy,
+    limit_seconds,
+    tells_limit,
+)
 from gate.errors import PublishError
 
 API_VERSION: Final = "2022-11-28"

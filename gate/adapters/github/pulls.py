@@ -13,7 +13,7 @@ from gate.adapters.github.http import GitHubApi
 from gate.adapters.github.refusals import PULL_REFUSALS
 from gate.adapters.github.retry import POLICY, RetryPolicy
 from gate.errors import PublishError
-from gate.records.report import PullRequest, RunOrigin
+from gate.system.github.pull_request_records import PullRequest, RunOrigin
 
 
 class _Repository(BaseModel):

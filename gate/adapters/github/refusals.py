@@ -14,6 +14,7 @@ from typing import Final
 import requests
 from urllib3.exceptions import ReadTimeoutError
 
+from gate.adapters.github.retry import _details
 from gate.errors import PublishError
 
 MESSAGE_LIMIT: Final = 200
@@ -141,18 +142,6 @@ class RefusedError(PublishError):
         self.status = status
 
 
-class LimitedError(PublishError):
-    """A request that was not carried out, but may be sent again after `seconds`."""
-
-    def __init__(self, seconds: float, *, status: int, told: str) -> None:
-        super().__init__(
-            f"GitHub's rate limit is used up for another {seconds:,.0f} s ({status})",
-            hint="Run the job again later.",
-            details=_details(told),
-        )
-        self.seconds = seconds
-
-
 def refusal(status: int, told: str, refusals: Refusals) -> RefusedError | UnansweredError:
     """An answer of 400 or above in words; `told` is what GitHub says about it."""
     if status >= requests.codes.internal_server_error:
@@ -213,7 +202,3 @@ def told(content: bytes, secret: str) -> str:
     line = "".join(character for character in message if character.isprintable())
     # replaced before it is cut: half a token at the end would not be found
     return line.replace(secret, "***")[:MESSAGE_LIMIT]
-
-
-def _details(told: str) -> tuple[str, ...]:
-    return (told,) if told else ()

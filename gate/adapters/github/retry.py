@@ -17,7 +17,7 @@ from urllib3 import BaseHTTPResponse, Retry
 from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import HTTPError, MaxRetryError
 
-from gate.adapters.github.refusals import LimitedError
+from gate.errors import PublishError
 
 RETRIES: Final = 3
 # the secondary limit, told without saying for how long
@@ -149,3 +149,19 @@ def _number(text: str) -> float | None:
     short = text.strip()
     # `Retry-After` may be a date as well (RFC 9110, 10.2.3): GitHub sends seconds
     return float(short) if short.isascii() and short.isdigit() and len(short) <= 12 else None  # noqa: PLR2004 - longer than any date in seconds
+
+
+class LimitedError(PublishError):
+    """A request that was not carried out, but may be sent again after `seconds`."""
+
+    def __init__(self, seconds: float, *, status: int, told: str) -> None:
+        super().__init__(
+            f"GitHub's rate limit is used up for another {seconds:,.0f} s ({status})",
+            hint="Run the job again later.",
+            details=_details(told),
+        )
+        self.seconds = seconds
+
+
+def _details(told: str) -> tuple[str, ...]:
+    return (told,) if told else ()

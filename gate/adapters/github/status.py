@@ -9,7 +9,7 @@ from __future__ import annotations
 from gate.adapters.github.http import GitHubApi
 from gate.adapters.github.refusals import STATUS_REFUSALS
 from gate.adapters.github.retry import POLICY, RetryPolicy
-from gate.records.report import CommitStatus
+from gate.system.github.pull_request_records import CommitStatus
 
 # GitHub refuses a longer description
 DESCRIPTION_LIMIT = 140

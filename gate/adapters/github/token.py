@@ -14,7 +14,7 @@ from gate.adapters.github.http import GitHubApi
 from gate.adapters.github.refusals import RefusedError
 from gate.adapters.github.retry import RetryPolicy
 from gate.errors import PublishError
-from gate.records.doctor import TokenSeen
+from gate.system.github.pull_request_records import TokenSeen
 
 # somebody looks on: what cannot be told now is a problem of its own
 AT_ONCE = RetryPolicy(longest_wait_seconds=0.0)

@@ -18,9 +18,9 @@ from gate.adapters.remote.basic_login import Login
 from gate.adapters.remote.connection import POLICY, Ask, Connection, Reply
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, GateError, PublishError
-from gate.ports import Files
 from gate.records.published.artifact import SealedFile, Tracked, TrackedRun
 from gate.records.sections.publishing import MlflowSettings
+from gate.system.files.port import Files
 
 TOKEN_VARIABLE: Final = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 - the name, not the secret
 USER_VARIABLE: Final = "MLFLOW_TRACKING_USERNAME"

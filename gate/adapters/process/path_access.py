@@ -7,8 +7,8 @@ import shutil
 import stat
 from pathlib import Path
 
+from gate.isolation.guards import Credentials
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials
 
 # a path through links that go in a circle has no end
 MAX_STEPS = 1000

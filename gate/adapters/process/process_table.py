@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import RunError
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
 
 PROC = Path("/proc")
 # In this order, see proc_pid_status(5). A line's end in a program's name is written as two letters.

@@ -18,8 +18,8 @@ from gate.adapters.process.running_process import RunningProcess
 from gate.adapters.process.sandboxed_start import start_sandboxed
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
+from gate.isolation.guards import Separation
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Separation
 
 
 class LocalProcesses(GroupedProcesses):

@@ -24,7 +24,7 @@ from gate.adapters.process.process_table import (
     reap,
 )
 from gate.errors import RunError
-from gate.records.runs import Credentials
+from gate.isolation.guards import Credentials
 
 # together below the 7.5 s that a runner waits between its first and its second signal
 GRACE_SECONDS = 3.0

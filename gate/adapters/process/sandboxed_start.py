@@ -19,8 +19,8 @@ from gate.adapters.process.sandbox_launcher import READY, Plan
 from gate.adapters.process.seccomp_filter import seccomp_filter
 from gate.codec.untrusted_text import safe_line
 from gate.errors import RunError
+from gate.isolation.guards import Credentials, Separation, WriteGuard
 from gate.records.processes import ProcessRequest
-from gate.records.runs import Credentials, Separation, WriteGuard
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 # the package's folder comes last: nothing there takes the place of a standard module

@@ -27,8 +27,8 @@ from gate.adapters.remote.connection import (
 from gate.adapters.remote.upload import Upload
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, PublishError
-from gate.ports import Files
 from gate.records.published.artifact import SealedFile
+from gate.system.files.port import Files
 
 INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"

@@ -14,7 +14,7 @@ from typing import Final
 from gate.adapters.remote.basic_login import Login
 from gate.codec.strict_json import parse_json
 from gate.errors import DocumentError, PublishError
-from gate.ports import Files
+from gate.system.files.port import Files
 
 USER_VARIABLE: Final = "REPRO_GATE_REGISTRY_USER"
 PASSWORD_VARIABLE: Final = "REPRO_GATE_REGISTRY_PASSWORD"  # noqa: S105 - the name, not the secret

@@ -32,7 +32,6 @@ from gate.adapters.registry.manifests import (
 )
 from gate.adapters.remote.connection import POLICY, Connection
 from gate.errors import DocumentError, PublishError, StorageError
-from gate.ports import Files
 from gate.records.published.artifact import (
     PACKAGE_FILE,
     SEAL_FILE,
@@ -42,6 +41,7 @@ from gate.records.published.artifact import (
     WantedPackage,
 )
 from gate.records.sealed.members import MAX_SEAL_BYTES
+from gate.system.files.port import Files
 
 SHORT_DIGEST: Final = 12
 MAX_SETS: Final = 20

@@ -11,7 +11,7 @@ from gate.adapters.signers.pkcs11 import TokenSigner, check_token_place
 from gate.adapters.signers.vault import VaultSigner, check_files, checked_address, token_file
 from gate.codec.untrusted_text import safe_line
 from gate.errors import SettingsError
-from gate.ports import Files, Signer
+from gate.package.signing_ports import Signer
 from gate.records.sealed.signer_places import (
     CommandPlace,
     FilePlace,
@@ -19,6 +19,7 @@ from gate.records.sealed.signer_places import (
     TokenPlace,
     VaultPlace,
 )
+from gate.system.files.port import Files
 
 
 def open_signer(

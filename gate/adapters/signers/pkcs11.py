@@ -20,8 +20,8 @@ from gate.adapters.signers.public_keys import der_of_ed25519, der_of_point
 from gate.codec.keys.der import OCTET_STRING, Reader, object_identifier
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, SettingsError, StorageError
-from gate.ports import Files
 from gate.records.sealed.signer_places import TokenPlace
+from gate.system.files.port import Files
 
 PIN_VARIABLE: Final = "REPRO_GATE_PKCS11_PIN"
 MAX_PIN_BYTES: Final = 1024

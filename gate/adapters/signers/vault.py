@@ -23,8 +23,8 @@ from gate.adapters.signers.public_keys import der_of, der_of_ed25519
 from gate.adapters.sigstore.http import LOOPBACK, Answer, Service
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, SealServiceError, SettingsError, StorageError
-from gate.ports import Files
 from gate.records.sealed.signer_places import VaultPlace
+from gate.system.files.port import Files
 
 ADDRESS_VARIABLE: Final = "VAULT_ADDR"
 TOKEN_VARIABLE: Final = "VAULT_TOKEN"  # noqa: S105 - the name, not the secret

@@ -16,9 +16,9 @@ from gate.attestation.seal_files import (
     seal_path,
 )
 from gate.codec.untrusted_text import masked
-from gate.records.request import SigningMethod
 from gate.records.sealed.attestation import StatementKind
 from gate.records.verdict import Verdict
+from gate.settings.mode import SigningMethod
 
 README_NAME = "README.md"
 # a name that ends with a slash is a folder, whose files are not listed one by one

@@ -25,8 +25,8 @@ from gate.attestation.packing.ustar import (
     sums_text,
 )
 from gate.errors import AttestationError, StorageError
-from gate.ports import Files
 from gate.records.sealed.attestation import Package, PackageMember
+from gate.system.files.port import Files
 
 # what two digests and the writing share stays in the processor's cache
 CHUNK_BYTES = 1024 * 1024

@@ -38,11 +38,11 @@ from gate.pipelines.reproduction.opening import (
     open_for_reproduction,
 )
 from gate.pipelines.reproduction.reproduce import reproduce
-from gate.ports import Progress
 from gate.records.published.reproduction import SealChecked
 from gate.records.sealed.attestation import Expected
 from gate.records.sealed.identity import Identity
 from gate.report.terminal.reproduction_view import reproduction_view
+from gate.system.progress import Progress
 
 OUT: Final = Path("repro-gate-reproduced")
 MAX_SEEDS: Final = 20

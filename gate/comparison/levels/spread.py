@@ -8,9 +8,9 @@ from statistics import fmean, stdev
 from typing import Final
 
 from gate.comparison.levels.student import quantile
+from gate.comparison.spread_record import MetricSpread, SpreadPlace
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.seeds import SeedResult
-from gate.records.published.reproduction import MetricSpread, SpreadPlace
 
 SHARE: Final = 0.95
 # of two values the interval is so wide that almost anything lies inside

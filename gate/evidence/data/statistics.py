@@ -17,8 +17,8 @@ from gate.evidence.data.arrays import read_npy, read_npz
 from gate.evidence.data.budget import Budget
 from gate.evidence.data.moments import MAX_SHOWN_NAME, Column, named_counts
 from gate.evidence.data.tables import read_csv, read_json_lines, read_parquet
-from gate.ports import Files
 from gate.records.observed.data.sets import MAX_NUMBER, MAX_STATISTICS, DataStatistics
+from gate.system.files.port import Files
 
 Format = Literal["npy", "npz", "csv", "parquet", "images", "jsonl"]
 Read = Callable[[BinaryIO, Budget], dict[str, Column]]

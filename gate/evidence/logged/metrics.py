@@ -15,7 +15,6 @@ from gate.errors import EvidenceError
 from gate.evidence.logged.series import MAX_NAME, SeriesCollector
 from gate.evidence.processes.harness_documents import MetricLine, StepLine
 from gate.evidence.processes.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
-from gate.ports import Files
 from gate.records.observed.evidence import (
     MAX_PASSED_OVER,
     MetricSeries,
@@ -23,6 +22,7 @@ from gate.records.observed.evidence import (
     PassedOver,
     WhyPassedOver,
 )
+from gate.system.files.port import Files
 
 MAX_OUTPUT_LINES = 100_000
 MAX_OUTPUT_LINE_BYTES = 1000

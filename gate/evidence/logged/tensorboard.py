@@ -12,8 +12,8 @@ from gate.errors import EvidenceError, StorageError
 from gate.evidence.logged.event_records import small_records
 from gate.evidence.logged.event_scalars import MalformedEventError, Scalar, scalars
 from gate.evidence.logged.series import SeriesCollector
-from gate.ports import Files
 from gate.records.observed.evidence import MetricSeries, MetricSource
+from gate.system.files.port import Files
 
 EVENT_FILE = "tfevents"
 MAX_DEPTH = 8

@@ -8,8 +8,8 @@ from gate.codec.untrusted_text import plain_text
 from gate.evidence.processes.commands import python_commands
 from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, told_lines
 from gate.evidence.processes.shut_out import reason_of
-from gate.ports import Files
 from gate.records.observed.children import ChildLine, UnattestedChild, WeakerChild
+from gate.system.files.port import Files
 
 MAX_TEXT = 200
 NOT_KEPT = "was given an environment that lacks the gate's variables"

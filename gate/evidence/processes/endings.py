@@ -20,8 +20,8 @@ from gate.evidence.processes.harness_files import (
     read_harness_document,
     read_own_document,
 )
-from gate.ports import Files
 from gate.records.runs import RunEnd, StoppedBy
+from gate.system.files.port import Files
 
 MAX_SHOWN = 20
 # these start a worker in which the stop, a `SystemExit`, is a failure like any other; for those

@@ -14,10 +14,10 @@ from gate.codec.documents import read_document
 from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.processes.harness_documents import OwnedDocument
-from gate.ports import Files
 from gate.records.document import Document
 from gate.records.observed.overrides import OverrideLine
 from gate.records.observed.sources import SourceLine
+from gate.system.files.port import Files
 
 MAX_NAMES = 20_000
 MAX_HARNESS_FILES = 10_000

@@ -16,7 +16,6 @@ from gate.evidence.processes.harness_files import (
     ProcessFiles,
     read_own_document,
 )
-from gate.ports import Files
 from gate.records.determinism.remedies import admitting_entry, remedy_for
 from gate.records.document import Document
 from gate.records.observed.operator_audit import (
@@ -30,6 +29,7 @@ from gate.records.observed.operator_audit import (
     Span,
 )
 from gate.records.observed.point import MAX_STEP
+from gate.system.files.port import Files
 
 MAX_USES = 1000
 MAX_SPANS = 500

@@ -11,11 +11,11 @@ from gate.evidence.processes.harness_files import (
     plain_fields,
     told_lines,
 )
-from gate.ports import Files
 from gate.records.observed.evidence import RunEvidence
 from gate.records.observed.overrides import Override, OverrideLine
 from gate.records.runs import RunMode
 from gate.records.sections.determinism import OnOverride
+from gate.system.files.port import Files
 
 SHOWN = 20
 

@@ -19,10 +19,10 @@ from gate.evidence.processes.harness_files import (
 from gate.evidence.processes.one_a_rank import TrainingSpan, several_processes
 from gate.evidence.processes.optimizer_order import in_order
 from gate.evidence.processes.untrained import no_step, not_loaded, read_untrained
-from gate.ports import Files
 from gate.records.observed.children import UnattestedChild
 from gate.records.observed.evidence import HarnessProcess
 from gate.records.runs import RunMode, RunRecord
+from gate.system.files.port import Files
 
 MAX_SHOWN_PROBLEMS = 40
 # all that a process without torch may leave

@@ -11,9 +11,9 @@ from gate.evidence.processes.harness_files import (
     told_lines,
 )
 from gate.evidence.processes.ranks import TrainedRank
-from gate.ports import Files
 from gate.records.observed.evidence import MAX_SOURCES
 from gate.records.observed.sources import LiveThreads, Source, SourceLine
+from gate.system.files.port import Files
 
 
 def read_sources(

@@ -17,7 +17,6 @@ from gate.evidence.processes.harness_files import (
     find_processes,
     numbered_lines,
 )
-from gate.ports import Files
 from gate.records.document import Document
 from gate.records.observed.trace import (
     MAX_CALLS,
@@ -30,6 +29,7 @@ from gate.records.observed.trace import (
     TracedCall,
     TracedSettings,
 )
+from gate.system.files.port import Files
 
 # the harness ends at 32 MiB of calls; lines and the last record come on top
 MAX_TRACE_BYTES = 48 * 1024 * 1024

@@ -9,9 +9,9 @@ from gate.errors import EvidenceError
 from gate.evidence.processes.harness_documents import Trainer, Untrained
 from gate.evidence.processes.harness_files import HarnessFile, ProcessFiles, read_own_document
 from gate.evidence.processes.shut_out import GENERAL, shut_out_by, shut_out_reason
-from gate.ports import Files
 from gate.records.observed.children import UnattestedChild, started_without
 from gate.records.runs import RunRecord
+from gate.system.files.port import Files
 
 LIMITS = "docs/limits.md lists what the harness sees."
 NAMES: dict[Trainer, str] = {

@@ -16,12 +16,13 @@ from gate.codec.documents import write_document
 from gate.codec.json_text import canonical_json
 from gate.comparison.equality import equal_results
 from gate.errors import GateError
+from gate.isolation.guards import Isolation
 from gate.pipelines.runs import Session
 from gate.records.measured.cached_runs import CachedRuns
 from gate.records.observed.environment import PACKAGES
 from gate.records.observed.evidence import RunEvidence
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation, PlannedRun
+from gate.records.runs import PlannedRun
 from gate.records.version import VERSION
 from gate.settings.load import settings_digest, training_digest
 

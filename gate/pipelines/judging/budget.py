@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from gate.adapters.clock import Clock
 from gate.errors import GateError
-from gate.ports import Clock
 from gate.records.observed.evidence import RunEvidence
 from gate.records.sections.diagnosis import DiagnosisSettings
 

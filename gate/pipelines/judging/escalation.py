@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gate.comparison.check_records import NotFinite
 from gate.comparison.first import Numbering, kind_of_metric
 from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
@@ -29,10 +30,11 @@ from gate.pipelines.runs import Session
 from gate.records.comparison import Comparison, EventKind
 from gate.records.observed.evidence import EvidenceSet, RunEvidence
 from gate.records.observed.trace import Traces
-from gate.records.observed.traced import MAX_SEEDS, Change, NoTrace, TraceFinding
+from gate.records.observed.traced import MAX_SEEDS, NoTrace, TraceFinding
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, EarlyEnd, RunMode, TraceWindow
-from gate.records.verdict import DRIFTS, NotFinite, Outcome
+from gate.records.verdict import DRIFTS, Outcome
+from gate.system.git.changes import Change
 from gate.verdict.facts import Decision
 from gate.verdict.overrides import changed_seeds
 

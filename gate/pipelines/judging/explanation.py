@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.comparison.same_work import missed_share, on_one_cpu_thread
-from gate.diagnosis.classes import concluded_class
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.suspects import Known
@@ -22,8 +22,9 @@ from gate.records.observed.sources import SourceKind
 from gate.records.observed.traced import ShownChange
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, RunMode
-from gate.records.verdict import Diagnosis, EqualRuns, Outcome
+from gate.records.verdict import EqualRuns, Outcome
 from gate.verdict.blind_spots import rare_faults
+from gate.verdict.concluded import concluded_class
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
 from gate.verdict.sources import changed_precision, suspected_sources

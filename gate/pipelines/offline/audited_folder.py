@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.errors import GateError, StorageError
-from gate.ports import Files, Git
+from gate.system.files.port import Files
+from gate.system.git.port import Git
 
 MAX_NAMES: Final = 20_000
 MAX_DEPTH: Final = 12

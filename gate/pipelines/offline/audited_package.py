@@ -15,7 +15,6 @@ from gate.attestation.verify import verify_package
 from gate.codec.documents import read_document
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, DocumentError, GateError, SettingsError
-from gate.ports import Files
 from gate.records.document import Document
 from gate.records.observed.documents.cluster import CLUSTER_NAME, ClusterDocument
 from gate.records.observed.documents.data import DATA_NAME, DataDocument
@@ -28,6 +27,7 @@ from gate.records.sealed.members import MAX_PACKAGE_BYTES
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.records.verdict import Verdict
 from gate.settings.load import parse_settings, settings_digest
+from gate.system.files.port import Files
 
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 VERDICT_NAME: Final = "verdict.json"

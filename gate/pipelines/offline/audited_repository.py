@@ -19,13 +19,14 @@ from gate.evidence.locks import has_hashes, is_explicit, read_lock
 from gate.pipelines.offline.audited_folder import Look, is_below, list_files, with_folders
 from gate.pipelines.offline.audited_scripts import AuditedScripts
 from gate.pipelines.preparation.locks import ALWAYS, EXPLICIT_LISTS, REQUIREMENTS
-from gate.ports import Files, Git
 from gate.records.baseline import Baseline
 from gate.records.observed.locks import MAX_LOCK_BYTES, MAX_LOCKS, LockFile
 from gate.records.published.audit_facts import RepositoryFacts, WishList
 from gate.records.sealed.attestation import KeyStatus
 from gate.records.settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
+from gate.system.files.port import Files
+from gate.system.git.port import Git
 
 FACTS: Final[RecordForm[RepositoryFacts]] = RecordForm(RepositoryFacts)
 SMALLER: Final = "Take what was generated out of it, or name a smaller folder."

@@ -18,8 +18,9 @@ from gate.errors import StorageError
 from gate.execution.missing_file import Project, ways_to_have
 from gate.pipelines.offline.audited_folder import Look, list_files
 from gate.pipelines.offline.audited_scripts import AuditedScripts
-from gate.ports import Files, Git
 from gate.records.settings import GateSettings
+from gate.system.files.port import Files
+from gate.system.git.port import Git
 
 MAX_IGNORED: Final = 2000
 # what tools keep beside the code, and no training reads

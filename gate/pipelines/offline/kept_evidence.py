@@ -22,12 +22,12 @@ from gate.codec.documents import read_document
 from gate.codec.untrusted_text import safe_line
 from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
 from gate.evidence.folder import MANIFEST_NAME, evidence_from
-from gate.ports import Files
 from gate.records.baseline import MAX_BASELINE_BYTES, Baseline
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.published.call import CALL_NAME, CallDocument
 from gate.records.settings import GateSettings
 from gate.settings.load import parse_settings
+from gate.system.files.port import Files
 
 MAX_PACKAGE_BYTES: Final = 2**40
 # all documents together: a call of hundreds of runs stays far below

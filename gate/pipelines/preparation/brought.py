@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gate.errors import GateError
-from gate.ports import Git
 from gate.records.observed.brought import MAX_BROUGHT_FILES, NOTHING_BROUGHT, BroughtEnvironment
 from gate.records.request import GateRequest
 from gate.records.settings import GateSettings
 from gate.settings.dependency_files import dependency_files
+from gate.system.git.port import Git
 
 
 def brought_environment(

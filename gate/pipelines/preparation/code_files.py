@@ -12,11 +12,12 @@ from typing import Final
 from gate.codec.package_names import name_problem
 from gate.codec.text_diff import file_diff
 from gate.errors import StorageError
-from gate.ports import Files, Git
 from gate.records.observed.locks import MAX_LOCK_BYTES, LockFile, Locks
 from gate.records.request import GateRequest
 from gate.records.runs import Snapshot
 from gate.records.sealed.attestation import PackageMember
+from gate.system.files.port import Files
+from gate.system.git.port import Git
 
 FOLDER: Final = "code"
 LOCKS: Final = "locks"

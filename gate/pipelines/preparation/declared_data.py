@@ -15,8 +15,8 @@ from typing import Protocol
 from gate.codec.data_digests import data_set, with_parts_of
 from gate.codec.file_names import name_bytes
 from gate.errors import DataError, GateError, RunError, StorageError
+from gate.isolation.guards import Isolation, WriteGuard
 from gate.pipelines.adapters import Adapters
-from gate.ports import Git
 from gate.records.observed.data.listed import FetchedData, FetchSources, ListedFile, Listing
 from gate.records.observed.data.sets import (
     DataPointers,
@@ -28,8 +28,9 @@ from gate.records.observed.data.sets import (
 from gate.records.processes import ReadOnlyMount
 from gate.records.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation, Snapshot, WriteGuard
+from gate.records.runs import Commit, Snapshot
 from gate.records.sections.data import DataKind, DataSource, Verify
+from gate.system.git.port import Git
 
 SHOWN_UNREADABLE = 3
 DVC_CONFIG = ".dvc/config"

@@ -12,8 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gate.errors import SettingsError
+from gate.isolation.guards import Isolation
 from gate.records.request import GateRequest
-from gate.records.runs import Commit, Isolation
+from gate.records.runs import Commit
 from gate.records.settings import GateSettings
 
 Isolate = Callable[[GateSettings, tuple[Path, ...]], Isolation]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from gate.checkup.gpu import why_no_gpu
 from gate.errors import GateError
+from gate.isolation.guards import Isolation
 from gate.pipelines.adapters import Adapters
-from gate.ports import Files
 from gate.process_ports import Processes
-from gate.records.doctor import TrainingSeen
 from gate.records.gpu import GpuMissed, GpusSeen
 from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import Isolation
 from gate.records.settings import Device, GateSettings
+from gate.system.files.port import Files
+from gate.training.training_seen import TrainingSeen
 
 # the settings, how the training is kept apart, a run's folder, files, processes, own variables
 Probe = Callable[[GateSettings, Isolation, Path, Files, Processes, Mapping[str, str]], TrainingSeen]

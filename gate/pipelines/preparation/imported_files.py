@@ -17,14 +17,15 @@ from gate.evidence.capture import (
 )
 from gate.evidence.fresh_process import FreshReader
 from gate.evidence.state_manifest import MAX_STATE_BYTES, SAVED_FOLDER, saved_member
+from gate.isolation.guards import Isolation
 from gate.pipelines.adapters import Adapters
-from gate.ports import Files
 from gate.records.observed.evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.records.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
-from gate.records.runs import Isolation, RunMode, RunRecord
+from gate.records.runs import RunMode, RunRecord
 from gate.records.sections.isolation import IsolationSettings
 from gate.records.settings import GateSettings
+from gate.system.files.port import Files
 
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
 

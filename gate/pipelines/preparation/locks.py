@@ -12,11 +12,11 @@ from typing import Final
 
 from gate.errors import SettingsError, StorageError
 from gate.evidence.locks import has_hashes, is_explicit, is_pylock
-from gate.ports import Files
 from gate.records.observed.locks import MAX_LOCK_BYTES, MAX_LOCKS, LockFile
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.records.request import GateRequest
 from gate.records.runs import Commit
+from gate.system.files.port import Files
 
 ALWAYS: Final = ("uv.lock", "poetry.lock", "Pipfile.lock", "pixi.lock", "kernels.lock")
 REQUIREMENTS: Final = ("requirements*.txt",)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import SettingsError, StorageError
-from gate.ports import Files
+from gate.system.files.port import Files
 
 IGNORE_NAME: Final = ".gitignore"
 IGNORE_ALL: Final = b"*\n"

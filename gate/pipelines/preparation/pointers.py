@@ -15,7 +15,6 @@ from typing import Final
 from gate.errors import DataError, StorageError
 from gate.evidence.data.lfs_pointers import MAX_LFS_BYTES
 from gate.evidence.data.pointers import MAX_POINTER_BYTES
-from gate.ports import Files
 from gate.records.observed.data.sets import (
     MAX_NUMBER,
     MAX_POINTERS,
@@ -31,6 +30,7 @@ from gate.records.reading import (
 )
 from gate.records.request import GateRequest
 from gate.records.sections.data import LOCK_NAME, DataKind, DataSource
+from gate.system.files.port import Files
 
 MAX_ENTRIES: Final = 200_000
 MAX_DEPTH: Final = 100

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gate.codec.data_digests import data_set
 from gate.comparison.data_moves import moved_data
+from gate.data.port import DataStore
 from gate.errors import RunError, StorageError
 from gate.execution.launch import Launcher, run_folders
 from gate.pipelines.adapters import Adapters
-from gate.ports import DataStore
 from gate.records.observed.data.listed import CopiedFile, FetchedData, Listing
 from gate.records.observed.data.sets import DataSet, UnrepeatedData
 from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask

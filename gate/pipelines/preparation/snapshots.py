@@ -8,9 +8,10 @@ from typing import Protocol
 
 from gate.checkup.commit import refused, uncommitted
 from gate.errors import RepositoryError, RunError
-from gate.ports import Files, Git
 from gate.records.request import GateRequest
 from gate.records.runs import Commit, Snapshot
+from gate.system.files.port import Files
+from gate.system.git.port import Git
 
 
 class ExportEdges(Protocol):

@@ -11,7 +11,6 @@ from gate.codec.strict_json import parse_json
 from gate.errors import CancelledError, GateError, InternalError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.publishing.tracked import MAX_METRICS, SealWords, tracked_run
-from gate.ports import Files
 from gate.records.baseline import Baseline
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.published.artifact import (
@@ -27,6 +26,7 @@ from gate.records.sealed.identity import Identity
 from gate.records.sealed.members import MAX_SEAL_BYTES
 from gate.records.sections.publishing import PublishSettings
 from gate.records.verdict import Verdict
+from gate.system.files.port import Files
 
 MAX_FILES: Final = 1000
 MAX_WORDS: Final = 400

@@ -19,13 +19,13 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.offline.kept_evidence import MAX_PACKAGE_BYTES, KeptEvidence
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER
 from gate.pipelines.preparation.output_folder import prepare_out
-from gate.ports import Files
 from gate.records.published.call import CallDocument
 from gate.records.published.reproduction import CodeSource
 from gate.records.request import GateRequest
 from gate.records.sections.data import DataKind, DataSource
 from gate.records.settings import GateSettings
 from gate.settings.load import settings_digest
+from gate.system.files.port import Files
 
 PLACE: Final[RecordForm[tuple[int, int]]] = RecordForm(tuple[int, int])
 SOURCE_FOLDER: Final = "source"

@@ -12,6 +12,8 @@ from gate.comparison.data_moves import moved_data
 from gate.comparison.levels.final_values import seed_result
 from gate.comparison.levels.judge import judge_level
 from gate.comparison.levels.spread import last_values, spreads, values_of_seeds
+from gate.comparison.spread_record import MetricSpread, SpreadPlace
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.execution.plan import plan_record
 from gate.pipelines.judging.comparisons import most_telling, repeats_of
 from gate.pipelines.judging.explanation import diagnosis_of
@@ -24,21 +26,19 @@ from gate.records.measured.levels import LevelResult
 from gate.records.observed.environment import Environment
 from gate.records.observed.evidence import EvidenceSet, RunEvidence, SeededRun
 from gate.records.observed.seeds import SeedResult
-from gate.records.observed.traced import ChangedLines
 from gate.records.published.reproduction import (
     MAX_CHANGED_LINES,
     EnvironmentPart,
-    MetricSpread,
     Reproduction,
     ReproductionOutcome,
     SealChecked,
-    SpreadPlace,
 )
 from gate.records.request import GateRequest
 from gate.records.runs import RunMode
 from gate.records.sections.levels import Level
 from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, Diagnosis, Outcome
+from gate.records.verdict import Answer, Outcome
+from gate.system.git.changes import ChangedLines
 from gate.verdict.answers import answer_of
 from gate.verdict.facts import Decision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from gate.ports import Files
+from gate.system.files.port import Files
 
 
 class Aside:

@@ -14,7 +14,6 @@ from gate.evidence.processes.one_a_rank import SeveralTrainedError
 from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
 from gate.execution.launch import run_folders
 from gate.pipelines.running.aside import Aside
-from gate.ports import Files
 from gate.records.measured.cached_runs import CachedRuns
 from gate.records.measurement import ReductionSpread, WeightDistance
 from gate.records.observed.evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
@@ -33,6 +32,7 @@ from gate.records.runs import (
     Varied,
 )
 from gate.records.settings import GateSettings
+from gate.system.files.port import Files
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
 

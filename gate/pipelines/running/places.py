@@ -7,10 +7,11 @@ from pathlib import Path
 
 from gate.errors import RunError
 from gate.execution.child_environment import threads_of_a_run
-from gate.execution.lanes import AHEAD_BYTES, PAIR, Lane, core_sets, fits_beside
+from gate.execution.lanes import AHEAD_BYTES, PAIR, Lane, core_sets
+from gate.isolation.guards import Credentials, Isolation
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.running.beside import fits_beside
 from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import Credentials, Isolation
 from gate.records.settings import Device, GateSettings
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gate.adapters.clock import Clock
 from gate.execution.lanes import Lane
 from gate.execution.launch import may_be_stopped, run_folders, short_of_room, sign_of
 from gate.execution.turns import Turn
-from gate.ports import Clock, Files, Progress
 from gate.process_ports import ProcessGroup, StartedProcess
 from gate.records.processes import ProcessRequest, ProcessResult
 from gate.records.runs import PlannedRun
+from gate.system.files.port import Files
+from gate.system.progress import Progress
 
 LOOK_SECONDS = 600.0
 Cores = tuple[int, ...]

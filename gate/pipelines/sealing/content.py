@@ -18,9 +18,9 @@ from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER
 from gate.codec.untrusted_text import safe_line, short_text
 from gate.errors import AttestationError
 from gate.pipelines.packaged_states import MAX_BYTES, PackagedStates, open_package
-from gate.ports import Files
 from gate.records.observed.state_roots import StateName, StateRoots, States
 from gate.records.sealed.model_check import CheckedPart, ModelCheck, PartAnswer
+from gate.system.files.port import Files
 
 SHOWN: Final = 3
 # elements of a matrix that may be another one's

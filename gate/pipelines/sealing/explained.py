@@ -15,9 +15,9 @@ from gate.attestation.reading import decode_base64
 from gate.attestation.seal_files import find_seals, seal_places
 from gate.attestation.statement import read_statement
 from gate.attestation.verify import check_expected
-from gate.ports import Files
 from gate.records.sealed.attestation import ED25519, Expected, StatementKind, TrustedKeys
 from gate.records.sealed.identity import Identity
+from gate.system.files.port import Files
 
 HEAD = (
     "# Verifies the package without repro-gate; paste it part by part where you are now.\n"

@@ -9,15 +9,16 @@ from gate.evidence.capture import FIRST_STATE
 from gate.evidence.folder import READABLE_NAMES, WrittenDocument
 from gate.evidence.state_manifest import SAVED_FOLDER
 from gate.pipelines.preparation.code_files import SOURCE_MEMBER, code_members
-from gate.ports import Files
 from gate.records.baseline import Baseline
 from gate.records.observed.evidence import EvidenceSet
 from gate.records.published.call import CALL_NAME, CallDocument
-from gate.records.request import GateRequest, SigningMethod
+from gate.records.request import GateRequest
 from gate.records.sealed.attestation import Package, PackageMember
 from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
+from gate.settings.mode import SigningMethod
+from gate.system.files.port import Files
 
 PACKAGE = "package.tar"
 

@@ -17,15 +17,18 @@ from gate.attestation.seal_files import (
 )
 from gate.codec.untrusted_text import masked
 from gate.errors import AttestationError, SettingsError
+from gate.package.seal_services import SealServices
+from gate.package.signing_ports import Secrets
 from gate.pipelines.sealing.package import PACKAGE
 from gate.pipelines.sealing.signing_key import open_signing_key
-from gate.ports import Files, SealServices, Secrets
 from gate.records.observed.evidence import EvidenceSet
-from gate.records.request import GateRequest, SigningMethod
+from gate.records.request import GateRequest
 from gate.records.sealed.attestation import Package, SealContext
 from gate.records.sealed.identity import Identity
 from gate.records.verdict import Verdict
 from gate.records.version import VERSION
+from gate.settings.mode import SigningMethod
+from gate.system.files.port import Files
 
 if TYPE_CHECKING:
     from gate.attestation.seal import Statements

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from gate.package.signing_ports import Secrets, Signer
 from gate.pipelines.adapters import Adapters
-from gate.ports import Secrets, Signer
 from gate.records.request import GateRequest
 
 

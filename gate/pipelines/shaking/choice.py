@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from gate.errors import SettingsError
+from gate.isolation.guards import Isolation
 from gate.records.determinism.variations import BY_NAME, GPU_INDEX, VARIATIONS, Variation
 from gate.records.gpu import GpusSeen
 from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import Isolation
 from gate.records.settings import GateSettings
 
 SEPARATOR = ","

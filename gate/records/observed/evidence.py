@@ -32,9 +32,10 @@ from gate.records.observed.point import MAX_STEP
 from gate.records.observed.seeds import MAX_SEED_RESULTS, SeedResult
 from gate.records.observed.sources import LiveThreads, Source
 from gate.records.observed.state_distance import StateDistance
-from gate.records.observed.traced import Change, TraceFinding
+from gate.records.observed.traced import TraceFinding
 from gate.records.observed.trials.tried import TriedSettings
 from gate.records.runs import BASE_HERE, Commit, RunMode, RunRecord
+from gate.system.git.changes import Change
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # One is enough to refuse a run; a diverged model has them in every tensor.

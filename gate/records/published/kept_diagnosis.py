@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.records.document import Document
-from gate.records.verdict import Diagnosis, Verdict
+from gate.records.verdict import Verdict
 
 DIAGNOSIS_SCHEMA: Final = "repro-gate.diagnosis/1"
 Sentence = Annotated[str, Field(max_length=2000)]

@@ -7,17 +7,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gate.comparison.spread_record import MetricSpread
+from gate.diagnosis.diagnosis_record import Diagnosis
 from gate.errors import ExitCode
 from gate.records.comparison import Comparison
 from gate.records.document import Document, Timestamp
 from gate.records.measured.levels import LevelResult
 from gate.records.observed.data.sets import DataMoves
-from gate.records.observed.traced import ChangedLines
-from gate.records.verdict import Diagnosis
+from gate.system.git.changes import ChangedLines
 
 REPRODUCTION_SCHEMA: Final = "repro-gate.reproduction/1"
 MAX_CHANGED_LINES: Final = 1000
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ReproductionOutcome(StrEnum):
@@ -58,32 +58,6 @@ class EnvironmentPart(Document):
     here: str
     same: bool
     details: tuple[str, ...] = ()
-
-
-class SpreadPlace(StrEnum):
-    """Whose values make the spread: seeds of the package, runs of it, or seeds trained here."""
-
-    SEEDS_THEN = "seeds-then"
-    RUNS_THEN = "runs-then"
-    SEEDS_HERE = "seeds-here"
-
-
-class MetricSpread(Document):
-    """A metric's last value against a prediction interval of 95 %.
-
-    `value` is the one that is judged, of the other side than the `values` (their number) that make
-    mean, standard deviation (of the sample), `low` and `high`.
-    """
-
-    metric: str
-    place: SpreadPlace
-    value: Finite
-    values: int = Field(ge=2)
-    mean: Finite
-    deviation: Finite
-    low: Finite
-    high: Finite
-    inside: bool
 
 
 class SealChecked(Document):

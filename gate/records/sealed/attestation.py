@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from gate.isolation.guards import RunIsolation
 from gate.records.document import Document, Timestamp
 from gate.records.observed.state_roots import States
-from gate.records.runs import RunIsolation
 from gate.records.sections.isolation import IsolationMode
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"

@@ -9,11 +9,11 @@ from typing import Annotated, Final, Literal
 from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
+from gate.isolation.guards import RunIsolation
 from gate.records.document import Document, Timestamp
 from gate.records.observed.data.sets import MAX_NAME
 from gate.records.observed.evidence import SHA256_PATTERN
 from gate.records.observed.state_roots import StateName, StateRoots, States
-from gate.records.runs import RunIsolation
 from gate.records.sections.data import MAX_SOURCES
 from gate.records.sections.levels import ReachedLevel
 from gate.records.verdict import Outcome

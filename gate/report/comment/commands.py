@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gate.diagnosis.diagnosis_record import CodePlace
 from gate.errors import GateError
-from gate.records.verdict import DRIFTS, FAULT, CodePlace, Finding, Severity, Verdict
+from gate.records.verdict import DRIFTS, FAULT, Finding, Severity, Verdict
 from gate.report.brief import brief_of
 from gate.report.escape import clean, command_data, command_property
 from gate.report.wording import headline, sentences

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gate.errors import ExitCode, GateError
-from gate.records.report import StatusState
 from gate.records.verdict import Verdict
 from gate.report.brief import brief_of
 from gate.report.escape import clean
 from gate.report.wording import headline, sentences
+from gate.system.github.pull_request_records import StatusState
 
 DESCRIPTION_LIMIT = 140
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gate.errors import PublishError
-from gate.ports import Comments
-from gate.records.report import Comment, Publication
+from gate.records.report import Publication
 from gate.records.settings import CommentPolicy
 from gate.records.verdict import Outcome, Verdict
+from gate.system.github.pull_request_records import Comment, Comments
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

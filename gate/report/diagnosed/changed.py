@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gate.records.observed.traced import ChangedLines, HowKnown, ShownChange
+from gate.records.observed.traced import HowKnown, ShownChange
 from gate.report.layout import ShownLines
+from gate.system.git.changes import ChangedLines
 
 MOST_LINES: Final = 6
 CAPTIONS: Final = {

@@ -9,14 +9,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from gate.codec.data_words import move_sentence
+from gate.comparison.spread_record import MetricSpread, SpreadPlace
 from gate.records.comparison import OptimizerSettingChange
-from gate.records.published.reproduction import (
-    CodeSource,
-    MetricSpread,
-    Reproduction,
-    ReproductionOutcome,
-    SpreadPlace,
-)
+from gate.records.published.reproduction import CodeSource, Reproduction, ReproductionOutcome
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
 from gate.report.terminal.sentence import Sentence

@@ -24,7 +24,7 @@ from gate.adapters.data.digest_cache import FILE_NAME as DIGESTS_NAME
 from gate.adapters.files import trees, writing
 from gate.codec.untrusted_text import safe_line
 from gate.errors import DataError, StorageError
-from gate.ports import Progress
+from gate.system.progress import Progress
 
 LOCKED_FILE: Final = os.O_RDWR | os.O_CREAT
 POLL_SECONDS: Final = 0.2

@@ -18,9 +18,9 @@ from gate.adapters.data.fetching.cache import LIMIT_HINT, disk_full
 from gate.adapters.own_variables import without_secrets
 from gate.codec.untrusted_text import safe_line
 from gate.errors import DataError, RunError
-from gate.ports import Progress
 from gate.process_ports import Processes
 from gate.records.processes import ProcessRequest, ProcessResult
+from gate.system.progress import Progress
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024
 SHOWN_LINES: Final = 8

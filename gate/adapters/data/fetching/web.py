@@ -27,7 +27,7 @@ from gate.adapters.github.bounded_body import BodyLimits, bounded_pieces
 from gate.adapters.github.retry import RetryPolicy, limit_seconds
 from gate.codec.untrusted_text import safe_line, short_text
 from gate.errors import DataError
-from gate.ports import Progress
+from gate.system.progress import Progress
 
 TRIES: Final = 5
 MAX_REDIRECTS: Final = 5

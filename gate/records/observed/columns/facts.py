@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+
+# SELF from X import Facts
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Row = TypeVar("Row")
 
@@ -22,3 +24,7 @@ class Facts(Sequence[Row]):
     @abstractmethod
     def plain(self) -> Iterator[dict[str, Any]]:
         """Each record as JSON has it."""
+
+
+# between the gate and its own reading process: what is written in this context, it alone reads
+PACKED: Final = "packed"

@@ -19,10 +19,8 @@ from pydantic_core.core_schema import (
     with_info_wrap_validator_function,
 )
 
-from gate.records.observed.columns.facts import Facts
+from gate.records.observed.columns.facts import PACKED, Facts
 
-# between the gate and its own reading process: what is written in this context, it alone reads
-PACKED: Final = "packed"
 # eight bytes each: signed, unsigned, binary64
 Kind = Literal["q", "Q", "d"]
 SIGNED: Final = "q"
