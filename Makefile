@@ -27,7 +27,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-$(READY): pyproject.toml requirements/constraints.txt gate/records/version.py
+$(READY): pyproject.toml requirements/constraints.txt gate/system/version.py
 	@test -n "$(PYTHON)" || { \
 	  echo "error: no Python 3.11 to 3.13 with venv found: on Debian, apt install python3-venv; or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measured_processes import Taken, load, processor, program, run, write_page
 
-from gate.adapters.data.digest_cache import SETTLED_NANOSECONDS
+from gate.data.digest_cache import SETTLED_NANOSECONDS
 
 ROUNDS = 5
 QUIET_LOAD = 1.0
@@ -32,10 +32,10 @@ OURS_NAME = "this gate, every byte"
 OURS = """
 import sys, time
 from pathlib import Path
-from gate.adapters.data.digest_cache import DigestCache
-from gate.adapters.data.listing import take_listing
-from gate.codec.data_digests import data_parts, listing_digest
-from gate.records.sections.data import Verify
+from gate.data.digest_cache import DigestCache
+from gate.data.listing import take_listing
+from gate.data.data_digests import data_parts, listing_digest
+from gate.settings.data import Verify
 begun = time.perf_counter()
 source, verify, cache = sys.argv[1:]
 listing = take_listing(Path(source), Verify(verify), DigestCache(Path(cache)))

@@ -53,7 +53,7 @@ import sys, time
 from pathlib import Path
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
-from gate.adapters.files.files import LocalFiles
+from gate.system.files.files import LocalFiles
 """
 OURS = (
     _BEGIN

@@ -2,7 +2,7 @@
 
 `make bench-equivalence`. Last values are simulated, so that the truth is known: `HISTORIES` times,
 n seeds of a baseline and n of a head are judged by the rules of
-`gate.comparison.levels.equivalence`. Deterministic by its seed; it needs nothing but numpy.
+`gate.comparison.statistical_tests`. Deterministic by its seed; it needs nothing but numpy.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from measured_processes import processor
 from numpy.typing import NDArray
 from simulation import print_page
 
-from gate.comparison.levels.student import quantile
-from gate.records.measured.levels import ALPHA
+from gate.comparison.level_records import ALPHA
+from gate.comparison.student import quantile
 
 Values = NDArray[np.float64]
 HISTORIES = 10_000

@@ -19,7 +19,7 @@ LOOK_SECONDS = 0.05
 LIMIT_SECONDS = 1200.0
 # what the gate gives to every run where the settings name no other number
 BARE_THREADS = "1"
-READER = b"gate.reader"
+READER = b"gate.pipelines.reader"
 
 
 class CallError(Exception):

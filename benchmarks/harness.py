@@ -20,8 +20,8 @@ from harness_processes import fresh, harness_variables, inside, run
 from harness_workloads import FINGERPRINTS, IMPORTS, MLP, TRANSFORMER, timed
 from measured_processes import write_page
 
-from gate.adapters.files.files import LocalFiles
-from gate.execution.harness_copy import install_harness
+from gate.system.files.files import LocalFiles
+from gate.training.run_folders import install_harness
 
 ROUNDS = 9
 TORCH_ROUNDS = 15

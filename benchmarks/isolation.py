@@ -18,18 +18,18 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gate.adapters.account.isolation import choose_isolation
-from gate.adapters.account.restricted_paths import restrict_access
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.isolating import end_account
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.stop_signals import StopSignals
-from gate.execution.harness_copy import made_harness
-from gate.execution.launch import prepare_folders, run_folders
-from gate.isolation.guards import Credentials, Isolation, WriteGuard
-from gate.records.processes import ProcessRequest
-from gate.records.runs import Snapshot
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.isolation.account_choice import choose_isolation
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Credentials, Isolation, WriteGuard
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest
+from gate.isolation.restricted_paths import restrict_access
+from gate.isolation.stop_signals import StopSignals
+from gate.system.files.files import LocalFiles
+from gate.training.adapters_isolating import end_account
+from gate.training.launch import prepare_folders, run_folders
+from gate.training.run_folders import made_harness
+from gate.training.runs import Snapshot
 
 ROUNDS = 15
 LIMIT_SECONDS = 0.5

@@ -47,10 +47,10 @@ COPY = BEGIN + "import shutil; shutil.copyfile(sys.argv[1], sys.argv[2])" + TELL
 PACK = """
 import sys, time
 from pathlib import Path
-from gate.adapters.files.files import LocalFiles
-from gate.attestation.packing.package import pack
-from gate.records.sealed.members import STATE_MEMBER
-from gate.records.sealed.attestation import PackageMember
+from gate.system.files.files import LocalFiles
+from gate.package.packing import pack
+from gate.text.members import STATE_MEMBER
+from gate.package.seal_records import PackageMember
 begun = time.perf_counter()
 state, target = map(Path, sys.argv[1:])
 files = LocalFiles()
@@ -61,8 +61,8 @@ PACK += TELL
 BYTES = """
 import sys, time
 from pathlib import Path
-from gate.attestation.packing.archive import read_archive
-from gate.attestation.packing.ustar import SUMS_NAME
+from gate.package.archive import read_archive
+from gate.package.ustar import SUMS_NAME
 {more}
 begun = time.perf_counter()
 package = Path(sys.argv[1])
@@ -71,9 +71,9 @@ with package.open('rb') as stream:
 {then}
 """
 ROOTS = """
-from gate.adapters.files.files import LocalFiles
+from gate.system.files.files import LocalFiles
 from gate.checkpoint.digest import digest_state
-from gate.pipelines.packaged_states import open_package
+from gate.package.saved_states import open_package
 """
 RECOMPUTED = """
 with open_package(LocalFiles(), package) as opened:
@@ -82,7 +82,7 @@ with open_package(LocalFiles(), package) as opened:
 KEY = """
 import sys
 from pathlib import Path
-from gate.attestation.keys import generate_private_key, private_pem, public_pem
+from gate.package.keys import generate_private_key, private_pem, public_pem
 key = generate_private_key()
 Path(sys.argv[1], 'key.pem').write_bytes(private_pem(key, None, allow_plain=True))
 Path(sys.argv[1], 'public.pem').write_bytes(public_pem(key.public_key()))

@@ -1,7 +1,7 @@
 """How often a derived tolerance cries wolf, and what it misses. `make bench-tolerances`.
 
 Losses are simulated, so that the truth is known: `HISTORIES` times, n calibration runs give a
-tolerance by the rules of `gate.comparison.tolerance_factor`, and one baseline and one head, with
+tolerance by the rules of `gate.comparison.tolerances`, and one baseline and one head, with
 noise of the same kind, are judged by it. Deterministic by its seed; it needs nothing but numpy.
 """
 
@@ -16,13 +16,8 @@ from measured_processes import processor
 from numpy.typing import NDArray
 from simulation import print_page
 
-from gate.comparison.measuring.noise import deviations
-from gate.comparison.tolerance_factor import (
-    CONFIDENCE,
-    COVERAGE,
-    smallest_difference,
-    tolerance_factor,
-)
+from gate.comparison.calibration import deviations
+from gate.comparison.tolerances import CONFIDENCE, COVERAGE, smallest_difference, tolerance_factor
 
 Values = NDArray[np.float64]
 HISTORIES = 10_000

@@ -15,11 +15,11 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gate.checkpoint.hashing.gc_pause import gc_paused
-from gate.codec.untrusted_text import safe_block
+from gate.checkpoint.gc_pause import gc_paused
 from gate.commands.program import INTERRUPTS
 from gate.errors import TRACEBACK, GateError, InternalError, StorageError
-from gate.records.version import VERSION
+from gate.system.version import VERSION
+from gate.text.untrusted_text import safe_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Every fault that repro-gate reports: one root, each with a hint and an exit code.
 
-A divergence between two runs is not a fault: it is a value (`gate.records.verdict.Verdict`).
+A divergence between two runs is not a fault: it is a value (`gate.verdict.verdict.Verdict`).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ PUBLISHED: Final = (
     "examples/**/*.yml",
     "examples/**/*.md",
     # `init` writes it into projects
-    "gate/scaffold/workflow.py",
+    "gate/pipelines/workflow.py",
 )
 NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")
@@ -145,7 +145,7 @@ def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
     found = []
     code = (root / "gate" / "records" / "version.py").read_text("utf-8")
     if f'\nVERSION = "{version}"\n' not in code:
-        found.append(f"gate/records/version.py does not say {version}")
+        found.append(f"gate/system/version.py does not say {version}")
     if f"v{version}" in tags:
         found.append(f"the tag v{version} is there already: released versions never change")
     try:

@@ -20,7 +20,7 @@ full) variant=() description="A reproducibility gate for training code, with CUD
 slim) variant=(--build-arg TRAINING_REQUIREMENTS=) description="A reproducibility gate for training code, without torch" ;;
 *) echo "error: $kind is neither full nor slim" >&2 && exit 2 ;;
 esac
-version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' gate/records/version.py)
+version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' gate/system/version.py)
 labels=("title=${name##*/}" "description=$description" "licenses=Apache-2.0" "version=${version:?}"
     "revision=$(git rev-parse HEAD)" "source=${SOURCE_URL:?the address of the repository}" "documentation=$SOURCE_URL/blob/v$version/README.md")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "settings.md"

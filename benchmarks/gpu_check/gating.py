@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gate.records.measurement import CostDocument, Price
-from gate.records.observed.evidence import RunEvidence
-from gate.records.verdict import Outcome, Verdict
+from gate.comparison.measurements import CostDocument, Price
+from gate.evidence.run_evidence import RunEvidence
+from gate.verdict.verdict import Outcome, Verdict
 from gpu_check.bench import PROJECT, Bench, GateCall, Sections, output_of
 from gpu_check.rows import Row, held, left_out, told
 from gpu_check.trained import gated, isolation_of, median_step, refuse_cpu, verdict_row

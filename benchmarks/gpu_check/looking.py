@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gate.records.doctor import CheckResult, DoctorReport
+from gate.pipelines.doctor.health import CheckResult, DoctorReport
 from gpu_check.bench import PROJECT, TRAINING, Bench, here, last_line, output_of
 from gpu_check.rows import Row, held, left_out, told
 from gpu_check.trained import isolation_of, verdict_row

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from gate.comparison.compare import compare_results
+from gate.comparison.differences import Comparison
 from gate.errors import GateError
-from gate.records.comparison import Comparison
-from gate.records.observed.evidence import RunEvidence
-from gate.records.settings import ComparisonSettings
-from gate.records.verdict import Answer as Equality
-from gate.records.verdict import Outcome, Verdict
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import ComparisonSettings
+from gate.verdict.verdict import Answer as Equality
+from gate.verdict.verdict import Outcome, Verdict
 from gpu_check.bench import Bench, GateCall, Sections
 from gpu_check.rows import Answer, Row, held
 

@@ -1,1 +1,1 @@
-"""The GitHub Action: from an event to a request, and to outputs and a commit status."""
+"""The GitHub Action: event in, comment, status and outputs out."""

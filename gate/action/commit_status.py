@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gate.adapters.github.status import set_commit_status
 from gate.errors import PublishError
-from gate.records.gate_names import DEFAULT_GATE, status_context
-from gate.records.settings import FILE_NAME
 from gate.report.escape import safe_url
 from gate.settings.event import ActionContext, ActionInputs
+from gate.settings.gate_settings import FILE_NAME
 from gate.settings.mode import Mode
+from gate.system.gate_names import DEFAULT_GATE, status_context
 from gate.system.github.pull_request_records import CommitStatus, StatusState
+from gate.system.github.status import set_commit_status
 
 SetStatus = Callable[[ActionContext, str, CommitStatus], None]
 

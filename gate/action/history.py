@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gate.adapters.github.history import HistoryBranch
-from gate.codec.history_lines import with_line
 from gate.errors import InternalError, PublishError
-from gate.records.published.history import HISTORY_BRANCH, badge_file, history_file
-from gate.records.verdict import Verdict
-from gate.report.comment.badge import badge_json
-from gate.report.comment.commands import notice_annotation
-from gate.report.history import history_line
+from gate.publishing.history import HistoryBranch
+from gate.report.badge import badge_json
+from gate.report.entry_words import history_line
+from gate.report.runner_files import notice_annotation
 from gate.report.wording import sentences
 from gate.settings.event import ActionContext
+from gate.verdict.history import with_line
+from gate.verdict.published_history import HISTORY_BRANCH, badge_file, history_file
+from gate.verdict.verdict import Verdict
 
 Made = Callable[[bytes], Mapping[str, bytes]]
 # the history's file, and what becomes of it

@@ -13,13 +13,7 @@ from gate.action.commit_status import SetStatus, tell_status
 from gate.action.event_request import event_request
 from gate.action.history import KeepHistory, tell_history
 from gate.action.training_packages import raise_start_fault
-from gate.adapters.clock import Clock
-from gate.adapters.engine.own_container import this_process
-from gate.adapters.github.client import GitHubComments
-from gate.adapters.github.pulls import find_pull_request
-from gate.adapters.job_log import quoted
-from gate.adapters.secrets import InputSecrets
-from gate.codec.untrusted_text import safe_block
+from gate.baseline.entry import PROPOSED_BASELINE
 from gate.errors import (
     ExitCode,
     GateError,
@@ -27,30 +21,27 @@ from gate.errors import (
     PublishError,
     SettingsError,
 )
-from gate.isolation.guards import Isolation
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.isolation.own_container import this_process
+from gate.package.secrets import InputSecrets
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
-from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.gate_names import gate_of_config
-from gate.records.published.links import ReportLinks
-from gate.records.report import Publication
-from gate.records.request import GateRequest
-from gate.records.sections.isolation import IsolationMode
-from gate.records.settings import CommentPolicy, GateSettings, ReportSettings
-from gate.records.verdict import Verdict
-from gate.report.comment.commands import annotation_commands, fault_annotation
-from gate.report.comment.comment import comment_text
-from gate.report.comment.outputs import (
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
+from gate.report.outputs import (
     StepOutputs,
     fault_outputs,
     output_file_text,
     run_outputs,
     verdict_outputs,
 )
-from gate.report.comment.status import fault_status, verdict_status
-from gate.report.comment.sticky import publish, wanted
-from gate.report.comment.summary import summary_text
+from gate.report.report import Publication
+from gate.report.runner_files import annotation_commands, fault_annotation
+from gate.report.status import fault_status, verdict_status
+from gate.report.sticky import publish, wanted
+from gate.report.summary import summary_text
 from gate.settings.event import (
     MAX_EVENT_BYTES,
     ActionContext,
@@ -58,11 +49,20 @@ from gate.settings.event import (
     read_context,
     read_inputs,
 )
+from gate.settings.gate_settings import CommentPolicy, GateSettings, ReportSettings
 from gate.settings.mode import Mode, SigningMethod
 from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
+from gate.system.clock import Clock
 from gate.system.files.port import Files
+from gate.system.gate_names import gate_of_config
 from gate.system.github.pull_request_records import Comments, PullRequest, RunOrigin, StatusState
+from gate.system.github.pull_requests import GitHubComments
+from gate.system.github.pulls import find_pull_request
+from gate.system.job_log import quoted
+from gate.text.untrusted_text import safe_block
 from gate.verdict.assemble import fault_verdict
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Verdict
 
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine, engine_address
-from gate.adapters.files.files import LocalFiles
-from gate.codec.untrusted_text import safe_block
 from gate.errors import ExitCode, GateError, RunError
-from gate.report.comment.commands import fault_annotation
+from gate.isolation.docker_api import connect_docker
+from gate.isolation.engine import Engine, engine_address
+from gate.report.runner_files import fault_annotation
 from gate.settings.event import read_inputs
 from gate.settings.step_state import StepState, read_state
+from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
+from gate.text.untrusted_text import safe_block
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

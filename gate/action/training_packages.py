@@ -5,7 +5,7 @@
 makes `/opt/repro-gate-training/python` of the file in the workspace, and, where the base commit
 has another version of it, `/opt/repro-gate-training-base/python` of that one: the base commit is
 then trained with its own packages. Either file may be a pull request's, so the confined reader
-parses it and gives back packages, versions and hashes alone; `gate.adapters.wheel_installer`
+parses it and gives back packages, versions and hashes alone; `gate.action.wheel_installer`
 installs these. This process gets no token and no key: what is wrong it leaves in a file, and the
 gate, which has a token, reports that as any other fault.
 """
@@ -23,27 +23,27 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.isolation import choose_isolation
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.git.repository import GitRepository
-from gate.adapters.isolating import end_account
-from gate.adapters.job_log import JobLog
-from gate.adapters.process.answering.client import AnsweringProcess
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.stop_signals import StopSignals
-from gate.adapters.wheel_installer import Surroundings, WheelInstaller
-from gate.codec.documents import read_document, write_document
+from gate.action.wheel_installer import Surroundings, WheelInstaller
 from gate.errors import CancelledError, ExitCode, GateError, RunError, SettingsError
-from gate.evidence.fresh_process import FreshReader
-from gate.isolation.guards import Credentials, Isolation
-from gate.records.document import Document
-from gate.records.observed.locks import MAX_REQUIREMENTS_BYTES, PinnedPackage
-from gate.records.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
-from gate.report.comment.commands import notice_annotation
+from gate.evidence.lock_files import MAX_REQUIREMENTS_BYTES, PinnedPackage
+from gate.isolation.account_choice import choose_isolation
+from gate.isolation.accounts import release_uid
+from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.stop_signals import StopSignals
+from gate.pipelines.fresh_process import FreshReader
+from gate.pipelines.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
+from gate.report.runner_files import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
+from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
+from gate.system.git.repository import GitRepository
+from gate.system.job_log import JobLog
+from gate.text.documents import read_document, write_document
+from gate.text.records_document import Document
+from gate.training.adapters_isolating import end_account
 
 FAULT_VARIABLE, FAULT_FILE = "REPRO_GATE_START_FAULT", "repro-gate-start-fault.json"
 MAX_DETAILS: Final = 30

@@ -1,1 +1,1 @@
-"""What was found in a repository or a package becomes the answers of an audit; pure."""
+"""What a number rests on."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gate.records.published.audit import AuditedPart, AuditReport, AuditResult
-from gate.records.published.checklist import (
+from gate.audit.audit import AuditedPart, AuditReport, AuditResult
+from gate.audit.published_checklist import (
     ITEMS,
     AnsweredItem,
     ChecklistAnswer,

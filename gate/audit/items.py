@@ -1,94 +1,133 @@
-"""Making the items of an audit: what a look found, masked and cut."""
+"""What was found in a repository or a package, before `gate/audit/` answers from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass
+from enum import StrEnum
 
-from gate.codec.untrusted_text import safe_line
-from gate.records.published.audit import AuditedPart, AuditFact, AuditItem, AuditResult
-from gate.records.published.audit_facts import RepositoryFacts
-
-SHOWN: Final = 3
-MAX_TEXT: Final = 1000
-MAX_SHOWN: Final = 100
-RUN: Final = "repro-gate gate"
-# a package stays as it was made: some faults only another package is free of
-NOTHING_TO_TYPE: Final = "Do not use this package: no command fixes it."
-
-
-def passed(part: AuditedPart, code: str, found: str) -> AuditItem:
-    """It is there and as it should be."""
-    return AuditItem(code=code, part=part, result=AuditResult.PASS, found=_cut(found))
+from gate.baseline.entry import Baseline
+from gate.evidence.data import DataDocument
+from gate.evidence.documents import ClusterDocument
+from gate.evidence.documents_environment import EnvironmentDocument
+from gate.evidence.documents_seeds import SeedsDocument
+from gate.evidence.lock_files import LockFile
+from gate.package.call import CallDocument
+from gate.settings.gate_settings import GateSettings
+from gate.verdict.verdict import Verdict
 
 
-def failed(
-    part: AuditedPart, code: str, found: str, *, risk: str, remedy: str = "", command: str = ""
-) -> AuditItem:
-    """It is missing or wrong: how the number could be wrong because of it, and what mends it."""
-    return _open(AuditResult.FAIL, part, code, (found, risk, remedy, command))
+class LineKind(StrEnum):
+    """What a line of a script does, as far as its syntax shows."""
+
+    SEEDS = "seeds"
+    UNSEEDED = "unseeded"
+    DRAWS = "draws"
+    FLAG = "flag"
+    READS = "reads"
+    DOWNLOADS = "downloads"
 
 
-def unknown(
-    part: AuditedPart, code: str, found: str, *, risk: str, remedy: str = "", command: str = ""
-) -> AuditItem:
-    """It cannot be told from here; what would tell it stands there as for a failure."""
-    return _open(AuditResult.UNKNOWN, part, code, (found, risk, remedy, command))
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class ScriptLine:
+    """A line of a script; `what` is the call or the flag, `subject` the library or the path."""
+
+    file: str
+    line: int
+    kind: LineKind
+    what: str
+    subject: str = ""
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}"
 
 
-def missing_document(
-    problems: Mapping[str, str], part: AuditedPart, name: str, what: str
-) -> AuditItem:
-    """A document of a package that is not there, or of a version that is not read here."""
-    return unknown(
-        part,
-        name.partition(".")[0],
-        problems.get(name, f"the package holds no {name}"),
-        risk=f"It is not known {what}.",
-        remedy="Run the gate again with this version, or audit it with the version that made it.",
-        command=RUN,
-    )
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WishList:
+    """A file that names packages, and those of which it names no single version."""
+
+    path: str
+    packages: int
+    unpinned: tuple[str, ...]
 
 
-def fact(name: str, value: object) -> AuditFact:
-    """Something known, as text."""
-    return AuditFact(name=name, value=_cut(str(value)))
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RepositoryFacts:
+    """A folder as an audit sees it; nothing of it was run.
+
+    `commit` is empty without one, and `git_problem` says why. `names` are its files and folders,
+    `incomplete` says why there are more than were looked at. `settings` is None without
+    repro-gate.yml, or with one that `settings_problem` is about; `settings_place` is its folder.
+    `images` are base images that are named without a digest, `modules` what the training imports.
+    """
+
+    place: str
+    commit: str = ""
+    git_problem: str = ""
+    changed: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
+    incomplete: str = ""
+    settings: GateSettings | None = None
+    settings_place: str = ""
+    settings_problem: str = ""
+    baseline: Baseline | None = None
+    baseline_problem: str = ""
+    active_keys: int = 0
+    keys_problem: str = ""
+    workflow: str = ""
+    locks: tuple[LockFile, ...] = ()
+    wishes: tuple[WishList, ...] = ()
+    images: tuple[str, ...] = ()
+    training: str = ""
+    script_missing: str = ""
+    scripts: int = 0
+    modules: frozenset[str] = frozenset()
+    unreadable: tuple[str, ...] = ()
+    lines: tuple[ScriptLine, ...] = ()
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether any file of the gate is there, be it broken."""
+        return bool(
+            self.settings
+            or self.settings_problem
+            or (self.baseline and self.baseline.entries)
+            or self.baseline_problem
+            or self.active_keys
+            or self.keys_problem
+            or self.workflow
+        )
 
 
-def first(names: Sequence[str]) -> str:
-    """The first of many names, and how many more there are."""
-    shown = ", ".join(safe_line(name, limit=MAX_SHOWN) for name in names[:SHOWN])
-    rest = len(names) - SHOWN
-    return f"{shown} and {rest:,} more" if rest > 0 else shown
+class SealCheck(StrEnum):
+    """What came of a package's seal."""
+
+    NOT_ASKED = "not-asked"
+    NONE = "none"
+    VALID = "valid"
+    REFUSED = "refused"
 
 
-def next_command(facts: RepositoryFacts) -> str:
-    """The command that goes on from what there is of a gate."""
-    if facts.settings is not None:
-        return RUN
-    return "repro-gate doctor" if facts.settings_problem else "repro-gate init"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageFacts:
+    """A package as an audit sees it.
 
+    A document is None where the package has none that can be read; `problems` says why, by its
+    name. `settings_digest` is that of the packed settings. `seal_words` are of whoever checked it.
+    """
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 rank`, `2,048 ranks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _open(
-    result: AuditResult, part: AuditedPart, code: str, texts: tuple[str, str, str, str]
-) -> AuditItem:
-    found, risk, remedy, command = map(_cut, texts)
-    return AuditItem(
-        code=code,
-        part=part,
-        result=result,
-        found=found,
-        risk=risk,
-        remedy=remedy,
-        command=command,
-    )
-
-
-def _cut(text: str) -> str:
-    line = safe_line(text, limit=MAX_TEXT)
-    return line if len(line) <= MAX_TEXT else f"{line[: MAX_TEXT - 1]}…"
+    place: str
+    sha256: str
+    members: tuple[str, ...]
+    problems: dict[str, str]
+    verdict: Verdict | None = None
+    call: CallDocument | None = None
+    environment: EnvironmentDocument | None = None
+    cluster: ClusterDocument | None = None
+    data: DataDocument | None = None
+    seeds: SeedsDocument | None = None
+    settings: GateSettings | None = None
+    settings_digest: str = ""
+    seal: SealCheck = SealCheck.NOT_ASKED
+    seal_words: str = ""

@@ -5,7 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
-from gate.audit.items import (
+from gate.audit.audit import (
+    AuditedPart,
+    AuditFact,
+    AuditItem,
+    AuditReport,
+    AuditSubject,
+    part_answers,
+)
+from gate.audit.audit_items import (
     NOTHING_TO_TYPE,
     RUN,
     counted,
@@ -16,19 +24,11 @@ from gate.audit.items import (
     passed,
     unknown,
 )
+from gate.audit.items import PackageFacts, SealCheck
 from gate.audit.package_runs import configuration, hardware, seeds
-from gate.records.observed.data.sets import DataSet
-from gate.records.published.audit import (
-    AuditedPart,
-    AuditFact,
-    AuditItem,
-    AuditReport,
-    AuditSubject,
-    part_answers,
-)
-from gate.records.published.audit_facts import PackageFacts, SealCheck
-from gate.records.verdict import FAULT, Severity, Verdict
-from gate.records.version import VERSION
+from gate.data.data_sets import DataSet
+from gate.system.version import VERSION
+from gate.verdict.verdict import FAULT, Severity, Verdict
 
 SOURCE_MEMBER: Final = "source.pack"
 DIFF_MEMBER: Final = "uncommitted.diff"

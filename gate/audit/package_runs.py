@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 
-from gate.audit.items import (
+from gate.audit.audit import AuditedPart, AuditItem
+from gate.audit.audit_items import (
     NOTHING_TO_TYPE,
     RUN,
     counted,
@@ -15,14 +16,13 @@ from gate.audit.items import (
     passed,
     unknown,
 )
-from gate.records.determinism.knobs import Profile
-from gate.records.measured.determinism_budget import ClusterSource, SourceStatus
-from gate.records.observed.documents.seeds import ProcessSeeds
-from gate.records.observed.overrides import OverrideKind
-from gate.records.published.audit import AuditedPart, AuditItem
-from gate.records.published.audit_facts import PackageFacts
-from gate.records.verdict import Answer, Verdict
-from gate.records.version import VERSION
+from gate.audit.items import PackageFacts
+from gate.evidence.documents_seeds import ProcessSeeds
+from gate.evidence.overrides import OverrideKind
+from gate.settings.knobs import Profile
+from gate.system.version import VERSION
+from gate.verdict.measured_determinism_budget import ClusterSource, SourceStatus
+from gate.verdict.verdict import Answer, Verdict
 
 
 def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:

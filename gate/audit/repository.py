@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.audit.items import counted, fact, failed, first, next_command, passed, unknown
-from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
-from gate.records.determinism.knobs import Profile
-from gate.records.observed.environment import CPU, DEVICE, Environment
-from gate.records.observed.locks import LockFile
-from gate.records.published.audit import (
+from gate.audit.audit import (
     AuditedPart,
     AuditFact,
     AuditItem,
@@ -20,9 +15,14 @@ from gate.records.published.audit import (
     AuditSubject,
     part_answers,
 )
-from gate.records.published.audit_facts import RepositoryFacts
-from gate.records.settings import FILE_NAME, GateSettings
-from gate.records.version import VERSION
+from gate.audit.audit_items import counted, fact, failed, first, next_command, passed, unknown
+from gate.audit.items import RepositoryFacts
+from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
+from gate.evidence.lock_files import LockFile
+from gate.settings.gate_settings import FILE_NAME, GateSettings
+from gate.settings.knobs import Profile
+from gate.system.version import VERSION
+from gate.training.environment import CPU, DEVICE, Environment
 
 RECORD: Final = 'repro-gate baseline record --reason "first baseline"'
 COMPILE: Final = "uv pip compile --generate-hashes"

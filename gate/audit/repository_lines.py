@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.audit.items import failed, first, next_command, passed, unknown
-from gate.records.observed.data.declaring import entries_for, entry_at, names_of
-from gate.records.published.audit import AuditedPart, AuditItem
-from gate.records.published.audit_facts import LineKind, RepositoryFacts, ScriptLine
+from gate.audit.audit import AuditedPart, AuditItem
+from gate.audit.audit_items import failed, first, next_command, passed, unknown
+from gate.audit.items import LineKind, RepositoryFacts, ScriptLine
+from gate.data.declaring import entries_for, entry_at, names_of
 
 ALL: Final = "all"
 SHOWN_PATH: Final = 60

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from gate.audit.items import LineKind, ScriptLine
 from gate.audit.syntax import dotted, imported_files, names_of, parsed
-from gate.records.published.audit_facts import LineKind, ScriptLine
 
 MAX_LINES: Final = 200
 MAX_WHAT: Final = 120

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.codec.python_syntax import python_syntax
+from gate.text.python_syntax import python_syntax
 
 # of one file, and more than people write
 MAX_NODES: Final = 200_000

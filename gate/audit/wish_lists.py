@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from gate.codec.strict_toml import parse_toml
-from gate.codec.strict_yaml import parse_yaml
+from gate.audit.items import WishList
 from gate.errors import DocumentError, SettingsError
-from gate.records.published.audit_facts import WishList
+from gate.text.strict_syntax import parse_toml
+from gate.text.strict_yaml import parse_yaml
 
 MAX_WISHES: Final = 5000
 MAX_NAME: Final = 100
@@ -44,7 +44,7 @@ def wish_list(path: str, data: bytes) -> WishList | None:
     named = sorted({_name(wish): wish for wish in wishes if _name(wish)}.items())[:MAX_WISHES]
     if not named:
         return None
-    unpinned = tuple(name for name, wish in named if not _pinned(wish))
+    unpinned = tuple(name for name, wish in named if not _is_pinned(wish))
     return WishList(path=path, packages=len(named), unpinned=unpinned)
 
 
@@ -72,7 +72,7 @@ def _name(wish: str) -> str:
     return match["name"][:MAX_NAME] if match is not None else ""
 
 
-def _pinned(wish: str) -> bool:
+def _is_pinned(wish: str) -> bool:
     match = _WISH.match(wish)
     rest = match["rest"].strip() if match is not None else ""
     return bool(_ONE_VERSION.match(rest) or _ADDRESS.match(rest))

@@ -1,1 +1,1 @@
-"""The committed baseline: choose an entry, compare its provenance, render it."""
+"""The committed baseline: entries, selection, acceptance."""

@@ -7,19 +7,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from gate.baseline.record import with_digest
-from gate.codec.documents import read_document, write_document
-from gate.codec.entry_names import entry_name, may_be_entry
-from gate.codec.untrusted_text import safe_line
-from gate.errors import DocumentError
-from gate.records.baseline import (
+from gate.baseline.entry import (
     MAX_BASELINE_BYTES,
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
     Baseline,
     BaselineEntry,
 )
+from gate.baseline.entry_names import entry_name, may_be_entry
+from gate.baseline.record import with_digest
+from gate.errors import DocumentError
 from gate.system.files.port import Files
+from gate.text.documents import read_document, write_document
+from gate.text.untrusted_text import safe_line
 
 # more than a folder of entries could hold by mistake; each has a name in memory, and no more
 MAX_NAMES: Final = 100_000

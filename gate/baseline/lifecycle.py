@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.data.sets import same_data
-from gate.records.observed.environment import Environment
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.data.data_sets import same_data
+from gate.training.environment import Environment
 
 
 def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry | None:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gate.codec.digests import sha256_hex
-from gate.codec.entry_names import entry_name
-from gate.codec.json_text import canonical_json, canonical_sha256
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.entry_names import entry_name
+from gate.baseline.recorded_price import RecordedPrice
 from gate.comparison.check_records import NotFinite
+from gate.comparison.differences import Comparison, CostState, DeterminismCost, KnobCost, KnobCosts
+from gate.comparison.measurements import CostDocument, KnobState
+from gate.data.data_sets import same_data
 from gate.errors import BaselineError
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import (
-    Comparison,
-    CostState,
-    DeterminismCost,
-    KnobCost,
-    KnobCosts,
-)
-from gate.records.measured.recorded_price import RecordedPrice
-from gate.records.measurement import CostDocument, KnobState
-from gate.records.observed.data.sets import same_data
-from gate.records.observed.evidence import EvidenceSet
-from gate.records.observed.seeds import SeedResults
+from gate.evidence.run_evidence import EvidenceSet
+from gate.evidence.seeds import SeedResults
+from gate.text.codec_digests import sha256_hex
+from gate.text.json_text import canonical_json, canonical_sha256
 
 FINGERPRINTED_STEPS = 20
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gate.codec.entry_names import entry_name
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import OtherSetting
-from gate.records.observed.data.sets import DataSets, same_data
-from gate.records.observed.environment import CPU, DEVICE, PACKAGES, Environment
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.entry_names import entry_name
+from gate.comparison.differences import OtherSetting
+from gate.data.data_sets import DataSets, same_data
+from gate.training.environment import CPU, DEVICE, PACKAGES, Environment
 
 # The ordered key of an entry, from what moves a result most. `device` holds a GPU's model,
 # architecture and count; `packages` and what stands beside it are the image or the lock;

@@ -1,1 +1,1 @@
-"""Any saved training state as named leaves, and their digests, without running any of it."""
+"""Any saved state as named leaves and their digests: a library of its own."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
+from gate.checkpoint.canonical import ALGORITHM, part_root, state_root
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.exclusions import (
     DEFAULT_EXCLUSIONS,
@@ -15,13 +16,12 @@ from gate.checkpoint.exclusions import (
     Exclusion,
     without_excluded,
 )
-from gate.checkpoint.hashing.canonical import ALGORITHM, part_root, state_root
-from gate.checkpoint.hashing.gc_pause import gc_paused
-from gate.checkpoint.hashing.tensors import available_threads, digest_leaves
+from gate.checkpoint.gc_pause import gc_paused
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
 from gate.checkpoint.parts import MODEL, PARTS, part_of
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.tensor_hashing import available_threads, digest_leaves
 from gate.errors import EvidenceError
+from gate.text.untrusted_text import short_text
 
 MAX_LEAVES = 1_000_000
 # A manifest lists the leaves of several states, each under a prefix that its own file does not

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.checkpoint.hashing.tensors import run_all
 from gate.checkpoint.leaves import PIECE_BYTES, Leaf, TensorLeaf
 from gate.checkpoint.parts import OTHER, part_of
+from gate.checkpoint.tensor_hashing import run_all
 
 Pieces = NDArray[Any]
 NUMPY_FLOATS: Final = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gate.checkpoint.dtypes import RAW_DTYPE
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.untrusted_files import UntrustedFile
 
 PIECE_BYTES = 1024 * 1024
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from gate.checkpoint.byte_sources import ColumnMajor, FlippedSigns, little_endian
 from gate.checkpoint.dtypes import COMPLEX_DTYPES, ELEMENT_BYTES
 from gate.checkpoint.leaves import HeldBytes, Leaf, TensorLeaf, TensorSource
 from gate.checkpoint.pickle.calls import fault
 from gate.checkpoint.pickle.nodes import StorageNode, TensorNode
-from gate.checkpoint.pickle.numpy_nodes import HeldTensor
+from gate.checkpoint.pickle.tensor_nodes import HeldTensor
 from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.sources.byte_sources import ColumnMajor, FlippedSigns, little_endian
 from gate.checkpoint.state_tree import leaves as tree_leaves
 
 SourceOf = Callable[[TensorNode], TensorSource]

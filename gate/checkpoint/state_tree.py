@@ -18,10 +18,10 @@ from gate.checkpoint.pickle.nodes import (
     StorageNode,
     TensorNode,
 )
-from gate.checkpoint.pickle.numpy_nodes import ArrayNode, DtypeNode
+from gate.checkpoint.pickle.tensor_nodes import ArrayNode, DtypeNode
 from gate.checkpoint.plain_values import value_leaf
-from gate.codec.digests import field
-from gate.codec.untrusted_text import short_text
+from gate.text.codec_digests import field
+from gate.text.untrusted_text import short_text
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000

@@ -1,1 +1,1 @@
-"""The verbs of the command line: one module a verb, and what they share."""
+"""The command line: one module for each verb."""

@@ -11,13 +11,11 @@ from typing import Annotated, Final
 
 import typer
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.git.repository import GitRepository
+from gate.baseline.entry import MAX_WHO, Baseline
+from gate.baseline.entry_names import entry_name
 from gate.baseline.folder import write_entries
 from gate.baseline.record import with_knob_costs
-from gate.codec.documents import write_document
-from gate.codec.entry_names import entry_name
-from gate.codec.untrusted_text import safe_line, visible
+from gate.commands.baseline_view import baseline_view, proposal_view
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -34,23 +32,25 @@ from gate.commands.options import (
     show,
 )
 from gate.commands.program import FILES
-from gate.comparison.tolerance_factor import CONFIDENCE
+from gate.comparison.tolerances import CONFIDENCE
 from gate.errors import BaselineError, GateError, SettingsError
 from gate.pipelines.baselines import shown_baseline, work_tree_baseline
 from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
 from gate.pipelines.entry import MAX_SETTINGS_BYTES
 from gate.pipelines.gate import record_baseline
 from gate.pipelines.measurement import measure_cost
-from gate.pipelines.preparation.output_folder import claim_out
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
-from gate.records.baseline import MAX_WHO, Baseline
-from gate.records.request import GateRequest
-from gate.records.sections.tolerances import EVERY
-from gate.report.terminal.baseline_view import baseline_view, proposal_view
-from gate.report.terminal.measurement_view import calibration_markdown, calibration_view
+from gate.pipelines.snapshots import claim_out
+from gate.report.measurement_view import calibration_markdown, calibration_view
 from gate.settings.event import run_url_of
 from gate.settings.marked_block import with_block
-from gate.settings.run_address import run_address
+from gate.settings.tolerances import EVERY
+from gate.system.console import QuietProgress
+from gate.system.git.repository import GitRepository
+from gate.system.github.records import run_address
+from gate.text.documents import write_document
+from gate.text.untrusted_text import safe_line, visible
+from gate.verdict.request import GateRequest
 
 ATTRIBUTE_HELP = "Also measure the overhead of each knob alone."
 FROM_HELP = "A downloaded artifact: its folder, its .zip, or the proposed-baseline.json in it."
@@ -164,7 +164,7 @@ def _download(run: str, artifact: str, request: GateRequest) -> Callable[[Path],
 
     def fill(path: Path) -> str:
         # slow to import, as all that talks to GitHub
-        from gate.adapters.github.artifacts import fetch_artifact  # noqa: PLC0415
+        from gate.system.github.artifacts import fetch_artifact  # noqa: PLC0415
 
         with FILES.replacing(path) as file:
             name = fetch_artifact(file, address, token, name=artifact, gate_id=request.gate_id)

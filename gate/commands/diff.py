@@ -7,23 +7,19 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
-from gate.adapters.process.answering.forked import (
-    LARGE_ANSWER_BYTES,
-    read_apart,
-    reading_seconds,
-)
 from gate.checkpoint.formats.file_formats import UnknownContent
-from gate.codec.json_text import reviewable_json
-from gate.codec.plain_records import PlainForm
-from gate.codec.untrusted_text import safe_line
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, state_parser
-from gate.comparison.tensors.states import compare_states
+from gate.comparison.state_difference import StateDifference
+from gate.comparison.states import compare_states
 from gate.errors import ExitCode, SettingsError
-from gate.pipelines.packaged_states import MAX_BYTES
-from gate.pipelines.saved_states import open_saved_state
-from gate.records.measured.state_difference import StateDifference
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
+from gate.package.pipelines_saved_states import open_saved_state
+from gate.package.saved_states import MAX_BYTES
 from gate.report.difference_words import difference_document
+from gate.text.json_text import reviewable_json
+from gate.text.plain_records import PlainForm
+from gate.text.untrusted_text import safe_line
 
 SHOWN_ROWS = 20
 
@@ -91,7 +87,7 @@ def _show(found: StateDifference, limit: int) -> None:
     # slow to import, and JSON needs none of it
     from rich.console import Console  # noqa: PLC0415
 
-    from gate.report.terminal.difference_view import difference_view  # noqa: PLC0415
+    from gate.report.difference_view import difference_view  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(difference_view(found, limit))

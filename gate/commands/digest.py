@@ -8,22 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.process.answering.forked import (
-    LARGE_ANSWER_BYTES,
-    read_apart,
-    reading_seconds,
-)
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.exclusions import Exclusion
 from gate.checkpoint.formats.file_formats import UnknownContent
-from gate.codec.json_text import reviewable_json
-from gate.codec.plain_records import PlainForm
-from gate.codec.untrusted_text import safe_line
+from gate.commands.digest_view import digest_document, digest_lines
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, safe_text, state_parser
-from gate.pipelines.packaged_states import MAX_BYTES, PackagedStates, is_package, open_package
-from gate.pipelines.saved_states import open_saved_state
-from gate.report.terminal.digest_view import digest_document, digest_lines
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
+from gate.package.pipelines_saved_states import open_saved_state
+from gate.package.saved_states import MAX_BYTES, PackagedStates, is_package, open_package
+from gate.text.json_text import reviewable_json
+from gate.text.plain_records import PlainForm
+from gate.text.untrusted_text import safe_line
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,7 @@ from typing import Annotated
 
 import typer
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine, engine_address
-from gate.adapters.git.repository import GitRepository
-from gate.adapters.github.token import probe_token
-from gate.adapters.machine import free_bytes
+from gate.commands.doctor_view import doctor_view
 from gate.commands.options import OUT, AsJson, Config, Out, show
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import (
@@ -27,11 +22,16 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.pipelines.doctor import Checks, Probes, examine
+from gate.isolation.docker_api import connect_docker
+from gate.isolation.engine import Engine, engine_address
+from gate.pipelines.doctor.doctor import Checks, Probes, examine
 from gate.pipelines.entry import build_adapters
-from gate.report.terminal.doctor_view import doctor_view
 from gate.settings.event import MAX_EVENT_BYTES, ActionContext, read_context
+from gate.system.console import QuietProgress
+from gate.system.git.repository import GitRepository
 from gate.system.github.pull_request_records import TokenSeen
+from gate.system.github.token import probe_token
+from gate.system.machine import free_bytes
 
 
 def doctor_command(

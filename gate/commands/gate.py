@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from gate.adapters.secrets import FileSecrets
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -30,10 +29,11 @@ from gate.commands.options import (
 )
 from gate.commands.program import FILES
 from gate.errors import SettingsError
+from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.gate import gate
-from gate.records.request import GateRequest
 from gate.settings.mode import SigningMethod
+from gate.verdict.request import GateRequest
 
 REPEATS_HELP = "Strict runs, more than `repeats` of the settings; all must be equal."
 

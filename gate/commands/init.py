@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gate.adapters.git.repository import GitRepository
-from gate.codec.untrusted_text import safe_line
+from gate.commands.init_view import init_text
 from gate.commands.options import console
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
@@ -29,9 +28,10 @@ from gate.pipelines.init import (
     write_plan,
     written,
 )
-from gate.records.gate_names import GATE_ID
-from gate.records.scaffold import Training
-from gate.report.terminal.init_view import init_text
+from gate.pipelines.records_scaffold import Training
+from gate.system.gate_names import GATE_ID
+from gate.system.git.repository import GitRepository
+from gate.text.untrusted_text import safe_line
 
 
 def init_command(

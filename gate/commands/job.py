@@ -14,14 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
-from gate.adapters.process.answering.forked import (
-    LARGE_ANSWER_BYTES,
-    read_apart,
-    reading_seconds,
-)
-from gate.adapters.secrets import FileSecrets
-from gate.codec.documents import RecordForm
-from gate.codec.untrusted_text import safe_line
+from gate.commands.diagnosis_view import diagnosis_view, kept_diagnosis
 from gate.commands.options import (
     OUT,
     AllowPlainKey,
@@ -43,15 +36,14 @@ from gate.commands.options import (
     signer_place,
 )
 from gate.commands.program import FILES
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
+from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import judging, run_and_deliver, run_only
-from gate.pipelines.offline.diagnose import diagnose_kept
-from gate.pipelines.offline.kept_evidence import (
-    KeptEvidence,
-    open_kept_evidence,
-    read_kept_baseline,
-)
-from gate.report.terminal.diagnosis_view import diagnosis_view, kept_diagnosis
+from gate.pipelines.diagnose import diagnose_kept
+from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
 from gate.settings.mode import SigningMethod
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
 
 KEPT: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)
 

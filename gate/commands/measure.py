@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gate.codec.documents import write_document
+from gate.commands.compare_view import compare_view
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -23,23 +23,18 @@ from gate.commands.options import (
     show,
 )
 from gate.commands.program import FILES
+from gate.comparison.shaken import ShakenTraining
 from gate.errors import ExitCode
+from gate.pipelines.choice import checked_budget, chosen_variations
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import measure_cost, measure_noise
-from gate.pipelines.shaking.choice import checked_budget, chosen_variations
-from gate.pipelines.shaking.shake import Asked, shake
-from gate.records.document import Document
-from gate.records.measured.shaken import ShakenTraining
-from gate.records.request import GateRequest
+from gate.pipelines.shake import Asked, shake
+from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view
 from gate.report.page.compare_page import compare_page
-from gate.report.terminal.compare_view import compare_view
-from gate.report.terminal.measurement_view import (
-    cost_markdown,
-    cost_view,
-    noise_markdown,
-    noise_view,
-)
-from gate.report.terminal.shaken_view import shaken_markdown, shaken_view, variations_view
+from gate.report.shaken_view import shaken_markdown, shaken_view, variations_view
+from gate.text.documents import write_document
+from gate.text.records_document import Document
+from gate.verdict.request import GateRequest
 
 ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal sufficient set."
 RUNS_HELP = "Number of training runs; default: noise.runs."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.codec.documents import write_document
+from gate.commands.operators_view import operators_view
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -18,7 +18,7 @@ from gate.commands.options import (
 )
 from gate.pipelines.gate import take_operator_audit
 from gate.report.layout import Limits
-from gate.report.terminal.operators_view import operators_view
+from gate.text.documents import write_document
 
 OPERATORS_FILE = "operators.json"
 LIMITS = Limits(deltas=0, rows=500)

@@ -10,22 +10,22 @@ from typing import Annotated
 import typer
 from rich.console import Console, RenderableType
 
-from gate.adapters.console import ConsoleProgress, QuietProgress
-from gate.codec.documents import write_document
-from gate.codec.keys.signer_places import read_signer_place
-from gate.codec.untrusted_text import safe_block
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
-from gate.records.document import Document
-from gate.records.request import GateRequest
-from gate.records.sealed.signer_places import SignerPlace
-from gate.report.terminal.terminal import next_text, verdict_view
+from gate.report.terminal import next_text, verdict_view
 from gate.report.wording import headline, icon
 from gate.settings.mode import SigningMethod
+from gate.settings.sealed_signer_places import SignerPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.console import ConsoleProgress, QuietProgress
 from gate.system.progress import Progress
+from gate.text.documents import write_document
+from gate.text.records_document import Document
+from gate.text.untrusted_text import safe_block
+from gate.verdict.request import GateRequest
 
 OUT = Path("repro-gate-out")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
+from gate.isolation.stop_signals import StopSignals
+from gate.system.files.files import LocalFiles
 
 MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 FILES: Final = LocalFiles()

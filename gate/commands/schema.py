@@ -1,25 +1,38 @@
-"""`repro-gate schema`: what repro-gate.yml and published documents may hold."""
+"""The published JSON Schemas: of `repro-gate.yml`, for editors, and of documents for programs."""
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
+import json
+from enum import StrEnum
 
-import typer
+from gate.audit.audit import AuditReport
+from gate.comparison.measured_base_head import ComparedCommits
+from gate.comparison.shaken import ShakenTraining
+from gate.settings.gate_settings import GateSettings
+from gate.text.records_document import Document
 
-from gate.settings.schema import SchemaOf, schema_text
-
-OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, shake or audit."
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def schema_command(
-    of: Annotated[SchemaOf, typer.Argument(help=OF_HELP)] = SchemaOf.SETTINGS,
-) -> None:
-    """Print the JSON Schema of repro-gate.yml.
+class SchemaOf(StrEnum):
+    """What a schema is of; the settings file is meant where nothing is said."""
 
-    With `compare` that of compare.json, with `shake` that of shake.json, with `audit` that of what
-    `repro-gate audit --format json` prints.
+    SETTINGS = "settings"
+    COMPARE = "compare"
+    SHAKE = "shake"
+    AUDIT = "audit"
 
-    Example: repro-gate schema > repro-gate.schema.json
-    """
-    sys.stdout.write(schema_text(of))
+
+PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
+    SchemaOf.SETTINGS: ("repro-gate.yml", GateSettings),
+    SchemaOf.COMPARE: ("compare.json", ComparedCommits),
+    SchemaOf.SHAKE: ("shake.json", ShakenTraining),
+    SchemaOf.AUDIT: ("audit.json", AuditReport),
+}
+
+
+def schema_text(of: SchemaOf = SchemaOf.SETTINGS) -> str:
+    """JSON Schema (draft 2020-12) of a file, each key with type, default and what is said of it."""
+    title, model = PUBLISHED[of]
+    schema = {"$schema": DIALECT, **model.model_json_schema(), "title": title}
+    return json.dumps(schema, indent=2, sort_keys=True) + "\n"

@@ -8,8 +8,8 @@ from inspect import cleandoc
 
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
 from gate.checkpoint.formats.file_formats import UnknownContent
-from gate.codec.untrusted_text import safe_line
 from gate.errors import SettingsError
+from gate.text.untrusted_text import safe_line
 
 SAFE_LINE_CHARACTERS = 4000
 STATE_HELP = "a checkpoint in any known format, or a package.tar"

@@ -1,1 +1,1 @@
-"""Two results in, differences out: values, never verdicts."""
+"""Two results compared; levels, cost and noise."""

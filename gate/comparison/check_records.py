@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.document import Document
+from gate.text.records_document import Document
 
 
 class NotFinite(Document):

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from gate.checkpoint.digest import is_weight
-from gate.checkpoint.sketches import relative_distance
-from gate.comparison.first import Numbering, first_events
-from gate.comparison.given import compare_optimizer_settings, compare_work
-from gate.comparison.metrics import compare_metrics
-from gate.records.comparison import (
+from gate.checkpoint.numbers import relative_distance
+from gate.comparison.differences import (
     Comparison,
     EnvironmentChange,
     FingerprintDifference,
@@ -19,12 +16,15 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.environment import PACKAGES, Environment, PackageMoves, moved_packages
-from gate.records.observed.evidence import CheckpointManifest, MetricSeries, TensorDigest
-from gate.records.observed.given import StepGiven
-from gate.records.sections.tolerances import TensorLimit
-from gate.records.settings import ComparisonSettings
+from gate.comparison.first_difference import Numbering, first_events
+from gate.comparison.given import compare_optimizer_settings, compare_work
+from gate.comparison.metrics import compare_metrics
+from gate.evidence.given import StepGiven
+from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, TensorDigest
+from gate.evidence.step_columns import StepDigests
+from gate.settings.gate_settings import ComparisonSettings
+from gate.settings.tolerances import TensorLimit
+from gate.training.environment import PACKAGES, Environment, PackageMoves, moved_packages
 
 ABSENT = "none"
 SHOWN_DIGITS = 16

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from gate.checkpoint.formats.formats import open_state
-from gate.codec.untrusted_text import safe_line
-from gate.comparison.tensors.states import compare_states
+from gate.comparison.state_difference import LeafChange, LeafDifference
+from gate.comparison.states import compare_states
 from gate.errors import EvidenceError, StorageError
-from gate.records.measured.state_difference import LeafChange, LeafDifference
 from gate.system.files.port import Files
+from gate.text.untrusted_text import safe_line
 
 STATES: Final = (".npy", ".npz", ".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 ROWS: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt", ".json")

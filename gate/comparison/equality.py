@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.comparison.compare import compare_steps
-from gate.records.observed.evidence import RunEvidence
+from gate.evidence.run_evidence import RunEvidence
 
 
 def equal_results(left: RunEvidence, right: RunEvidence) -> bool:

@@ -9,10 +9,10 @@ from typing import Final
 
 from gate.checkpoint.exclusions import compiled
 from gate.comparison.check_records import NotFinite
-from gate.comparison.first import Numbering, kind_of_metric
-from gate.records.comparison import EventKind
-from gate.records.observed.evidence import NotFiniteTensor, RunEvidence
-from gate.records.settings import NotFiniteAllowed
+from gate.comparison.differences import EventKind
+from gate.comparison.first_difference import Numbering, kind_of_metric
+from gate.evidence.run_evidence import NotFiniteTensor, RunEvidence
+from gate.settings.gate_settings import NotFiniteAllowed
 
 MAX_OTHERS: Final = 9
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol
 
-from gate.records.comparison import OptimizerSettingChange, TensorDelta, WorkChange, WorkKind
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.evidence import CheckpointManifest
-from gate.records.observed.given import StepGiven, given_at, is_told
+from gate.comparison.differences import OptimizerSettingChange, TensorDelta, WorkChange, WorkKind
+from gate.evidence.given import StepGiven, given_at, is_told
+from gate.evidence.run_evidence import CheckpointManifest
+from gate.evidence.step_columns import StepDigests
 
 OPTIMIZER_SETTING: Final = re.compile(
     r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from gate.comparison.differences import MetricDelta, SeriesFault, SeriesFaultKind
 from gate.comparison.ulp import ulp_distance
-from gate.records.comparison import MetricDelta, SeriesFault, SeriesFaultKind
-from gate.records.observed.evidence import FloatType, MetricSeries
-from gate.records.observed.point import Point
-from gate.records.sections.tolerances import Improvement, Tolerance
+from gate.evidence.point import Point
+from gate.evidence.run_evidence import FloatType, MetricSeries
+from gate.settings.tolerances import Improvement, Tolerance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,10 +8,10 @@ computation, all four must be equal.
 from __future__ import annotations
 
 from gate.comparison.compare import compare_results
-from gate.records.comparison import Comparison
-from gate.records.observed.environment import CPU, DEVICE
-from gate.records.observed.evidence import RunEvidence
-from gate.records.settings import ComparisonSettings
+from gate.comparison.differences import Comparison
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import ComparisonSettings
+from gate.training.environment import CPU, DEVICE
 
 ONE_THREAD = "1"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gate.records.document import Document
+from gate.text.records_document import Document
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 from gate.comparison.check_records import ThresholdResult
-from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.sections.levels import Threshold
+from gate.evidence.run_evidence import MetricSeries, RunEvidence
+from gate.settings.levels import Threshold
 
 
 def threshold_results(

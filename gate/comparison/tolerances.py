@@ -1,92 +1,120 @@
-"""What each tolerance of the settings decides, and the smallest change that it would catch."""
+"""How far a result may be from another one, from few runs: the small-sample tolerance factor.
+
+From n runs, mean +- k(n) s holds 95 % of all runs with the given confidence when runs scatter
+normally (W. G. Howe, Two-sided tolerance limits for normal populations, JASA 64, 1969). A gate
+compares two runs, each with its own noise, so the smallest difference that means anything is
+k(n) s sqrt(2), at the step where s is largest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+import math
+from decimal import ROUND_CEILING, Decimal
+from statistics import NormalDist
 
-from gate.comparison.metrics import tolerance_at, tolerances_for
-from gate.comparison.tolerance_factor import misfit
-from gate.comparison.ulp import FRACTION_BITS
-from gate.records.comparison import LeastChange, ToleranceUse
-from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.sections.tolerances import Improvement, Tolerance
+from gate.settings.tolerances import Derivation, Tolerance
 
-# a step and its number; a share of it, the change itself, and whose
-Pair = tuple[int, float]
-Change = tuple[float, float, str, int]
-
-
-def tolerance_uses(run: RunEvidence, tolerances: tuple[Tolerance, ...]) -> tuple[ToleranceUse, ...]:
-    """One row for each tolerance, in the order of the settings."""
-    decided: list[list[tuple[MetricSeries, list[Pair]]]] = [[] for _ in tolerances]
-    # each point is looked at once, however many tolerances there are: a training chose how many
-    for series in run.metrics:
-        for place, points in _by_rule(series, tolerances).items():
-            decided[place].append((series, points))
-    return tuple(_use(run, rule, points) for rule, points in zip(tolerances, decided, strict=True))
+COVERAGE = 0.95
+CONFIDENCE = 0.95
+SIGNIFICANT_DIGITS = 2
+# of factor and spread as they are written down
+WRITTEN_DIGITS = 4
+# a factor from another table may be rounded otherwise; Howe's own is an approximation
+FACTOR_SLACK = 0.01
 
 
-def _by_rule(series: MetricSeries, tolerances: tuple[Tolerance, ...]) -> dict[int, list[Pair]]:
-    """The points of a metric by the place of the tolerance that decides them."""
-    rules = tolerances_for(series.name, tolerances)
-    places = {id(rule): place for place, rule in enumerate(tolerances)}
-    found: dict[int, list[Pair]] = {}
-    for step, value in series.points.pairs() if rules else ():
-        rule = tolerance_at(step, rules)
-        if rule is not None:
-            found.setdefault(places[id(rule)], []).append((step, value))
-    return found
+def tolerance_factor(runs: int, confidence: float = CONFIDENCE) -> float:
+    """k(n), two-sided, 95 % of runs; n is at least 2, the confidence above one half."""
+    freedom = runs - 1
+    normal = NormalDist().inv_cdf((1 + COVERAGE) / 2)
+    # the lower quantile: the true deviation may be larger than the one that was seen
+    low = chi_square_quantile(1 - confidence, freedom)
+    return normal * math.sqrt(freedom * (1 + 1 / runs) / low)
 
 
-def _use(
-    run: RunEvidence, rule: Tolerance, decided: list[tuple[MetricSeries, list[Pair]]]
-) -> ToleranceUse:
-    named = [series for series in run.metrics if tolerances_for(series.name, (rule,))]
-    covers = any(rule.decides(step) for series in named for step in series.points.steps)
-    changes = chain.from_iterable(_least(series, points, rule) for series, points in decided)
-    return ToleranceUse(
-        pattern=rule.metric,
-        steps=rule.steps,
-        limits=tuple(_limits(rule)),
-        one_sided=rule.improvement is Improvement.PASS,
-        derived=rule.derived,
-        metrics=tuple(series.name for series, _ in decided),
-        shadowed=covers and not decided,
-        named=bool(named),
-        least=_change(min(changes, key=_share, default=None)),
-        misfit=misfit(rule),
+def chi_square_quantile(share: float, freedom: int) -> float:
+    """The value that a chi-square variable stays below with this probability, by bisection.
+
+    For probabilities up to one half: there it lies below the mean, which is `freedom`.
+    """
+    low, high = 0.0, float(freedom)
+    # each round halves the interval: after 200 what is left of it is far below a rounding error
+    for _ in range(200):
+        middle = (low + high) / 2
+        if _chi_square_share(middle, freedom) < share:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _chi_square_share(value: float, freedom: int) -> float:
+    """The distribution function: the regularised incomplete gamma function, by its power series.
+
+    Source: NIST Digital Library of Mathematical Functions, 8.7.1.
+    """
+    half, x = freedom / 2, value / 2
+    term = math.exp(half * math.log(x) - x - math.lgamma(half + 1))
+    total, count = term, 0
+    # below half a unit in the last place of the sum: what follows adds nothing
+    while term > total * 1e-16:
+        count += 1
+        term *= x / (half + count)
+        total += term
+    return total
+
+
+def rounded_up(value: float, digits: int = SIGNIFICANT_DIGITS) -> float:
+    """The next number of so many significant digits that is not smaller; 0 stays."""
+    if value == 0:
+        return 0.0
+    # In decimal, since the power of ten for the smallest floats is no float any more.
+    exact = Decimal(value)
+    place = exact.adjusted() - digits + 1
+    units = int(exact.scaleb(-place).to_integral_value(ROUND_CEILING))
+    # Through text, so that the number is the one that a person would type.
+    rounded = float(f"{units}e{place}")
+    return rounded if rounded >= value else float(f"{units + 1}e{place}")
+
+
+def smallest_difference(factor: float, spread: float) -> float:
+    """k(n) s sqrt(2), in the unit of `spread`: the variances of two runs add up."""
+    return factor * math.sqrt(2) * spread
+
+
+def derive(runs: int, spread: float, confidence: float) -> tuple[float, Derivation]:
+    """The limit for a measured standard deviation, and what it was made of, as both are written."""
+    derived = Derivation(
+        runs=runs,
+        factor=rounded_up(tolerance_factor(runs, confidence), WRITTEN_DIGITS),
+        spread=rounded_up(spread, WRITTEN_DIGITS),
+        confidence=confidence,
     )
+    return _limit(derived), derived
 
 
-def _least(series: MetricSeries, decided: list[Pair], rule: Tolerance) -> Iterator[Change]:
-    """How far each judged point may move."""
-    fraction_bits, _ = FRACTION_BITS[series.dtype]
-    last = series.points[-1].step if series.points else 0
-    for step, value in decided:
-        size = abs(value)
-        if size and rule.judges(step, last):
-            # a tolerance holds where any one limit does, so the widest of them is what
-            # it lets through; a unit in the last place is at most this part of a value
-            share = max(rule.absolute / size, rule.relative, rule.ulp * 2.0**-fraction_bits)
-            yield share, share * size, series.name, step
+def _limit(derived: Derivation) -> float:
+    # of the numbers as written, so that anybody can make it again
+    return rounded_up(smallest_difference(derived.factor, derived.spread))
 
 
-def _share(change: Change) -> float:
-    return change[0]
-
-
-def _change(found: Change | None) -> LeastChange | None:
-    if found is None:
-        return None
-    share, absolute, metric, step = found
-    return LeastChange(metric=metric, step=step, share=share, absolute=absolute)
-
-
-def _limits(rule: Tolerance) -> Iterator[str]:
-    if rule.absolute:
-        yield f"absolute {rule.absolute:g}"
-    if rule.relative:
-        yield f"relative {rule.relative * 100:.3g} %"
-    if rule.ulp:
-        yield f"{rule.ulp:,} ULP"
+def misfit(rule: Tolerance) -> str:
+    """Why a tolerance is not what it was derived to be, for a reader, or the empty text."""
+    derived = rule.derived
+    if derived is None:
+        return ""
+    factor = tolerance_factor(derived.runs, derived.confidence)
+    if not math.isclose(derived.factor, factor, rel_tol=FACTOR_SLACK):
+        return (
+            f"the factor is {derived.factor:g}, but {derived.runs} runs at a confidence of "
+            f"{derived.confidence:g} give {factor:.4g}"
+        )
+    if rule.absolute != _limit(derived):
+        return (
+            f"absolute is {rule.absolute!r}, but {derived.factor:g} x sqrt(2) x "
+            f"{derived.spread:g} gives {_limit(derived)!r}"
+        )
+    # a tolerance holds where any limit does, so another one beside it widens it
+    if rule.relative or rule.ulp > 1:
+        return "relative or ulp stands beside the derived limit, and widens it"
+    return ""

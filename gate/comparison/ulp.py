@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from gate.records.observed.evidence import FloatType
+from gate.evidence.run_evidence import FloatType
 
 # Bits of the fraction, and the exponent of the smallest normal number (IEEE 754; bfloat16 has the
 # exponents of float32).

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Declared data: pointers, fetch, list, statistics."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from gate.records.observed.data.listed import FetchedData, Listing
-from gate.records.observed.data.sets import DataPointers
-from gate.records.sections.data import DataSource, Verify
+from gate.data.data_sets import DataPointers
+from gate.data.declared import FetchedData, Listing
+from gate.settings.data import DataSource, Verify
 
 
 class DataStore(Protocol):

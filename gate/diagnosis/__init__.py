@@ -1,1 +1,1 @@
-"""Where two runs first diverge, and what class of cause that is."""
+"""The first divergence and its cause."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gate.records.observed.trace import TracedCall, TracedValue
+from gate.evidence.observed_trace import TracedCall, TracedValue
 
 LONGEST_BLOCK: Final = 40
 AGREEING_CALLS: Final = 8

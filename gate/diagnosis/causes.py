@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.comparison import (
+from gate.comparison.differences import (
     Comparison,
     Event,
     EventKind,
@@ -19,7 +19,7 @@ from gate.records.comparison import (
     WorkChange,
     WorkKind,
 )
-from gate.records.observed.fingerprints import optimizer_of
+from gate.evidence.fingerprints import optimizer_of
 
 MODEL = "model/"
 BACKWARD = "backward"

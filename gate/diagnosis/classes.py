@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.causes import explaining, reordered
-from gate.diagnosis.diagnosis_record import Suspect, SuspectKind
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import Suspect, SuspectKind
 from gate.diagnosis.suspects import ORIGINS
-from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.determinism.causes import CauseClass
-from gate.records.observed.traced import Claim
+from gate.evidence.trace import Claim
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)

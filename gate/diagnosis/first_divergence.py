@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from gate.comparison.differences import Comparison, Event, EventKind
+from gate.data.declaring import entries_for, names_of
 from gate.diagnosis.causes import (
     OF_THE_RUN,
     Cause,
@@ -22,12 +24,10 @@ from gate.diagnosis.causes import (
     reordered,
 )
 from gate.diagnosis.classes import MESSAGES, class_of, of_environment
-from gate.diagnosis.diagnosis_record import Diagnosis, Suspect, SuspectKind
+from gate.diagnosis.diagnosis import Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
-from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.data.declaring import entries_for, names_of
-from gate.records.observed.overrides import library_frame
-from gate.records.observed.sources import Source
+from gate.evidence.observations import Source
+from gate.evidence.overrides import library_frame
 
 # the harness's name for an environment of reinforcement learning that takes a seed by itself
 OF_AN_ENVIRONMENT = "gymnasium.Env.reset"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import linear_regression, mean, median, pstdev
 from typing import Final
 
-from gate.records.comparison import Comparison, MetricDelta
-from gate.records.measured.growth import MAX_POINTS, Growth, GrowthPoint, GrowthShape
+from gate.comparison.differences import Comparison, MetricDelta
+from gate.diagnosis.measured_growth import MAX_POINTS, Growth, GrowthPoint, GrowthShape
 
 LOSS: Final = "loss"
 # of fewer points every curve is a line

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.records.comparison import Event
-from gate.records.determinism.variations import Variation
-from gate.records.measured.shaken import MAX_READINGS, ReadingLine
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.sources import SourceKind
+from gate.comparison.differences import Event
+from gate.comparison.shaken import MAX_READINGS, ReadingLine
+from gate.evidence.observations import SourceKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.variations import Variation
 
 # the harness's word for a line that it found by looking through the code, at the end
 IN_CODE: Final = "code"

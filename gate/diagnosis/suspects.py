@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gate.comparison.differences import Event, EventKind
 from gate.diagnosis.causes import OF_THE_RUN
-from gate.diagnosis.diagnosis_record import CodePlace, Suspect, SuspectKind
-from gate.records.comparison import Event, EventKind
-from gate.records.observed.children import UnattestedChild, WeakerChild
-from gate.records.observed.fingerprints import optimizer_of
-from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.observed.sources import Source, SourceKind
+from gate.diagnosis.diagnosis import CodePlace, Suspect, SuspectKind
+from gate.evidence.children import UnattestedChild, WeakerChild
+from gate.evidence.fingerprints import optimizer_of
+from gate.evidence.observations import Source, SourceKind
+from gate.evidence.overrides import Override, OverrideKind
 
 SHOWN_SUSPECTS: Final = 3
 # the harness's word for a seed that is the time

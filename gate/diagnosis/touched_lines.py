@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.diagnosis.diagnosis_record import CodePlace, Diagnosis
-from gate.records.comparison import OptimizerSettingChange
-from gate.records.determinism.causes import CauseClass
-from gate.records.observed.trace import RankTrace
-from gate.records.observed.traced import HowKnown, ShownChange, TraceFinding
+from gate.comparison.differences import OptimizerSettingChange
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis
+from gate.evidence.observed_trace import RankTrace
+from gate.evidence.trace import HowKnown, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 NEVER: Final = -1

@@ -7,12 +7,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
+from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.causes import OF_THE_RUN
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.observed.traced import TraceFinding
-from gate.records.runs import EarlyEnd
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.run_evidence import MetricSeries, RunEvidence
+from gate.evidence.trace import TraceFinding
+from gate.training.runs import EarlyEnd
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
 NEAR_THE_START: Final = 3

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Calls, values_differ
-from gate.records.observed.trace import Origin, Phase, RankTrace, TracedCall
-from gate.records.observed.traced import Claim, NoTrace, TraceFinding, TraceRow
+from gate.evidence.observed_trace import Origin, Phase, RankTrace, TracedCall
+from gate.evidence.trace import Claim, NoTrace, TraceFinding, TraceRow
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.alignment import Alignment, Block, Calls, align, layouts_differ
-from gate.diagnosis.roots import (
+from gate.diagnosis.trace_alignment import (
     OTHER_RANKS,
     Pairs,
     Root,
@@ -22,8 +22,8 @@ from gate.diagnosis.roots import (
     unread,
 )
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_finite_at, not_found
-from gate.records.observed.trace import NOBODY, Origin, RankTrace, TracedCall, TracedValue, Traces
-from gate.records.observed.traced import Claim, NoTrace, TraceFinding
+from gate.evidence.observed_trace import NOBODY, Origin, RankTrace, TracedCall, TracedValue, Traces
+from gate.evidence.trace import Claim, NoTrace, TraceFinding
 
 HIGHER: Final = "higher_order"
 FROM_ANY_RANK: Final = "c10d::recv_any_source_"

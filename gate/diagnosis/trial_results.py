@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.diagnosis.diagnosis_record import Diagnosis, Suspect, SuspectKind
-from gate.records.comparison import EventKind
-from gate.records.determinism.causes import CauseClass
-from gate.records.determinism.trials import Setting
-from gate.records.observed.trials.tried import FILLS, TriedSetting, TriedSettings
+from gate.comparison.differences import EventKind
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import Diagnosis, Suspect, SuspectKind
+from gate.evidence.tried import FILLS, TriedSetting, TriedSettings
+from gate.settings.trials import Setting
 
 WORKERS: Final = (Setting.ONE_WORKER, Setting.NO_LOADER_WORKERS)
 RACES: Final = (Setting.ONE_THREAD, Setting.ONE_WORKER, Setting.LAUNCH_BLOCKING)

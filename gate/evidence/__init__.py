@@ -1,1 +1,1 @@
-"""What a run left behind, read as untrusted bytes and turned into records."""
+"""What a run left, read as untrusted bytes, and the records it becomes."""

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.digest import CAPTURED_LEAF, SAVED_LEAF
-from gate.codec.digests import sha256_hex
-from gate.codec.untrusted_text import plain_text
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.processes.harness_files import MAX_NAMES
-from gate.evidence.processes.one_a_rank import TrainingSpan, several_processes
+from gate.evidence.one_a_rank import TrainingSpan, several_processes
+from gate.evidence.processes_harness_files import MAX_NAMES
+from gate.evidence.run_evidence import KeptFile, RunEvidence
 from gate.evidence.state_manifest import MAX_STATE_BYTES
-from gate.records.observed.evidence import KeptFile, RunEvidence
-from gate.records.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
 from gate.system.files.port import Files
+from gate.text.codec_digests import sha256_hex
+from gate.text.untrusted_text import plain_text
+from gate.training.runs import FIRST_STRICT, SECOND_STRICT, PlannedRun
 
 OUTPUT_FILE: Final = "output.txt"
 

@@ -6,36 +6,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.codec.untrusted_text import last_lines, plain_text
 from gate.errors import EvidenceError
+from gate.evidence.endings import refuse_crashed
 from gate.evidence.environment import environment_of, facts_of
-from gate.evidence.logged.metrics import (
-    ReadMetrics,
-    file_metrics,
-    harness_series,
-    output_metrics,
-)
-from gate.evidence.logged.step_series import step_series
-from gate.evidence.logged.tensorboard import tensorboard_series
-from gate.evidence.processes.children import read_children
-from gate.evidence.processes.endings import refuse_crashed
-from gate.evidence.processes.harness_documents import MetricLine, Summary
-from gate.evidence.processes.harness_files import HarnessFile, find_processes, read_harness_lines
-from gate.evidence.processes.operator_audit import read_operator_audit
-from gate.evidence.processes.overrides import read_overrides
-from gate.evidence.processes.ranks import (
-    TrainedRank,
-    read_attestations,
-    read_ranks,
-    refuse_problems,
-)
-from gate.evidence.processes.sources import live_threads, read_sources
-from gate.evidence.processes.steps import (
-    recorder_cost,
-    step_digests,
-    step_given,
-    step_memory,
-    step_timings,
+from gate.evidence.harness_files import MetricLine, Summary
+from gate.evidence.logged_tensorboard import tensorboard_series
+from gate.evidence.metrics import ReadMetrics, file_metrics, harness_series, output_metrics
+from gate.evidence.operator_logs import read_operator_audit
+from gate.evidence.processes_children import read_children
+from gate.evidence.processes_harness_files import HarnessFile, find_processes, read_harness_lines
+from gate.evidence.processes_overrides import read_overrides
+from gate.evidence.ranks import TrainedRank, read_attestations, read_ranks, refuse_problems
+from gate.evidence.run_evidence import (
+    MAX_NOT_FINITE,
+    MetricSeries,
+    MetricSource,
+    NotFiniteTensor,
+    RunEvidence,
+    UnusedSetting,
 )
 from gate.evidence.saved_files import SAVED_COPY
 from gate.evidence.saved_state import (
@@ -46,17 +34,13 @@ from gate.evidence.saved_state import (
     parameter_names,
     saved_checkpoint,
 )
-from gate.records.observed.evidence import (
-    MAX_NOT_FINITE,
-    MetricSeries,
-    MetricSource,
-    NotFiniteTensor,
-    RunEvidence,
-    UnusedSetting,
-)
-from gate.records.runs import RunMode, RunRecord
-from gate.records.settings import TrainSettings
+from gate.evidence.sources import live_threads, read_sources
+from gate.evidence.step_series import step_series
+from gate.evidence.steps import recorder_cost, step_digests, step_given, step_memory, step_timings
+from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
+from gate.text.untrusted_text import last_lines, plain_text
+from gate.training.runs import RunMode, RunRecord
 
 NOTHING_TAKEN: Mapping[str, Path] = MappingProxyType({})
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from gate.codec.digests import sha256_hex
-from gate.codec.untrusted_text import escaped_lines, plain_text
-from gate.evidence.processes.harness_documents import Summary
-from gate.records.observed.environment import (
+from gate.evidence.harness_files import Summary
+from gate.evidence.run_evidence import RunEvidence
+from gate.system.facts import RankFacts
+from gate.text.codec_digests import sha256_hex
+from gate.text.untrusted_text import escaped_lines, plain_text
+from gate.training.environment import (
     BETWEEN_RANKS,
     INDEX,
     MAX_PACKAGE_TEXT,
@@ -21,8 +23,6 @@ from gate.records.observed.environment import (
     moved_packages,
     normalized_name,
 )
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.facts import RankFacts
 
 MAX_UNLIKE = 1000
 MAX_NAMED = 20

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gate.checkpoint.leaves import Leaf, TensorLeaf
-from gate.records.observed.given import MAX_OPTIMIZER_SETTINGS
+from gate.evidence.given import MAX_OPTIMIZER_SETTINGS
 
 PATH = re.compile(r"/optimizer/\d+/group/\d+/.+")
 FORMATS = {"F64": "<d", "F32": "<f", "I64": "<q", "BOOL": "<?"}

@@ -15,10 +15,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from gate.codec.untrusted_text import short_text
 from gate.errors import DocumentError
-from gate.records.observed.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES
-from gate.records.observed.locks import (
+from gate.evidence.lock_files import (
     ARCHIVE_ENDS,
     DISTRIBUTION,
     EXACT_VERSION,
@@ -31,6 +29,8 @@ from gate.records.observed.locks import (
     STRONG_HASH,
     PinnedPackage,
 )
+from gate.text.untrusted_text import short_text
+from gate.training.environment import MAX_PACKAGE_TEXT, MAX_PACKAGES
 
 MAX_REFUSALS: Final = 20
 # a name with extras

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gate.codec.package_names import colliding, name_problem
-from gate.codec.untrusted_text import plain_text, short_text
 from gate.errors import EvidenceError, StorageError
+from gate.evidence.run_evidence import SAVED_FILE, KeptFile, SavedFiles
 from gate.evidence.state_manifest import MAX_STATE_BYTES, SAVED_FOLDER
-from gate.records.observed.evidence import SAVED_FILE, KeptFile, SavedFiles
-from gate.records.sealed.members import MODEL_FOLDER
 from gate.system.files.port import Files
+from gate.text.members import MODEL_FOLDER
+from gate.text.package_names import colliding, name_problem
+from gate.text.untrusted_text import plain_text, short_text
 
 # as many files as reading a state keeps open, and as deep as it looks
 MAX_FILES: Final = 800

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import CAPTURED_LEAF, SAVED_LEAF, roots_below, roots_of_listed
-from gate.checkpoint.hashing.canonical import ALGORITHM
-from gate.records.observed.evidence import CheckpointManifest, EvidenceSet, RunEvidence
-from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.runs import FIRST_STRICT
-from gate.records.sealed.members import MODEL_FOLDER, STATE_MEMBER
+from gate.evidence.run_evidence import CheckpointManifest, EvidenceSet, RunEvidence
+from gate.evidence.state_roots import StateName, StateRoots
+from gate.text.members import MODEL_FOLDER, STATE_MEMBER
+from gate.training.runs import FIRST_STRICT
 
 MAX_STATE_BYTES = 64 * 1024**3
 # of the evidence: the files that the script saved, below the run's name

@@ -1,104 +1,139 @@
-"""The GPU, if the training uses one; asking never starts it."""
+"""The GPUs that this process can see: what they are, which it used, and what runs below them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import ctypes
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from . import harness_cuda
+
+GIB: Final = 1024**3
+MAX_DEVICES: Final = 64
+# the allocator whose figures can be asked for without touching a device that is not in use
+NATIVE: Final = "native"
+MODULE_VERSION: Final = Path("/sys/module/nvidia/version")
+DRIVER_TEXT: Final = Path("/proc/driver/nvidia/version")
+# `NVIDIA UNIX x86_64 Kernel Module  550.54.15`, `NVIDIA UNIX Open Kernel Module for x86_64
+# 580.159.04`, `NVIDIA UNIX Open Kernel x86_64 Kernel Module  590.48.01`: the first number that
+# stands alone, so that neither "86" nor "aarch64" is one
+_DRIVER: Final = re.compile(r"^NVRM version:.*?\s(\d{3,}\.\d[\d.]*)(?:\s|$)", re.MULTILINE)
+_SLICE: Final = re.compile(r"\bMIG (\S+)")
+_CUBLAS: Final = re.compile(r"\S+/libcublas\.so\S*$", re.MULTILINE)
+# what NCCL loads beside itself to choose algorithms, or to talk to other machines
+_NCCL_PLUGIN: Final = re.compile(r"/(libnccl-(?:tuner|net)\S*)$", re.MULTILINE)
+# libraryPropertyType of library_types.h: major, minor, patch
+_PROPERTIES: Final = (0, 1, 2)
+
 # Untyped parts of torch, seen through one untyped name.
 _cuda: Final[Any] = torch.cuda
-_cudnn: Final[Any] = torch.backends.cudnn
-
-# a tensor's class may answer for its attributes too; here its memory alone is asked
-_without_asking_classes: Final[Any] = torch._C.DisableTorchFunctionSubclass  # noqa: SLF001 - documented, by no public name
-
-_AS_IT_IS: Final = nullcontext()
-
-Devices = tuple[torch.device, ...]
+Library = Callable[[str], Any]
 
 
-def in_use() -> bool:
-    """Whether this process has started CUDA."""
-    return bool(_cuda.is_initialized())
+def used() -> tuple[int, ...]:
+    """The devices that torch ever held memory on in this process; asking touches no other one."""
+    if not harness_cuda.in_use():
+        return ()
+    indices: tuple[int, ...] = ()
+    if _cuda.get_allocator_backend() == NATIVE:
+        indices = tuple(index for index in range(_cuda.device_count()) if _held(index))
+    return indices or (int(_cuda.current_device()),)
 
 
-def in_bad_fork() -> bool:
-    """Whether this process was forked from one that had started CUDA, and so cannot use it."""
-    return bool(_cuda._is_in_bad_fork())  # noqa: SLF001 - torch asks this itself, by no public name
+def _held(index: int) -> bool:
+    figures = _cuda.memory_stats(index)
+    kinds = ("peak", "current")
+    return any(figures.get(f"reserved_bytes.all.{kind}", 0) > 0 for kind in kinds)
 
 
-def capturing() -> bool:
-    """Whether work is being captured into a CUDA graph: waiting or reading would spoil it."""
-    return in_use() and bool(_cuda.is_current_stream_capturing())
+def device_facts() -> list[dict[str, object]]:
+    """One row for each device that this process can see, once it has started CUDA."""
+    if not harness_cuda.in_use():
+        return []
+    mine = used()
+    return [_fact(index, mine) for index in range(min(_cuda.device_count(), MAX_DEVICES))]
 
 
-def devices_of(tensors: Iterable[torch.Tensor]) -> Devices:
-    """The GPUs that hold these tensors, by index; never the current one, which may be another."""
-    with _without_asking_classes():
-        devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-    return sorted_by_index(devices)
+def _fact(index: int, mine: tuple[int, ...]) -> dict[str, object]:
+    about = _cuda.get_device_properties(index)
+    part = _SLICE.search(about.name)
+    return {
+        "index": index,
+        "name": about.name[:200],
+        "capability": f"{about.major}.{about.minor}",
+        "multiprocessors": about.multi_processor_count,
+        "memory_bytes": about.total_memory,
+        "slice": part[1][:40] if part else "",
+        "uuid": str(getattr(about, "uuid", ""))[:80],
+        "used": index in mine,
+    }
 
 
-def sorted_by_index(devices: Iterable[torch.device]) -> Devices:
-    """Each of them once, by index."""
-    return tuple(sorted(set(devices), key=lambda device: device.index))
+def described() -> str:
+    """The devices in use, equal ones counted; a slice of a GPU has its profile in its name.
 
-
-def wait(devices: Devices) -> None:
-    """Return when these devices have done all their work."""
-    for device in devices:
-        torch.cuda.synchronize(device)
-
-
-def passed(device: torch.device) -> Any:
-    """An event with a time, which the device passes after the work that is queued by now.
-
-    On the current stream of that device, the one that an optimizer's own kernels go to.
+    Bits repeat only for one architecture and processor count. Memory is in whole GiB: it bounds
+    what a library may choose, and its last bytes move with the driver.
     """
-    event: Any = _cuda.Event(enable_timing=True)
-    event.record(_cuda.current_stream(device))
-    return event
+    kinds = Counter(_kind(index) for index in used())
+    return "; ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
 
 
-def free_to_wait() -> AbstractContextManager[None]:
-    """Let the body wait for a device in a script that forbids it by `set_sync_debug_mode`."""
-    mode = _cuda.get_sync_debug_mode() if in_use() else 0
-    return _free_to_wait(mode) if mode else _AS_IT_IS
+def _kind(index: int) -> str:
+    about = _cuda.get_device_properties(index)
+    return (
+        f"{about.name} (compute capability {about.major}.{about.minor}, "
+        f"{about.multi_processor_count} multiprocessors, {round(about.total_memory / GIB)} GiB)"
+    )
 
 
-@contextmanager
-def _free_to_wait(mode: int) -> Iterator[None]:
-    _cuda.set_sync_debug_mode(0)
+def driver_version(version: Path = MODULE_VERSION, text: Path = DRIVER_TEXT) -> str:
+    """As the kernel's module tells it, or empty: each form that a driver's text has is read."""
     try:
-        yield
-    finally:
-        _cuda.set_sync_debug_mode(mode)
+        return version.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        pass
+    try:
+        match = _DRIVER.search(text.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+    return match[1] if match else ""
 
 
-def allocated_bytes(devices: Devices) -> int:
-    """What torch has allocated on these devices now, together."""
-    return sum(torch.cuda.memory_allocated(device) for device in devices)
+def loaded_files() -> str:
+    """What the kernel maps into this process, a line each; empty where it cannot be read."""
+    try:
+        return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
-def peak_bytes(devices: Devices) -> int:
-    """The largest amounts that torch had allocated on each of these devices, together."""
-    return sum(torch.cuda.max_memory_allocated(device) for device in devices)
+def cublas_version(maps: str, load: Library = ctypes.CDLL) -> str:
+    """Version of the cuBLAS that is loaded, wherever it came from; empty where it is no file."""
+    match = _CUBLAS.search(maps)
+    if match is None:
+        return ""
+    try:
+        library = load(match[0].strip())
+        return ".".join(str(_property(library, kind)) for kind in _PROPERTIES)
+    except (OSError, AttributeError):
+        return ""
 
 
-def cudnn_version() -> str:
-    """As torch numbers it, for example 91002."""
-    return str(_cudnn.version())
+def _property(library: Any, kind: int) -> int:
+    value = ctypes.c_int()
+    library.cublasGetProperty(kind, ctypes.byref(value))
+    return value.value
 
 
-def newest_supported_version() -> str:
-    """The newest CUDA version that the driver supports, for example 12080."""
-    return str(torch._C._cuda_getDriverVersion())  # type: ignore[attr-defined]  # noqa: SLF001 - only in CUDA builds, under no public name
-
-
-def generators() -> tuple[torch.Generator, ...]:
-    """The default generator of each device."""
-    default: tuple[torch.Generator, ...] = _cuda.default_generators
-    return default
+def nccl_version(maps: str) -> str:
+    """Version of torch's NCCL and the plugins that it has loaded; empty where torch has none."""
+    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return ""
+    version = ".".join(map(str, _cuda.nccl.version()))
+    return ", ".join((version, *sorted(set(_NCCL_PLUGIN.findall(maps)))))

@@ -1,1 +1,1 @@
-"""TODO."""
+"""How a training is kept apart from the gate: accounts, sandbox, container engine."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Packages: statement, seals, keys, verification."""

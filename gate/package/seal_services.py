@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gate.records.sealed.identity import (
-    Identity,
-    IdentityRequest,
-    IdentitySigned,
-    LogEntry,
-)
+from gate.package.identity import Identity, IdentityRequest, IdentitySigned, LogEntry
 
 
 class SealServices(Protocol):

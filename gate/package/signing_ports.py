@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from gate.records.sealed.identity import (
-    IdentityRequest,
-)
+from gate.package.identity import IdentityRequest
 
 
 class Secrets(Protocol):

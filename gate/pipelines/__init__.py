@@ -1,1 +1,1 @@
-"""The pipelines from a request to a result; each reads top to bottom."""
+"""The data flows, each to be read from top to bottom."""

@@ -7,21 +7,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.clock import Clock
+from gate.data.declared import FetchSources
 from gate.data.port import DataStore
-from gate.isolation.guards import Credentials, Isolation
+from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.process_ports import AnsweringProcess, TrainingProcesses
+from gate.isolation.process_request import ProcessRequest
 from gate.package.seal_services import SealServices
-from gate.process_ports import AnsweringProcess, TrainingProcesses
 from gate.publishing.publisher_ports import PackageRegistry, Tracker
-from gate.records.gpu import GpusSeen
-from gate.records.observed.data.listed import FetchSources
-from gate.records.observed.facts import MachineFacts
-from gate.records.processes import ProcessRequest
-from gate.records.sections.publishing import MlflowSettings
-from gate.records.sections.signing import SigningSettings
-from gate.records.settings import GateSettings
+from gate.settings.delivery_sections import MlflowSettings
+from gate.settings.gate_settings import GateSettings
+from gate.settings.signing import SigningSettings
+from gate.system.clock import Clock
+from gate.system.facts import MachineFacts
 from gate.system.files.port import Files
 from gate.system.git.port import Git
+from gate.system.gpu import GpusSeen
 from gate.system.progress import Progress
 from gate.system.room import Room
 

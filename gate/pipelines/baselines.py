@@ -7,21 +7,16 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from gate.baseline.entry import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline, Baselines
+from gate.baseline.entry_history import MAX_COMMITS, EntryCommit, ShownBaseline, ShownEntry
+from gate.baseline.entry_names import entry_name
 from gate.baseline.folder import files_in, read_entries, read_entry, refuse_future, refuse_unfit
-from gate.codec.entry_names import entry_name
 from gate.errors import GateError, RepositoryError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.head_files import HeadFiles
-from gate.records.baseline import MAX_BASELINE_BYTES, MAX_ENTRIES, Baseline, Baselines
-from gate.records.published.entry_history import (
-    MAX_COMMITS,
-    EntryCommit,
-    ShownBaseline,
-    ShownEntry,
-)
-from gate.records.published.folder_commit import FolderCommit
-from gate.records.request import GateRequest
+from gate.pipelines.policy_files import HeadFiles
+from gate.system.git.folder_commit import FolderCommit
 from gate.system.git.port import Git
+from gate.verdict.request import GateRequest
 
 # each is looked up in the clone, before anything is trained
 MAX_ENTRIES_LOOKED_UP = 20

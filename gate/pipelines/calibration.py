@@ -6,29 +6,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gate.adapters.process.answering.forked import (
-    LARGE_ANSWER_BYTES,
-    read_apart,
-    reading_seconds,
-)
-from gate.codec.documents import RecordForm
-from gate.codec.untrusted_text import safe_line
-from gate.comparison.measuring.calibration import calibrate
-from gate.comparison.measuring.tolerance_snippet import calibrated_block
+from gate.comparison.measurements import CalibrationDocument
+from gate.comparison.measuring_calibration import calibrate
+from gate.comparison.tolerance_snippet import calibrated_block
 from gate.errors import EvidenceError, SettingsError
 from gate.evidence.folder import MANIFEST_NAME, read_evidence_set
-from gate.execution.cost_plan import plan_noise
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.measurement import provenance_of
 from gate.pipelines.runs import Session
-from gate.records.measurement import CalibrationDocument
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.request import GateRequest
-from gate.records.runs import RunMode
-from gate.records.sections.tolerances import EVERY, FINAL, steps_of
 from gate.settings.load import training_digest
+from gate.settings.tolerances import EVERY, FINAL, steps_of
 from gate.system.files.port import Files
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
+from gate.training.cost_plan import plan_noise
+from gate.training.runs import RunMode
 from gate.verdict import blind_spots
+from gate.verdict.request import GateRequest
 
 EVIDENCE: Final[RecordForm[EvidenceSet]] = RecordForm(EvidenceSet)
 MAX_FOLDERS = 100

@@ -5,32 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gate.checkpoint.digest import captured_digest
+from gate.comparison.base_head import metrics_beside, speed_ratio
 from gate.comparison.compare import compare_results
+from gate.comparison.differences import Comparison
 from gate.comparison.equality import distinct_results
 from gate.comparison.finiteness import first_not_finite
-from gate.comparison.measuring.base_head import metrics_beside, speed_ratio
-from gate.comparison.measuring.performance import performance_of
-from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
-from gate.execution.plan import plan_compare
-from gate.pipelines.adapters import Adapters
-from gate.pipelines.head_files import HeadFiles
-from gate.pipelines.preparation.output_folder import prepare_out
-from gate.pipelines.runs import Session
-from gate.records.comparison import Comparison
-from gate.records.measured.base_head import (
+from gate.comparison.measured_base_head import (
     MAX_PLACES,
     MAX_TENSORS,
     Closeness,
     ComparedCommits,
     ComparedSide,
 )
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.policy_files import PolicyChange
-from gate.records.reading import ReadingTask
-from gate.records.request import GateRequest
-from gate.records.runs import Commit, PlannedRun, RunMode
-from gate.records.verdict import Answer
+from gate.comparison.performance import performance_of
+from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.policy_files import HeadFiles
+from gate.pipelines.reading import ReadingTask
+from gate.pipelines.runs import Session
+from gate.pipelines.snapshots import prepare_out
+from gate.settings.records_policy_files import PolicyChange
+from gate.training.plan import plan_compare
+from gate.training.runs import Commit, PlannedRun, RunMode
 from gate.verdict.answers import answer_of
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Answer
 
 SHORT = 12
 BASE, HEAD = "base", "head"

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from gate.adapters.sigstore.extra import has_sigstore
-from gate.attestation.seal_files import seal_paths
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import document_chunks, write_document
-from gate.codec.entry_names import entry_name
+from gate.baseline.entry import PROPOSED_BASELINE
+from gate.baseline.entry_names import entry_name
 from gate.diagnosis.touched_lines import where_raised
 from gate.errors import (
     AttestationError,
@@ -21,42 +18,45 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.execution.call_time import CallTime
+from gate.package.extra import has_sigstore
+from gate.package.members import PACKAGE, write_package
+from gate.package.seal_files import seal_paths
+from gate.package.seal_records import Package
 from gate.package.signing_ports import Secrets
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import read_baselines
+from gate.pipelines.escalation import lines_of_the_change
 from gate.pipelines.gate import Gated, Ran, judge, train_all
 from gate.pipelines.imported_evidence import take_over
-from gate.pipelines.judging.escalation import lines_of_the_change
-from gate.pipelines.judging.stopping import differ, never_pass
-from gate.pipelines.preparation.output_folder import claim_out
-from gate.pipelines.publishing.publish import SealedPackage, publish
-from gate.pipelines.sealing.package import PACKAGE, write_package
-from gate.pipelines.sealing.seals import (
+from gate.pipelines.publish import SealedPackage, publish
+from gate.pipelines.seals import (
+    PackageSigner,
     Sealing,
-    Signer,
     may_seal_by_identity,
     refuse_unready,
     seal_package,
     verify_line,
 )
-from gate.pipelines.sealing.signing_key import refuse_unusable_key, with_secrets_closed
-from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.published.links import ReportLinks
-from gate.records.request import GateRequest
-from gate.records.runs import RunMode
-from gate.records.sealed.attestation import Package
-from gate.records.verdict import Verdict
-from gate.report.comment.badge import badge_json
-from gate.report.comment.comment import comment_text
-from gate.report.comment.summary import summary_text
+from gate.pipelines.signing_key import refuse_unusable_key, with_secrets_closed
+from gate.pipelines.snapshots import claim_out
+from gate.pipelines.stopping import differ, never_pass
+from gate.report.badge import badge_json
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources, page_sources
+from gate.report.summary import summary_text
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
 from gate.system.git.port import Git
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import document_chunks, write_document
+from gate.training.runs import RunMode
+from gate.training.timeline import CallTime
 from gate.verdict.assemble import error_verdict, raised_at
 from gate.verdict.named_places import with_named_places
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Verdict
 
 BADGE = "badge.json"
 # a line of what is behind them is only what the run names
@@ -243,7 +243,7 @@ def _deliver(
     adapters.progress.step("writing the package and the reports")
     judged, files = (gated.verdict, gated.evidence, gated.baseline), adapters.files
     package = write_package(*judged, request, files, gated.documents)
-    signer = Signer(
+    signer = PackageSigner(
         secrets=secrets,
         allow_plain_key=trust.allow_plain_key,
         # of the canonical form: line ends of a checkout do not change what was compared with

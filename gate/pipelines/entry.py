@@ -11,41 +11,37 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from gate.adapters.account.restricted_paths import (
-    places_without_data,
-    restrict_access,
-    secret_paths,
-)
-from gate.adapters.clock import SystemClock
-from gate.adapters.data.fetching.fetch import Fetcher
-from gate.adapters.data.fetching.tools import Tools
-from gate.adapters.data.local_data import LocalData
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine, engine_address
-from gate.adapters.git.repository import GitRepository
-from gate.adapters.isolating import Isolating
-from gate.adapters.machine import gpus_seen, room
-from gate.adapters.machine_facts import machine_facts
-from gate.adapters.process.answering.forked import read_apart
-from gate.adapters.process.stop_signals import StopSignals
-from gate.adapters.registry.credentials import login_file
-from gate.codec.documents import RecordForm
-from gate.codec.untrusted_text import safe_line
+from gate.data.declared import FetchSources
+from gate.data.fetch import Fetcher
+from gate.data.local_data import LocalData
+from gate.data.tools import Tools
 from gate.errors import RepositoryError, SettingsError
-from gate.execution.child_environment import path_with_interpreter
+from gate.isolation.confined_look import read_apart
+from gate.isolation.docker_api import connect_docker
+from gate.isolation.engine import Engine, engine_address
+from gate.isolation.restricted_paths import places_without_data, restrict_access, secret_paths
+from gate.isolation.stop_signals import StopSignals
 from gate.package.seal_services import SealServices
 from gate.pipelines.adapters import Adapters, Publishers
-from gate.pipelines.preparation.brought import brought_environment
+from gate.pipelines.brought import brought_environment
+from gate.publishing.credentials import login_file
 from gate.publishing.publisher_ports import PackageRegistry, Tracker
-from gate.records.observed.data.listed import FetchSources
-from gate.records.request import GateRequest
-from gate.records.sections.publishing import MlflowSettings
-from gate.records.sections.signing import SigningSettings
-from gate.records.settings import FILE_NAME, GateSettings
+from gate.settings.delivery_sections import MlflowSettings
+from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
 from gate.settings.mode import SigningMethod
+from gate.settings.signing import SigningSettings
+from gate.system.clock import SystemClock
 from gate.system.files.port import Files
+from gate.system.git.repository import GitRepository
+from gate.system.machine import gpus_seen, room
+from gate.system.machine_facts import machine_facts
 from gate.system.progress import Progress
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
+from gate.training.adapters_isolating import Isolating
+from gate.training.child_environment import path_with_interpreter
+from gate.verdict.request import GateRequest
 
 MAX_SETTINGS_BYTES = 256 * 1024
 # set by who installed the locked packages of the commit under test, for the training alone, and
@@ -133,19 +129,19 @@ def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
 
 
 def _registry(place: str, variables: Mapping[str, str], files: Files) -> PackageRegistry:
-    from gate.adapters.registry.registry import OciRegistry  # noqa: PLC0415 - see above
+    from gate.publishing.registry import OciRegistry  # noqa: PLC0415 - see above
 
     return OciRegistry(place, variables, files)
 
 
 def _tracker(settings: MlflowSettings, variables: Mapping[str, str], files: Files) -> Tracker:
-    from gate.adapters.mlflow.tracker import MlflowTracker  # noqa: PLC0415 - see above
+    from gate.publishing.mlflow import MlflowTracker  # noqa: PLC0415 - see above
 
     return MlflowTracker(settings, variables, files)
 
 
 def _seal_services(settings: SigningSettings) -> SealServices:
-    from gate.adapters.sigstore.services import SigstoreServices  # noqa: PLC0415 - see above
+    from gate.package.sigstore_services import SigstoreServices  # noqa: PLC0415 - see above
 
     return SigstoreServices(settings)
 

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gate.baseline.entry import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
+from gate.baseline.entry_names import entry_name
 from gate.baseline.record import propose_entry, recorded_price, successor
-from gate.codec.data_words import move_sentence
-from gate.codec.entry_names import entry_name
+from gate.comparison.comparison_tolerances import tolerance_uses
 from gate.comparison.data_moves import moved_data
+from gate.comparison.differences import Comparison
 from gate.comparison.finiteness import first_not_finite
-from gate.comparison.measuring.performance import performance_of
+from gate.comparison.performance import performance_of
 from gate.comparison.same_work import missed_share
-from gate.comparison.tolerances import tolerance_uses
+from gate.data.data_sets import DataSets, same_data
+from gate.data.data_words import move_sentence
 from gate.diagnosis.touched_lines import by_its_files, shortened
 from gate.errors import EvidenceError, RunError
 from gate.evidence.folder import WrittenDocument
+from gate.evidence.operators import OperatorReport
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.evidence.seeds import SeedResults
 from gate.evidence.state_manifest import state_roots
-from gate.execution.call_time import CallTime
-from gate.execution.plan import (
-    plan_base,
-    plan_base_here,
-    plan_gate,
-    plan_operator_audit,
-    plan_record,
-)
-from gate.execution.turns import turns_of
-from gate.isolation.guards import Isolation
+from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.base_cache import base_runs
 from gate.pipelines.baselines import read_baselines, work_tree_baseline
-from gate.pipelines.judging.base_cache import base_runs
-from gate.pipelines.judging.budget import Budget
-from gate.pipelines.judging.comparisons import (
-    against_entry,
-    against_run,
-    first_two,
-    most_telling,
-    repeats_of,
+from gate.pipelines.budget import Budget
+from gate.pipelines.comparisons import (
+    RARE,
+    beside_the_difference,
+    diagnosis_of,
+    equal_runs_of,
+    rare_faults_of,
 )
-from gate.pipelines.judging.decided import Decided, brought_entry, decided
-from gate.pipelines.judging.entries import (
+from gate.pipelines.decided import Decided, brought_entry, decided
+from gate.pipelines.entries import (
     movement,
     recorded_data,
     rules_in_force,
@@ -46,38 +43,36 @@ from gate.pipelines.judging.entries import (
     settled,
     with_settled,
 )
-from gate.pipelines.judging.escalation import escalate, lines_of_the_change, trace_not_finite
-from gate.pipelines.judging.explanation import (
-    RARE,
-    beside_the_difference,
-    diagnosis_of,
-    equal_runs_of,
-    rare_faults_of,
+from gate.pipelines.escalation import escalate, lines_of_the_change, trace_not_finite
+from gate.pipelines.judging_comparisons import (
+    against_entry,
+    against_run,
+    first_two,
+    most_telling,
+    repeats_of,
 )
-from gate.pipelines.judging.seed_results import (
-    entry_results,
-    recorded_results,
-    seeds_are_open,
-    unfit_seeds,
-)
-from gate.pipelines.judging.seed_runs import run_seeds
-from gate.pipelines.judging.settings_tried import try_settings
-from gate.pipelines.judging.stopping import differ, made_until_they_differ, never_pass, not_run
 from gate.pipelines.runs import Session
-from gate.records.baseline import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
-from gate.records.comparison import Comparison
-from gate.records.measured.timeline import OwnWork
-from gate.records.observed.data.sets import DataSets, same_data
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.observed.operator_audit import OperatorReport
-from gate.records.observed.seeds import SeedResults
-from gate.records.request import GateRequest
-from gate.records.runs import Commit, RunMode
-from gate.records.verdict import Outcome, Verdict
+from gate.pipelines.seed_results import entry_results, recorded_results, seeds_are_open, unfit_seeds
+from gate.pipelines.seed_runs import run_seeds
+from gate.pipelines.settings_tried import try_settings
+from gate.pipelines.stopping import differ, made_until_they_differ, never_pass, not_run
 from gate.settings.load import settings_digest, training_settings
+from gate.training.measured_timeline import OwnWork
+from gate.training.plan import (
+    plan_base,
+    plan_base_here,
+    plan_gate,
+    plan_operator_audit,
+    plan_record,
+)
+from gate.training.runs import Commit, RunMode
+from gate.training.timeline import CallTime
+from gate.training.turns import turns_of
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operators import operator_report
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Outcome, Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

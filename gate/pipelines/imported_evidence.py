@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.codec.untrusted_text import short_text
 from gate.comparison.compare import compare_results
 from gate.comparison.finiteness import never_passes
 from gate.errors import EvidenceError, RepositoryError
@@ -22,10 +21,22 @@ from gate.evidence.folder import (
     WrittenDocument,
     read_evidence_set,
 )
-from gate.evidence.fresh_process import FreshReader
+from gate.evidence.lock_files import LockFile
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.state_manifest import roots_fit
 from gate.evidence.usable import refuse_unusable
-from gate.execution.plan import (
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation, Separation, WriteGuard
+from gate.package.code_files import keep_code
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.fresh_process import FreshReader
+from gate.pipelines.imported_files import ALTERED_HINT, kept_here, plain_isolation, records_of
+from gate.pipelines.locks import locks_of_commits
+from gate.pipelines.preparation_snapshots import export_snapshot
+from gate.pipelines.snapshots import prepare_out
+from gate.settings.load import settings_digest, training_digest
+from gate.text.untrusted_text import short_text
+from gate.training.plan import (
     plan_base,
     plan_base_here,
     plan_gate,
@@ -33,24 +44,8 @@ from gate.execution.plan import (
     plan_seeds,
     training_of,
 )
-from gate.isolation.guards import Isolation, Separation, WriteGuard
-from gate.pipelines.adapters import Adapters
-from gate.pipelines.preparation.code_files import keep_code
-from gate.pipelines.preparation.imported_files import (
-    ALTERED_HINT,
-    kept_here,
-    plain_isolation,
-    records_of,
-)
-from gate.pipelines.preparation.locks import locks_of_commits
-from gate.pipelines.preparation.output_folder import prepare_out
-from gate.pipelines.preparation.snapshots import export_snapshot
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.observed.locks import LockFile
-from gate.records.request import GateRequest
-from gate.records.runs import BASE_HERE, Commit, PlannedRun, RunMode, RunRecord, Snapshot
-from gate.records.sections.isolation import IsolationMode
-from gate.settings.load import settings_digest, training_digest
+from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode, RunRecord, Snapshot
+from gate.verdict.request import GateRequest
 
 MAX_NAMES = 1000
 SNAPSHOT = "snapshot"

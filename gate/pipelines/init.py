@@ -8,15 +8,11 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gate.adapters.process.answering.forked import read_apart
-from gate.codec.documents import RecordForm
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
+from gate.isolation.confined_look import read_apart
+from gate.pipelines.doctor.ignored_data import ignored_read
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
-from gate.pipelines.offline.ignored_data import ignored_read
-from gate.records.gate_names import gate_of_config
-from gate.records.scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree, Written
-from gate.records.settings import FILE_NAME, GateSettings
-from gate.scaffold.files import (
+from gate.pipelines.files import (
     GITIGNORE,
     environments,
     own_baseline,
@@ -25,10 +21,14 @@ from gate.scaffold.files import (
     settings_text,
     with_lines,
 )
-from gate.scaffold.training_scripts import find_trainings
-from gate.scaffold.workflow import workflow_path, workflow_text
+from gate.pipelines.records_scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree, Written
+from gate.pipelines.scaffold import find_trainings
+from gate.pipelines.workflow import workflow_path, workflow_text
+from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.system.files.port import Files
+from gate.system.gate_names import gate_of_config
 from gate.system.git.port import Git
+from gate.text.documents import RecordForm
 
 TRAININGS: Final[RecordForm[tuple[Training, ...]]] = RecordForm(tuple[Training, ...])
 SMALLER: Final = "Take what was generated out of it, or name a smaller folder."

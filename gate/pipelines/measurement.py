@@ -5,21 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
+from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
+from gate.comparison.calibration import metric_noise, undetected_share
 from gate.comparison.compare import compare_results
+from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price, shortest_run
 from gate.comparison.equality import distinct_results, equal_results
-from gate.comparison.measuring.attribution import Search, knob_fate, minimal_set, removal_order
-from gate.comparison.measuring.cost_arms import (
-    Arms,
-    arm_figures,
-    arm_price,
-    control_price,
-    shortest_run,
+from gate.comparison.measurements import (
+    ArmFigures,
+    CostDocument,
+    KnobPrice,
+    MinimalSet,
+    NoiseDocument,
+    Price,
+    Provenance,
+    ReductionSpread,
+    WeightDistance,
 )
-from gate.comparison.measuring.noise import metric_noise, undetected_share
-from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
-from gate.comparison.measuring.weights import weight_noise
-from gate.comparison.tolerance_factor import tolerance_factor
-from gate.execution.cost_plan import (
+from gate.comparison.tolerance_snippet import tolerance_snippet
+from gate.comparison.tolerances import tolerance_factor
+from gate.comparison.weights import weight_noise
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.runs import Session
+from gate.settings.measuring import CostSettings
+from gate.settings.priced_knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
+from gate.training.cost_plan import (
     DEFAULT_A,
     DEFAULT_B,
     STRICT,
@@ -33,29 +43,7 @@ from gate.execution.cost_plan import (
     plan_rounds,
     without,
 )
-from gate.pipelines.adapters import Adapters
-from gate.pipelines.runs import Session
-from gate.records.determinism.priced_knobs import (
-    NO_KNOBS,
-    KnobSet,
-    PricedKnob,
-    knob_names,
-    strict_knobs,
-)
-from gate.records.measurement import (
-    ArmFigures,
-    CostDocument,
-    KnobPrice,
-    MinimalSet,
-    NoiseDocument,
-    Price,
-    Provenance,
-    ReductionSpread,
-    WeightDistance,
-)
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.request import GateRequest
-from gate.records.sections.measuring import CostSettings
+from gate.verdict.request import GateRequest
 
 PAIR = 2
 DEFAULTS = (DEFAULT_A, DEFAULT_B)

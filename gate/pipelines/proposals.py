@@ -8,18 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gate.baseline.entry import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, BaselineEntry
 from gate.baseline.folder import read_entry, refuse_future
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
+from gate.package.members import PACKAGE
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.baselines import work_tree_baseline
-from gate.pipelines.head_files import HeadFiles
-from gate.pipelines.judging.entries import settled, with_settled
-from gate.pipelines.sealing.package import PACKAGE
-from gate.records.baseline import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, BaselineEntry
-from gate.records.request import GateRequest
+from gate.pipelines.entries import settled, with_settled
+from gate.pipelines.policy_files import HeadFiles
 from gate.settings.load import training_settings
 from gate.system.github.pull_request_records import MAX_ARTIFACT_BYTES
+from gate.verdict.request import GateRequest
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 NAMED_SETTINGS = 8

@@ -1,1 +1,1 @@
-"""TODO."""
+"""A sealed package goes to a registry, a tracker, a history."""

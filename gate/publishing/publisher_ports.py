@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from gate.records.published.artifact import (
+from gate.publishing.artifact import (
     Pulled,
     Pushed,
     SealedArtifact,

@@ -1,1 +1,1 @@
-"""Records in, text out: comment, summary, page, annotations, outputs."""
+"""Reports: words, comment, terminal and page."""

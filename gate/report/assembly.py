@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import DATA_MOVED, FAULT, Outcome, Severity, Verdict
 from gate.report import context, differences
 from gate.report.brief import brief_of
-from gate.report.diagnosed.growth import growth_section
-from gate.report.diagnosed.traced import trace_sections
-from gate.report.diagnosed.tried import tried_sections
-from gate.report.history import history_section
+from gate.report.budget_words import budget_section
+from gate.report.diagnosis import tried_sections
+from gate.report.entry_words import history_section
+from gate.report.growth import growth_section
+from gate.report.judged import data_section
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
-from gate.report.measured.budget_words import budget_section
-from gate.report.measured.data_words import data_section
-from gate.report.measured.level_words import level_sections
-from gate.report.measured.performance_words import performance_section
-from gate.report.measured.time_words import time_words, timeline_section
+from gate.report.level_words import level_sections
+from gate.report.links import ReportLinks
 from gate.report.operators import operators_sections
 from gate.report.overview import overview
+from gate.report.performance_words import performance_section
+from gate.report.time_words import time_words, timeline_section
 from gate.report.tolerances import tolerances_section
+from gate.report.traced import trace_sections
 from gate.report.wording import headline, icon, sentences, short
+from gate.verdict.verdict import DATA_MOVED, FAULT, Outcome, Severity, Verdict
 
 # More would push the table of answers off the first screen; the rest is counted.
 MAX_ALERTS = 5
-NOT_PUBLISHED = "not-published"
+NOT_PUBLISHED_CODE = "not-published"
 
 
 def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
     """Everything that a reader may be shown, each table cut to `limits`."""
     alerts = (
-        *(Alert(code=NOT_PUBLISHED, text=fault) for fault in links.published.faults),
+        *(Alert(code=NOT_PUBLISHED_CODE, text=fault) for fault in links.published.faults),
         *(
             Alert(code=finding.code, text=sentences(finding.message, finding.remedy))
             for severity in (Severity.ERROR, Severity.WARNING)

@@ -7,29 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.comparison import Comparison, EventKind, MetricDelta
-from gate.records.runs import Commit
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Answer, NotFiniteResult, Outcome, Verdict
-from gate.report.diagnosed.changed import change_words
-from gate.report.diagnosed.traced import traced_words
-from gate.report.diagnosed.tried import tried_sentence
+from gate.comparison.differences import Comparison, EventKind, MetricDelta
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.report.changed import change_words
+from gate.report.diagnosis import tried_sentence
 from gate.report.environment_words import moved_words
+from gate.report.judged import data_change_words, data_drift_words, unrepeated_words
 from gate.report.layout import Brief
-from gate.report.measured.data_words import data_change_words, data_drift_words, unrepeated_words
-from gate.report.measured.entry_words import (
-    movement_words,
-    provisional_words,
-    quarantine_sentence,
-)
-from gate.report.measured.level_words import level_sentence
-from gate.report.measured.number_words import (
-    delta_words,
-    numbers_words,
-    tensor_words,
-    worst_words,
-)
+from gate.report.level_words import level_sentence
+from gate.report.measured_entry_words import movement_words, provisional_words, quarantine_sentence
+from gate.report.number_words import delta_words, numbers_words, tensor_words, worst_words
+from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
@@ -44,6 +32,9 @@ from gate.report.wording import (
     suspect_words,
     threshold_words,
 )
+from gate.settings.levels import ReachedLevel
+from gate.training.runs import Commit
+from gate.verdict.verdict import Answer, NotFiniteResult, Outcome, Verdict
 
 MAX_PARTS_NAMED = 3
 

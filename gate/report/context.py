@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.comparison import CostState, DeterminismCost
-from gate.records.measured.recorded_price import RecordedPrice
-from gate.records.published.artifact import PublishedPackage
-from gate.records.runs import RunRecord, StoppedBy
-from gate.records.verdict import BaselineFacts, Severity, Verdict
+from gate.baseline.recorded_price import RecordedPrice
+from gate.comparison.differences import CostState, DeterminismCost
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.publishing.artifact import PublishedPackage
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import (
     CAUSE_TITLES,
@@ -22,6 +20,8 @@ from gate.report.wording import (
     repeat_words,
     suspect_words,
 )
+from gate.training.runs import RunRecord, StoppedBy
+from gate.verdict.verdict import BaselineFacts, Severity, Verdict
 
 SHOWN_KNOBS: Final = 3
 REMEDY: Final = "Remedy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gate.records.measured.state_difference import (
+from gate.comparison.state_difference import (
     DIFFERENCE_SCHEMA,
     ComparedState,
     LeafDifference,

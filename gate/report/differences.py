@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison, MetricDelta
+from gate.comparison.differences import Comparison, MetricDelta
 from gate.report.difference_words import ulp_words
 from gate.report.layout import Cell, Limits, Row, Section, Table, table_of
 from gate.report.wording import magnitude, share, short_if_digest, worst_first

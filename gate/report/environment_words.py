@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison
+from gate.comparison.differences import Comparison
 
 
 def moved_words(comparison: Comparison | None, most: int) -> str:

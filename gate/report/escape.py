@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gate.codec.untrusted_text import visible
+from gate.text.untrusted_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `repro-gate diff` uses this page too, and pydantic is slow to import
-    from gate.records.verdict import NextStep
+    from gate.verdict.verdict import NextStep
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import CostState
-from gate.records.measurement import (
+from gate.comparison.differences import CostState
+from gate.comparison.measurements import (
     ArmFigures,
     CostDocument,
     KnobPrice,
@@ -87,14 +87,14 @@ def _arm_row(arm: ArmFigures) -> Row:
         Cell(arm.name),
         Cell(duration(arm.step_seconds)),
         Cell(duration(arm.cold_start_seconds)),
-        Cell(_size(arm.peak_memory_bytes)),
-        Cell(_size(arm.device_memory_bytes)),
+        Cell(_whole_size(arm.peak_memory_bytes)),
+        Cell(_whole_size(arm.device_memory_bytes)),
         Cell(f"{arm.runs}"),
         Cell(f"{arm.distinct_results}"),
     )
 
 
-def _size(size_bytes: int) -> str:
+def _whole_size(size_bytes: int) -> str:
     return f"{size_bytes / MEBIBYTE:,.0f} MiB" if size_bytes else ""
 
 
@@ -148,7 +148,7 @@ def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
     """Metrics, weights, the order of sums, and what could not be looked at."""
     metrics = table_of(
         ("Metric", "Largest difference", "At step", "Relative", "Last step", "Significant from"),
-        map(_metric_row, noise.metrics),
+        map(_noise_row, noise.metrics),
         MAX_ROWS,
         *range(1, 6),
     )
@@ -163,7 +163,7 @@ def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def _metric_row(metric: MetricNoise) -> Row:
+def _noise_row(metric: MetricNoise) -> Row:
     return (
         Cell(metric.name, code=True),
         Cell(magnitude(metric.largest_gap)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.observed.operator_audit import OperatorReport, OperatorRow
+from gate.evidence.operators import OperatorReport, OperatorRow
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.wording import sentences
 
@@ -26,7 +26,7 @@ def operators_sections(
             Section(
                 title="On CUDA these would be nondeterministic under torch's defaults "
                 f"({len(on_cuda):,})",
-                table=table_of(HEADINGS, map(_row, on_cuda), limits.rows, 1),
+                table=table_of(HEADINGS, map(_operator_row, on_cuda), limits.rows, 1),
             )
         )
     return tuple(sections)
@@ -34,7 +34,7 @@ def operators_sections(
 
 def _here(operator_audit: OperatorReport, rows: tuple[OperatorRow, ...], limits: Limits) -> Section:
     if rows:
-        table = table_of(HEADINGS, map(_row, rows), limits.rows, 1)
+        table = table_of(HEADINGS, map(_operator_row, rows), limits.rows, 1)
     else:
         table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
     extent = (
@@ -46,7 +46,7 @@ def _here(operator_audit: OperatorReport, rows: tuple[OperatorRow, ...], limits:
     return Section(title=f"Operators ({len(rows):,}; {extent}{dropped})", table=table)
 
 
-def _row(row: OperatorRow) -> Row:
+def _operator_row(row: OperatorRow) -> Row:
     words = sentences(row.flag.removeprefix("on CUDA: "), row.remedy)
     return (
         Cell(row.operator, code=True),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.published.history import HistoryLine
-from gate.records.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
+from gate.comparison.differences import Comparison, Event, EventKind
+from gate.report.budget_words import budget_rows
 from gate.report.context import cost_words, recorded_price, recorded_words
+from gate.report.entry_words import history_row
 from gate.report.environment_words import moved_words
-from gate.report.history import history_row
+from gate.report.judged import data_rows
 from gate.report.layout import Cell, Row, Table, table_of
-from gate.report.measured.budget_words import budget_rows
-from gate.report.measured.data_words import data_rows
-from gate.report.measured.level_words import level_row
-from gate.report.measured.performance_words import performance_words
+from gate.report.level_words import level_row
+from gate.report.performance_words import performance_words
 from gate.report.sparkline import sparkline
 from gate.report.wording import (
     BAD,
@@ -28,6 +26,8 @@ from gate.report.wording import (
     why_not_run,
     worst_first,
 )
+from gate.verdict.published_history import HistoryLine
+from gate.verdict.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 
 MAX_PARTS_NAMED = 4
 NOT_RUN = "Not run"
@@ -217,10 +217,10 @@ def _environment(verdict: Verdict) -> str:
         for name in HEADLINE_PARTS
         if (value := parts.get(name, "none")) != "none"
     )
-    return f"{_moved(verdict.baseline)}{': ' if here else ''}{here}"
+    return f"{_environment_moved(verdict.baseline)}{': ' if here else ''}{here}"
 
 
-def _moved(baseline: Comparison | None) -> str:
+def _environment_moved(baseline: Comparison | None) -> str:
     if baseline is None:
         return f"{NEUTRAL} not compared"
     if baseline.same_environment:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import ToleranceUse
-from gate.records.measurement import CalibratedTolerance, CalibrationDocument
-from gate.records.sections.tolerances import Derivation
-from gate.records.verdict import Verdict
+from gate.comparison.differences import ToleranceUse
+from gate.comparison.measurements import CalibratedTolerance, CalibrationDocument
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.wording import count, magnitude, share
+from gate.settings.tolerances import Derivation
+from gate.verdict.verdict import Verdict
 
 SHOWN_METRICS = 5
 
@@ -17,11 +17,11 @@ def tolerances_section(verdict: Verdict, limits: Limits) -> Section | None:
     if not verdict.tolerances:
         return None
     headings = ("Tolerance", "Steps", "Metrics", "Limit", "Smallest change caught", "Derived from")
-    table = table_of(headings, map(_row, verdict.tolerances), limits.rows)
+    table = table_of(headings, map(_tolerance_row, verdict.tolerances), limits.rows)
     return Section(title=f"Tolerances ({table.total:,})", table=table)
 
 
-def _row(use: ToleranceUse) -> Row:
+def _tolerance_row(use: ToleranceUse) -> Row:
     more = ", ..." if len(use.metrics) > SHOWN_METRICS else ""
     return (
         Cell(use.pattern, code=True),

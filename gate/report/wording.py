@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gate.comparison.check_records import ThresholdResult
-from gate.diagnosis.diagnosis_record import Suspect, SuspectKind
-from gate.records.comparison import EventKind, MetricDelta, OptimizerSettingChange
-from gate.records.determinism.causes import CauseClass
-from gate.records.measured.not_run import NotRun, Part, WhyNotRun
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import DRIFTS, Answer, EqualRuns, NotFiniteResult, Outcome, Verdict
+from gate.comparison.differences import EventKind, MetricDelta, OptimizerSettingChange
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import Suspect, SuspectKind
 from gate.report.escape import NOTHING, clean_name
+from gate.settings.levels import ReachedLevel
+from gate.verdict.not_run import NotRun, Part, WhyNotRun
+from gate.verdict.verdict import DRIFTS, Answer, EqualRuns, NotFiniteResult, Outcome, Verdict
 
 SHORT_DIGEST = 12
 # of a number that somebody typed

@@ -1,1 +1,1 @@
-"""repro-gate.yml and the run's context become one GateSettings."""
+"""`repro-gate.yml`, the event and the inputs, as typed records."""

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.codec.keys.signer_places import read_signer_place
-from gate.codec.strict_json import parse_json
 from gate.errors import SettingsError
-from gate.records.gate_names import (
+from gate.settings.mode import Mode, SigningMethod
+from gate.settings.sealed_signer_places import SignerPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.gate_names import (
     DEFAULT_GATE,
     GATE_ID,
     artifact_name,
     is_artifact_name,
     output_folder,
 )
-from gate.records.sealed.signer_places import SignerPlace
-from gate.records.sections.types import path_inside_project
-from gate.settings.mode import Mode, SigningMethod
 from gate.system.github.pull_request_records import PullRequest, RunOrigin
+from gate.text.document import path_inside_project
+from gate.text.strict_json import parse_json
 
 # `\Z` and not `$`, behind which a line end may still follow.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")
@@ -39,7 +39,7 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionInputs:
-    """What the step's `with:` says, without secrets: `gate.adapters.secrets` reads those late.
+    """What the step's `with:` says, without secrets: `gate.package.secrets` reads those late.
 
     `gate_id` is empty where the settings name the gate; `artifact` is what the workflow calls the
     upload of `out`, empty where the usual name holds.

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import KeyPath, fault_lines
-from gate.codec.json_text import canonical_json
-from gate.codec.strict_yaml import parse_yaml
 from gate.errors import SettingsError
-from gate.records.sections.data import Verify
-from gate.records.settings import GateSettings
+from gate.settings.data import Verify
+from gate.settings.gate_settings import GateSettings
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import KeyPath, fault_lines
+from gate.text.json_text import canonical_json
+from gate.text.strict_yaml import parse_yaml
 
 MINIMAL_FILE = """\
 version: 1

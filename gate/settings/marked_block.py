@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.codec.strict_yaml import parse_yaml
 from gate.errors import SettingsError
 from gate.settings.load import parse_settings
+from gate.text.strict_yaml import parse_yaml
 
 BEGIN: Final = "# >>> repro-gate baseline calibrate (replaced by the next --write)"
 END: Final = "# <<< repro-gate baseline calibrate"

@@ -1,1 +1,1 @@
-"""From comparisons to one outcome: the decision table."""
+"""The decision, findings and the next step."""

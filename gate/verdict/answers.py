@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison
-from gate.records.settings import GateSettings
-from gate.records.verdict import Answer
+from gate.comparison.differences import Comparison
+from gate.settings.gate_settings import GateSettings
+from gate.verdict.verdict import Answer
 
 
 def agree(comparison: Comparison, settings: GateSettings) -> bool:

@@ -7,38 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from gate.diagnosis.diagnosis_record import CodePlace, Diagnosis
+from gate.baseline.acceptance import InQuarantine, Movement
+from gate.baseline.entry import BaselineEntry
+from gate.comparison.differences import Comparison, EventKind, ToleranceUse
+from gate.comparison.measured_performance import Performance
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
-from gate.isolation.guards import Isolation
-from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison, EventKind, ToleranceUse
-from gate.records.measured.acceptance import InQuarantine, Movement
-from gate.records.measured.not_run import NotRun
-from gate.records.measured.performance import Performance
-from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
-from gate.records.observed.operator_audit import OperatorReport
-from gate.records.observed.state_roots import States
-from gate.records.observed.traced import Claim, ShownChange
-from gate.records.request import GateRequest
-from gate.records.runs import RunMode
-from gate.records.verdict import (
-    DRIFTS,
-    FAULT,
-    BaselineFacts,
-    EqualRuns,
-    Finding,
-    NextStep,
-    NotFiniteResult,
-    Outcome,
-    SeriesSummary,
-    Severity,
-    Verdict,
-)
+from gate.evidence.operators import OperatorReport
+from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.evidence.state_roots import States
+from gate.evidence.trace import Claim, ShownChange
+from gate.isolation.modes import Isolation
+from gate.training.runs import RunMode
 from gate.verdict import blind_spots, findings, levels, operators
 from gate.verdict.answers import answer_of
 from gate.verdict.causes import not_finite_result
-from gate.verdict.cluster.determinism_budget import determinism_budget
 from gate.verdict.data import moved_data
+from gate.verdict.determinism_budget import determinism_budget
 from gate.verdict.environment import environment
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
@@ -55,9 +40,24 @@ from gate.verdict.next_step import (
     where_provisional,
     where_settings_differ,
 )
+from gate.verdict.not_run import NotRun
 from gate.verdict.overrides import entropy_stopped_pass, override_findings
 from gate.verdict.quarantine import excusing, quarantine_findings
-from gate.verdict.undeclared import saved_and_asked, splits_by_listing, undeclared_reads
+from gate.verdict.request import GateRequest
+from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
+from gate.verdict.verdict import (
+    DRIFTS,
+    FAULT,
+    BaselineFacts,
+    EqualRuns,
+    Finding,
+    NextStep,
+    NotFiniteResult,
+    Outcome,
+    SeriesSummary,
+    Severity,
+    Verdict,
+)
 
 MAX_SERIES = 20
 SECONDS_A_DAY = 86_400

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import TensorDelta, ToleranceUse
-from gate.records.observed.evidence import MetricSource, RunEvidence, WhyPassedOver
-from gate.records.settings import GateSettings, NotFiniteAllowed
-from gate.records.verdict import Finding, Outcome, Severity
+from gate.comparison.differences import TensorDelta, ToleranceUse
+from gate.evidence.run_evidence import MetricSource, RunEvidence, WhyPassedOver
+from gate.settings.gate_settings import GateSettings, NotFiniteAllowed
 from gate.verdict import causes
 from gate.verdict.facts import Facts
 from gate.verdict.findings import warning
+from gate.verdict.verdict import Finding, Outcome, Severity
 
 SHOWN = 5
 # a halved weight has moved by half of its size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gate.codec.data_words import move_sentence
+from gate.baseline.acceptance import ProvisionalEntry
 from gate.comparison.check_records import NotFinite, ThresholdResult
-from gate.records.comparison import (
+from gate.comparison.differences import (
     Comparison,
     EnvironmentChange,
     Event,
@@ -14,13 +14,13 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.measured.acceptance import ProvisionalEntry
-from gate.records.observed.data.sets import DataMoves, UnrepeatedData
-from gate.records.sections.quarantine import Quarantine
-from gate.records.verdict import NotFiniteResult
+from gate.data.data_sets import DataMoves, UnrepeatedData
+from gate.data.data_words import move_sentence
+from gate.settings.quarantine import Quarantine
 from gate.verdict.settings_words import settings_words
+from gate.verdict.verdict import NotFiniteResult
 
-SHOWN_SETTINGS = 3
+SHOWN_CHANGES = 3
 PAIR = 2
 ONE_SIDED = (TensorChange.MISSING, TensorChange.EXTRA)
 
@@ -70,7 +70,7 @@ def no_baseline(
         return provisional(unconfirmed)
     if not nearest:
         return "the strict runs are equal, but there is no baseline to compare them with"
-    parts = ", ".join(words for change in nearest[:SHOWN_SETTINGS] for words in change.described)
+    parts = ", ".join(words for change in nearest[:SHOWN_CHANGES] for words in change.described)
     return (
         "the strict runs are equal, but no entry of the baseline was recorded on this kind of "
         f"machine: {parts}"
@@ -94,7 +94,7 @@ def provisional(entry: ProvisionalEntry) -> str:
 def quarantined(rule: Quarantine) -> str:
     """Until when and why an entry does not judge."""
     what = (
-        f"{', '.join(rule.metrics[:SHOWN_SETTINGS])} of the baseline"
+        f"{', '.join(rule.metrics[:SHOWN_CHANGES])} of the baseline"
         if rule.metrics
         else ("the baseline's entry")
     )
@@ -271,9 +271,9 @@ def same_code(baseline: Comparison) -> str:
 
 def moved_data(moves: DataMoves, *, brought: bool) -> str:
     """Which declared data is not the baseline's, the first by name; `brought` by the change."""
-    rest = len(moves) - SHOWN_SETTINGS
+    rest = len(moves) - SHOWN_CHANGES
     more = f"; and {rest} more" if rest > 0 else ""
-    named = "; ".join(move_sentence(move) for move in moves[:SHOWN_SETTINGS])
+    named = "; ".join(move_sentence(move) for move in moves[:SHOWN_CHANGES])
     whose = "the change brings other data" if brought else "the declared data moved"
     return f"{whose} ({named}{more})"
 

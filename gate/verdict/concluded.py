@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gate.diagnosis.classes import BY_CLAIM, DATA
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.determinism.causes import CauseClass
-from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.verdict import Outcome
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.trace import Claim, TraceFinding
+from gate.verdict.verdict import Outcome
 
 
 def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:

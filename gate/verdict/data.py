@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gate.codec.data_words import move_sentence
-from gate.records.comparison import Comparison
-from gate.records.verdict import DATA_MOVED, Answer, Finding, Outcome, Severity
+from gate.comparison.differences import Comparison
+from gate.data.data_words import move_sentence
 from gate.verdict import causes
 from gate.verdict.answers import agree, inside, repeat_answer
 from gate.verdict.facts import Decision, Facts, failed, within
+from gate.verdict.verdict import DATA_MOVED, Answer, Finding, Outcome, Severity
 
 
 def with_moved_data(facts: Facts, baseline: Comparison) -> Decision:

@@ -8,21 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate.records.comparison import Comparison
-from gate.records.sections.levels import ReachedLevel
-from gate.records.sections.quarantine import Quarantine
-from gate.records.settings import GateSettings
-from gate.records.verdict import (
-    DRIFTS,
-    Answer,
-    Answers,
-    Outcome,
-)
+from gate.comparison.differences import Comparison
+from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import ReachedLevel
+from gate.settings.quarantine import Quarantine
 from gate.verdict import causes, levels
 from gate.verdict.answers import agree, answer_of, inside, repeat_answer
 from gate.verdict.data import with_moved_data
 from gate.verdict.facts import Decision, Facts, failed, passed, within
 from gate.verdict.quarantine import excusing
+from gate.verdict.verdict import DRIFTS, Answer, Answers, Outcome
 
 PAIR = 2
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gate.records.comparison import Comparison, EnvironmentChange
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.observed.locks import LockChange, changed_locks, unlike_installed
-from gate.records.runs import RunMode
-from gate.records.verdict import Finding, Severity
+from gate.comparison.differences import Comparison, EnvironmentChange
+from gate.evidence.lock_files import LockChange, changed_locks, unlike_installed
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.training.runs import RunMode
 from gate.verdict.findings import notice, warning
+from gate.verdict.verdict import Finding, Severity
 
 SHOWN_PACKAGES = 6
 

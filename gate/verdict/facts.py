@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gate.baseline.acceptance import ProvisionalEntry
 from gate.comparison.check_records import NotFinite, SelfTestProbe, ThresholdResult
-from gate.diagnosis.diagnosis_record import CodePlace
-from gate.records.comparison import (
-    Comparison,
-    DeterminismCost,
-    EnvironmentChange,
-    OtherSetting,
-)
-from gate.records.measured.acceptance import ProvisionalEntry
-from gate.records.measured.levels import LevelResult
-from gate.records.observed.data.sets import DataMoves, UnrepeatedData
-from gate.records.sections.levels import ReachedLevel
-from gate.records.sections.quarantine import Quarantine
-from gate.records.settings import GateSettings
-from gate.records.verdict import Answers, Outcome
+from gate.comparison.differences import Comparison, DeterminismCost, EnvironmentChange, OtherSetting
+from gate.comparison.level_records import LevelResult
+from gate.data.data_sets import DataMoves, UnrepeatedData
+from gate.diagnosis.diagnosis import CodePlace
+from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import ReachedLevel
+from gate.settings.quarantine import Quarantine
+from gate.verdict.verdict import Answers, Outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

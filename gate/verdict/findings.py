@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from gate.baseline.entry import BaselineEntry
 from gate.checkpoint.digest import captured_digest
-from gate.isolation.guards import Isolation
-from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison
-from gate.records.observed.children import started_without
-from gate.records.observed.evidence import EvidenceSet, MetricSource, RunEvidence
-from gate.records.sections.isolation import IsolationMode
-from gate.records.sections.measuring import CostSettings
-from gate.records.verdict import BaselineFacts, Finding, Severity
+from gate.comparison.differences import Comparison
+from gate.evidence.children import started_without
+from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.settings.measuring import CostSettings
+from gate.verdict.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
 SHOWN_PACKAGES = 6

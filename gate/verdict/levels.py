@@ -7,11 +7,11 @@ from enum import Enum
 from types import MappingProxyType
 
 from gate.comparison.check_records import ThresholdResult
-from gate.records.comparison import Comparison
-from gate.records.measured.levels import LevelResult
-from gate.records.sections.levels import Level, ReachedLevel
-from gate.records.verdict import DRIFTS, Finding, Outcome
+from gate.comparison.differences import Comparison
+from gate.comparison.level_records import LevelResult
+from gate.settings.levels import Level, ReachedLevel
 from gate.verdict.findings import warning
+from gate.verdict.verdict import DRIFTS, Finding, Outcome
 
 # what another result than the baseline's has to have reached
 ENOUGH: Mapping[Level, ReachedLevel] = MappingProxyType(

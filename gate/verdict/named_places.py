@@ -13,9 +13,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from gate.diagnosis.diagnosis_record import CodePlace
-from gate.records.observed.traced import TraceFinding
-from gate.records.verdict import Verdict
+from gate.diagnosis.diagnosis import CodePlace
+from gate.evidence.trace import TraceFinding
+from gate.verdict.verdict import Verdict
 
 # the parts that speak of what the runs report
 SPEAKING: Final = ("cause", "findings", "diagnosis", "next_steps", "not_finite")

@@ -7,17 +7,17 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gate.baseline.entry import PROPOSED_BASELINE
 from gate.comparison.check_records import NotFinite
-from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.comparison.differences import EventKind, OtherSetting
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
-from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.comparison import EventKind, OtherSetting
-from gate.records.gate_names import OUTPUT_FOLDER
-from gate.records.observed.traced import HowKnown, ShownChange
-from gate.records.request import GateRequest
-from gate.records.settings import FILE_NAME
-from gate.records.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome
+from gate.evidence.trace import HowKnown, ShownChange
+from gate.settings.gate_settings import FILE_NAME
+from gate.system.gate_names import OUTPUT_FOLDER
+from gate.verdict.request import GateRequest
 from gate.verdict.settings_words import settings_words
+from gate.verdict.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from gate.records.determinism.operators_on_cuda import (
+from gate.evidence.operators import (
+    FlagReach,
+    OperatorAudit,
+    OperatorReport,
+    OperatorRow,
+    OperatorUse,
+    Span,
+)
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.settings.gate_settings import GateSettings
+from gate.training.operator_tables import (
     CUDA,
     DOCUMENTED,
     InStrictMode,
@@ -10,8 +20,9 @@ from gate.records.determinism.operators_on_cuda import (
     release_of,
     row_on_cuda,
 )
-from gate.records.determinism.remedies import admitting_entry, remedy_for
-from gate.records.determinism.uncovered_operators import (
+from gate.training.remedies import admitting_entry, remedy_for
+from gate.training.runs import RunMode
+from gate.training.uncovered_operators import (
     AUTOTUNER_REMEDY,
     AUTOTUNER_WHY,
     OWN_REMEDY,
@@ -21,19 +32,8 @@ from gate.records.determinism.uncovered_operators import (
     operator_row,
     uncovered_on_cuda,
 )
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.observed.operator_audit import (
-    FlagReach,
-    OperatorAudit,
-    OperatorReport,
-    OperatorRow,
-    OperatorUse,
-    Span,
-)
-from gate.records.runs import RunMode
-from gate.records.settings import GateSettings
-from gate.records.verdict import Finding, Severity
 from gate.verdict.findings import notice, warning
+from gate.verdict.verdict import Finding, Severity
 
 SHOWN_NAMES = 8
 SHOWN_RANGES = 3

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from gate.diagnosis.diagnosis_record import CodePlace
-from gate.records.determinism.knobs import BY_NAME, KEEP
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
-from gate.records.observed.sources import SourceKind
-from gate.records.verdict import Finding, Severity
+from gate.diagnosis.diagnosis import CodePlace
+from gate.evidence.observations import SourceKind
+from gate.evidence.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.knobs import BY_NAME, KEEP
 from gate.verdict.facts import EntropyDraw
 from gate.verdict.findings import notice
+from gate.verdict.verdict import Finding, Severity
 
 SHOWN = 5
 # as many lines of a place as a process tells, and of all: gate/harness/determinism/override_log.py

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 
-from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison
-from gate.records.sections.quarantine import Quarantine
-from gate.records.settings import GateSettings
-from gate.records.verdict import Finding
+from gate.baseline.entry import BaselineEntry
+from gate.comparison.differences import Comparison
+from gate.settings.gate_settings import GateSettings
+from gate.settings.quarantine import Quarantine
 from gate.verdict.answers import agree
 from gate.verdict.findings import notice, warning
+from gate.verdict.verdict import Finding
 
 RENEW = "Record the entry again, or find out why it does not hold; then remove the quarantine."
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
-from gate.codec.untrusted_text import escaped_lines, safe_line
-from gate.records.comparison import OtherSetting
+from gate.comparison.differences import OtherSetting
+from gate.text.untrusted_text import escaped_lines, safe_line
 
 SHOWN_SETTINGS: Final = 3
 SHOWN_WORDS: Final = 6

@@ -1,119 +1,157 @@
-"""Which of the recorded sources may make results differ: those that are not the same in both."""
+"""Data that the training reads from outside its commit: undeclared files, splits by a listing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import posixpath
+from typing import Final
 
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.sources import Source, SourceKind
+from gate.data.declaring import entries_for, names_of
+from gate.diagnosis.diagnosis import CodePlace
+from gate.evidence.observations import Source, SourceKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import GateSettings
+from gate.verdict.findings import notice
+from gate.verdict.verdict import Finding, Severity
 
-ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
-# a split is advice: it is drawn alike in both runs
-COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
-# what a verdict does not cover, and what belongs beside a change: none makes two runs differ
-NOT_COVERED = frozenset((SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED))
-# as many of a kind as a process tells; see gate/harness/sources/found.py
-MOST_OF_A_KIND = 40
-MAX_WORDS = 200
-# of other runs than those that are judged, where only a training that forges them has them
-SHAKEN = frozenset((SourceKind.VARIED, SourceKind.READING))
+# of one folder: above it the folder is named, and not each file
+NAMED_FILES: Final = 2
+DECLARED_AT_ONCE: Final = 5
+SHOWN_SPLITS: Final = 3
+NAMED_AT_ONCE: Final = 5
+# of processes that train together, which the verdict has a sentence of its own for
+OF_RANKS: Final = frozenset(
+    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+)
 
 
-def suspected_sources(strict: tuple[RunEvidence, ...]) -> tuple[Source, ...]:
-    """What may make two runs of one commit differ.
+def undeclared_reads(
+    strict: tuple[RunEvidence, ...], settings: GateSettings
+) -> tuple[Finding, ...]:
+    """Which files outside the commit did the training read that the settings do not declare?
 
-    An order, a switch of precision and a file, only where the runs differ in it.
+    Nothing is said of a container: what is found in it came with the image.
     """
-    if len(strict) < 2:  # noqa: PLR2004 - a difference takes two
+    if strict[0].run.isolation.image:
         return ()
-    first, second = strict[:2]
-    passed_over = COMPARED | SHAKEN | NOT_COVERED
-    differing = (
-        source for source in first.sources if source.kind not in passed_over and source.file
-    )
-    return (
-        *_other_reads(first, second),
-        *_other_orders(first, second),
-        *_other_precision(first, second),
-        *differing,
-    )
-
-
-def changed_precision(run: RunEvidence, base: RunEvidence | None) -> tuple[Source, ...]:
-    """Switches of precision that a commit turns on its way, and the base does not.
-
-    Without a run of the base only those that are turned after the first step: what a script sets at
-    its start it most often did before, too.
-    """
-    turned = [source for source in run.sources if source.kind is SourceKind.PRECISION]
-    if base is not None:
-        known = set(map(_turn, base.sources))
-        return tuple(source for source in turned if _turn(source) not in known)
-    return tuple(source for source in turned if source.step > 1)
-
-
-def _turn(source: Source) -> tuple[object, ...]:
-    """Without its line: a commit moves lines."""
-    return source.kind, source.rank, source.step, source.call, source.before, source.after
-
-
-def _other_precision(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
-    both = ((first, second), (second, first))
-    return tuple(source for run, other in both for source in changed_precision(run, other))
-
-
-def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
-    """Directories of the same names, and the same pieces of work, in another order."""
-    orders = {_ordered(source): source.after for source in second.sources}
-    return tuple(
+    declared = tuple(entry.path for entry in settings.data if entry.path is not None)
+    reads = [
         source
-        for source in first.sources
-        if source.kind in ORDERS
-        and _in_another_order(source.after, orders.get(_ordered(source), source.after))
+        for run in strict
+        for source in run.sources
+        if source.kind is SourceKind.READ
+        and source.call.startswith("/")
+        and not any(_lies_in(source.call, path) for path in declared)
+    ]
+    if not reads:
+        return ()
+    counted = _folders_of_many(reads)
+    folded: dict[str, Source] = {}
+    for source in reads:
+        folded.setdefault(_shown(source.call, counted), source)
+    (first, line), *others = folded.items()
+    names = names_of(list(folded)[:DECLARED_AT_ONCE])
+    many = f", {counted[first]:,} files or more" if first in counted else ""
+    rest = f", and {len(others):,} more" if others else ""
+    return (
+        Finding(
+            code="undeclared-read",
+            severity=Severity.NOTICE,
+            message=f"read and not declared: {first}{many} ({line.place}){rest}",
+            remedy=f"Declare it in repro-gate.yml: `{entries_for(names)}`, and read it from "
+            f"$REPRO_GATE_DATA/{names[first]}. Until then a change of it is taken for one of the "
+            "code.",
+            code_place=CodePlace.known(line.file, line.line),
+        ),
     )
 
 
-def _in_another_order(one: str, other: str) -> bool:
-    """Whether the digests differ; of pieces told one by one, whether the same came in both."""
-    several = " " in one
-    return one != other and (not several or sorted(one.split()) == sorted(other.split()))
+def _folders_of_many(reads: list[Source]) -> dict[str, int]:
+    """Folders by the number of their files that were read, where it is more than a few."""
+    counts: dict[str, int] = {}
+    for source in reads:
+        if source.call.endswith("/") and source.before.isdecimal():
+            counts[source.call] = max(int(source.before), counts.get(source.call, 0))
+    folders: dict[str, set[str]] = {}
+    for path in {source.call for source in reads if not source.call.endswith("/")}:
+        folders.setdefault(_folder(path), set()).add(path)
+    for folder, files in folders.items():
+        if len(files) > NAMED_FILES and folder.strip("/"):
+            counts.setdefault(folder, len(files))
+    return counts
 
 
-def _other_reads(first: RunEvidence, second: RunEvidence) -> Iterator[Source]:
-    """Files that changed between the runs, and those that only one of them read.
+def _shown(path: str, counted: dict[str, int]) -> str:
+    """The outermost folder that stands for this file, or the file itself."""
+    above = [folder for folder in counted if path.startswith(folder)]
+    return min(above, key=len, default=path)
 
-    `before` and `after` are what they were in each, empty where it was not read.
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0] + "/"
+
+
+def _lies_in(path: str, declared: str) -> bool:
+    return path == declared or path.startswith(f"{declared}/")
+
+
+def saved_and_asked(run: RunEvidence, settings: GateSettings, workdir: str) -> tuple[str, ...]:
+    """What a verdict does not cover: states that nobody compared, and variables that were not set.
+
+    `workdir` is train.workdir as the repository sees it.
     """
-    both = tuple(map(_reads, (first, second)))
-    stamps = [
-        {path: sorted({one.after for one in lines if one.stamp}) for path, lines in reads.items()}
-        for reads in both
+    compared = settings.train.checkpoint
+    whole = posixpath.normpath(posixpath.join(workdir, compared)) if compared else None
+    saved = sorted(
+        {
+            source.call
+            for source in run.sources
+            if source.kind is SourceKind.SAVED
+            and (whole is None or not _lies_in(posixpath.normpath(source.call), whole))
+        }
+    )
+    asked = sorted(
+        {
+            source.call
+            for source in run.sources
+            if source.kind is SourceKind.VARIABLE and source.call not in OF_RANKS
+        }
+    )
+    sentences = []
+    if saved:
+        sentences.append(
+            f"what the script saves in {_some(saved)}: train.checkpoint names another file"
+            if compared
+            else f"what the script saves in {_some(saved)}: train.checkpoint is not set"
+        )
+    if asked:
+        sentences.append(
+            f"any value of {_some(asked)}: the script asks for "
+            f"{'it' if len(asked) == 1 else 'them'}, and neither train.env nor train.pass_env sets "
+            f"{'it' if len(asked) == 1 else 'them'}"
+        )
+    return tuple(sentences)
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED_AT_ONCE
+    return ", ".join(names[:NAMED_AT_ONCE]) + (f" and {more} more" if more > 0 else "")
+
+
+def splits_by_listing(run: RunEvidence) -> tuple[Finding, ...]:
+    """Which lines draw a split from the names of files as a folder lists them?"""
+    lines = {source.place: source for source in run.sources if source.kind is SourceKind.SPLIT}
+    if not lines:
+        return ()
+    told = [
+        f"{place} gives {source.call}() what {source.before}() lists"
+        for place, source in list(lines.items())[:SHOWN_SPLITS]
     ]
-    # where some were left out, what one run lacks it may have read all the same
-    every = not any(map(_some_left_out, both))
-    for path in dict.fromkeys((*both[0], *both[1])):
-        was, now = (known.get(path, []) for known in stamps)
-        if was != now and (every or (was and now)):
-            line = (both[0].get(path) or both[1][path])[0]
-            words = {
-                "before": " and ".join(was)[:MAX_WORDS],
-                "after": " and ".join(now)[:MAX_WORDS],
-            }
-            yield line.model_copy(update=words)
-
-
-def _reads(run: RunEvidence) -> dict[str, list[Source]]:
-    reads: dict[str, list[Source]] = {}
-    for source in run.sources:
-        if source.kind is SourceKind.READ:
-            reads.setdefault(source.call, []).append(source)
-    return reads
-
-
-def _some_left_out(reads: dict[str, list[Source]]) -> bool:
-    lines = sum(map(len, reads.values()))
-    return lines >= MOST_OF_A_KIND or any(path.endswith("/") for path in reads)
-
-
-def _ordered(source: Source) -> tuple[object, ...]:
-    return source.kind, source.rank, source.place, source.call, source.before
+    more = f"; and {len(lines) - len(told)} more" if len(lines) > len(told) else ""
+    sorts = all(source.after == "sorted" for source in lines.values())
+    order = "" if sorts else "; unsorted, another disk's order does too"
+    return notice(
+        "split-by-listing",
+        message=f"{'; '.join(told)}{more}: one new file moves every row to another side{order}",
+        remedy="Choose the side of each file by a hash of its name: docs/data.md has a function "
+        "for it.",
+    )

@@ -6,11 +6,11 @@ import pytest
 from action_scene import Scene
 from played_training import SETTINGS
 
-from gate.attestation.keys import generate_private_key, private_pem, trusted_key
-from gate.codec.documents import write_document
 from gate.errors import ExitCode
-from gate.records.sealed.attestation import TrustedKeys
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.package.keys import generate_private_key, private_pem, trusted_key
+from gate.package.seal_records import TrustedKeys
+from gate.text.documents import write_document
 
 PLAIN = "version: 1\ntrain: {command: python3 train.py, max_steps: 3%s}\n"
 WISHES = PLAIN % ", pass_env: [HF_TOKEN]" + "isolation: {network: true}\n"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.secrets import InputSecrets
-from gate.report.comment.outputs import StepOutputs
+from gate.package.secrets import InputSecrets
+from gate.report.outputs import StepOutputs
 from gate.settings.event import ActionInputs
+from gate.system.files.files import LocalFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))

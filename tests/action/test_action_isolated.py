@@ -18,14 +18,14 @@ from runner_rules import commands
 from gate.action.commit_status import github_status
 from gate.action.history import github_history
 from gate.action.main import Runner, github_comments, github_pull_request, run_action
-from gate.adapters.account import account_lock
-from gate.adapters.clock import SystemClock
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
+from gate.isolation import accounts
+from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
+from gate.system.clock import SystemClock
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 CANARY = "CANARY-secret"
@@ -148,7 +148,7 @@ def test_a_training_that_tries_reaches_nothing(place: Place) -> None:
 def test_nothing_of_it_stays_and_all_belongs_to_the_owner(place: Place) -> None:
     place.run()
     assert not Path("/dev/shm", f"left-by-{place.root.name}").exists()  # noqa: S108 - as above
-    assert account_lock._held == {}
+    assert accounts._held == {}
     out = place.project.path / "out"
     assert {path.lstat().st_uid for path in (out, *out.rglob("*"))} == {OWNER}
     assert not (out / "work").exists()

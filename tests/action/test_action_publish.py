@@ -8,9 +8,9 @@ import pytest
 from action_scene import Scene
 from oci_double import OciDouble
 
-from gate.adapters.files.files import LocalFiles
-from gate.attestation.keys import generate_private_key, private_pem
 from gate.errors import ExitCode
+from gate.package.keys import generate_private_key, private_pem
+from gate.system.files.files import LocalFiles
 
 SECRET = "hush-hush"
 PASSPHRASE = "a pass phrase of some length"

@@ -24,10 +24,10 @@ from gate.action.training_packages import (
     head_requirements,
     raise_start_fault,
 )
-from gate.adapters.files.files import LocalFiles
 from gate.errors import RepositoryError, SettingsError, StorageError
-from gate.records.observed.locks import MAX_REQUIREMENTS_BYTES
-from gate.records.sections.isolation import IsolationMode
+from gate.evidence.lock_files import MAX_REQUIREMENTS_BYTES
+from gate.isolation.isolation import IsolationMode
+from gate.system.files.files import LocalFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,9 +11,9 @@ from action_scene import Scene
 from cryptography.hazmat.primitives.asymmetric import ec
 from fake_vault import FakeVault
 
-from gate.attestation.keys import generate_private_key, private_pem
 from gate.errors import ExitCode
-from gate.records.published.history import HISTORY_BRANCH
+from gate.package.keys import generate_private_key, private_pem
+from gate.verdict.published_history import HISTORY_BRANCH
 
 RUN = {"INPUT_MODE": "run", "INPUT_TOKEN": ""}
 JUDGE = {"INPUT_MODE": "judge", "INPUT_OUT": "judged", "INPUT_EVIDENCE": "downloaded"}

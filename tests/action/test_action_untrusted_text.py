@@ -14,11 +14,11 @@ from action_scene import Scene
 from harmless import hidden_characters, log_faults, markdown_faults, page_faults
 from rich.console import Console
 
-from gate.codec.documents import read_document
 from gate.errors import ExitCode
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Verdict
-from gate.report.terminal.terminal import verdict_view
+from gate.report.links import ReportLinks
+from gate.report.terminal import verdict_view
+from gate.text.documents import read_document
+from gate.verdict.verdict import Verdict
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 EVIL = (

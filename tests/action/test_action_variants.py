@@ -10,7 +10,7 @@ import pytest
 import yaml
 from workflows_in_documents import main, workflows
 
-from gate.records.version import VERSION
+from gate.system.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))

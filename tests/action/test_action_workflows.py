@@ -12,8 +12,8 @@ import yaml
 from workflows_in_documents import workflows
 
 from gate.pipelines.delivery import stale_outputs
-from gate.records.gate_names import artifact_name, output_folder
-from gate.records.settings import TrainSettings
+from gate.settings.gate_settings import TrainSettings
+from gate.system.gate_names import artifact_name, output_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = [

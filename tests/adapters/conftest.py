@@ -15,11 +15,11 @@ from fake_github import FakeGitHub
 from git_workshop import Repository
 from github_client import connect
 
-from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.isolation import unused_account
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.github.client import GitHubComments
-from gate.isolation.guards import Credentials
+from gate.isolation.account_choice import unused_account
+from gate.isolation.accounts import release_uid
+from gate.isolation.modes import Credentials
+from gate.system.files.files import LocalFiles
+from gate.system.github.pull_requests import GitHubComments
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.account_lock import LOCKS, acquire_uid, release_uid
-from gate.adapters.account.isolation import ACCOUNTS, unused_account
 from gate.errors import RunError, StorageError
+from gate.isolation.account_choice import ACCOUNTS, unused_account
+from gate.isolation.accounts import LOCKS, acquire_uid, release_uid
 
 UID = 61050
 # says which account it has once it may start, and has it until its input ends
 HOLDER = """
 import sys
-from gate.adapters.account.isolation import unused_account
+from gate.isolation.account_choice import unused_account
 sys.stdin.readline()
 taken = unused_account(range(int(sys.argv[1]), int(sys.argv[2])))
 print(taken.uid if taken else "none", flush=True)
@@ -30,12 +30,12 @@ sys.stdin.read()
 GATE = """
 import sys, tempfile
 from pathlib import Path
-from gate.adapters.engine.engine import Engine
-from gate.adapters.process.stop_signals import StopSignals
-from gate.adapters.isolating import Isolating
-from gate.records.processes import ProcessRequest
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
-from gate.records.settings import GateSettings, TrainSettings
+from gate.isolation.engine import Engine
+from gate.isolation.stop_signals import StopSignals
+from gate.training.adapters_isolating import Isolating
+from gate.isolation.process_request import ProcessRequest
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.settings.gate_settings import GateSettings, TrainSettings
 isolating = Isolating(Engine(lambda _: None), StopSignals(), sys.argv[1])
 settings = GateSettings(
     version=1,
@@ -123,7 +123,7 @@ def test_one_folder_in_common_is_enough(tmp_path: Path) -> None:
 def test_the_lock_goes_with_its_process_and_is_not_handed_to_children(tmp_path: Path) -> None:
     program = (
         "import subprocess, sys; from pathlib import Path\n"
-        "from gate.adapters.account.account_lock import acquire_uid\n"
+        "from gate.isolation.accounts import acquire_uid\n"
         f"assert acquire_uid({UID}, (Path(sys.argv[1]),))\n"
         "child = subprocess.Popen(('/bin/sleep', '60'))\n"
         "print(child.pid, flush=True); sys.stdin.read()\n"

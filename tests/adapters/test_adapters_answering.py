@@ -18,21 +18,21 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process.answering.client import AnsweringProcess
-from gate.adapters.process.kernel_calls import system_call
-from gate.adapters.process.landlock import ASK_VERSION, CREATE_RULESET
-from gate.adapters.process.process_table import apart, descendants
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import RunError
-from gate.isolation.guards import Credentials, WriteGuard
-from gate.records.processes import ProcessRequest, ProcessResult
+from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.kernel_calls import ASK_VERSION, CREATE_RULESET
+from gate.isolation.modes import Credentials, WriteGuard
+from gate.isolation.process_kernel_calls import system_call
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_table import apart, descendants
+from gate.isolation.stop_signals import StopSignals
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import ctypes, os, resource, signal, socket, sys, threading
 sys.path += sys.argv[1:-1]
-from gate.adapters.process.answering.server import serve
+from gate.isolation.answering_server import serve
 kept = []
 def answer(question):
     told = {}
@@ -231,9 +231,9 @@ GATE = """
 import sys, threading
 sys.path.append({root!r})
 from pathlib import Path
-from gate.adapters.process.answering.client import AnsweringProcess
-from gate.adapters.process.stop_signals import StopSignals
-from gate.records.processes import ProcessRequest
+from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.stop_signals import StopSignals
+from gate.isolation.process_request import ProcessRequest
 process = AnsweringProcess(ProcessRequest(argv={argv!r}, env={{}}, workdir=Path("/"),
     timeout_seconds=60.0, output_limit_bytes=1000), StopSignals())
 print(process.ask(b"told = os.getppid()").output.decode(), flush=True)

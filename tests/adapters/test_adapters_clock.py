@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gate.adapters.clock import SystemClock
+from gate.system.clock import SystemClock
 
 
 def test_now_is_in_utc_and_whole_seconds() -> None:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.console import ConsoleProgress, QuietProgress
-from gate.codec.untrusted_text import safe_line
+from gate.system.console import ConsoleProgress, QuietProgress
+from gate.text.untrusted_text import safe_line
 
 
 @pytest.fixture

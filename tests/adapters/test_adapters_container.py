@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from fake_docker import IMAGE, EngineRefusalError, FakeDocker
 
-from gate.adapters.engine.container_config import container_config
-from gate.adapters.engine.container_output import Frames
-from gate.adapters.engine.engine import Engine
-from gate.adapters.engine.training_container import ContainerProcesses, RoutedProcesses
-from gate.adapters.process.private_view import COUNTERS
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
-from gate.isolation.guards import Credentials, TrainingContainer
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.sections.isolation import ContainerSettings
+from gate.isolation.container_config import container_config
+from gate.isolation.container_output import Frames
+from gate.isolation.containers import ContainerProcesses, RoutedProcesses
+from gate.isolation.engine import Engine
+from gate.isolation.isolation import ContainerSettings
+from gate.isolation.modes import Credentials, TrainingContainer
+from gate.isolation.private_view import COUNTERS
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.stop_signals import StopSignals
 
 ACCOUNT = Credentials(uid=61042, gid=61042)
 CONTAINER = TrainingContainer(image_id=IMAGE, run="0123456789abcdef", limits=ContainerSettings())

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from data_folders import ODD_NAMES, coreutils_listing, folder_of
 
-from gate.adapters.data.hashing import BLOCK_BYTES, Buffers, file_digest
-from gate.adapters.data.listing import first_change, take_listing
-from gate.adapters.data.walk import MAX_NAME_BYTES
-from gate.codec.data_digests import listing_digest, listing_line
+from gate.data.data_digests import listing_digest, listing_line
+from gate.data.data_hashing import BLOCK_BYTES, Buffers, file_digest
+from gate.data.declared import ListedFile
+from gate.data.hashing import MAX_NAME_BYTES
+from gate.data.listing import first_change, take_listing
 from gate.errors import DataError
-from gate.records.observed.data.listed import ListedFile
-from gate.records.sections.data import Verify
+from gate.settings.data import Verify
 
 FOREIGN_UID = 60900
 
@@ -242,7 +242,7 @@ def test_no_permission_is_told_with_what_to_do(
     program = (
         "import os\n"
         "from pathlib import Path\n"
-        "from gate.adapters.data.listing import Verify, take_listing\n"
+        "from gate.data.listing import Verify, take_listing\n"
         "from gate.errors import DataError\n"
         f"os.setuid({FOREIGN_UID})\n"
         f"try: take_listing(Path({str(source)!r}), Verify.FULL, None)\n"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from data_folders import folder_of
 
-from gate.adapters.data.digest_cache import FILE_NAME, SETTLED_NANOSECONDS, DigestCache
-from gate.adapters.data.listing import take_listing
-from gate.records.observed.data.listed import Listing
-from gate.records.sections.data import Verify
+from gate.data.declared import Listing
+from gate.data.digest_cache import FILE_NAME, SETTLED_NANOSECONDS, DigestCache
+from gate.data.listing import take_listing
+from gate.settings.data import Verify
 
 FALSE = "f" * 64
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.files.reading import CappedReader
-from gate.adapters.files.storage_faults import storage_fault, storage_faults
 from gate.errors import StorageError
+from gate.system.files.files import LocalFiles
+from gate.system.files.reading import CappedReader
+from gate.system.files.storage_faults import storage_fault, storage_faults
 
 OTHER = 60900
 
@@ -103,7 +103,7 @@ def test_a_file_that_turns_into_a_fifo_is_refused(python: Python, tmp_path: Path
     """Between the look and the opening: played by a look that always sees a regular file."""
     program = (
         "import os, pathlib, sys\n"
-        "from gate.adapters.files.files import LocalFiles\n"
+        "from gate.system.files.files import LocalFiles\n"
         "path = pathlib.Path(sys.argv[1])\n"
         "path.write_bytes(b'')\n"
         "seen = os.lstat(path)\n"
@@ -201,7 +201,7 @@ def test_a_file_of_holes_does_not_fill_the_disk(
 def test_a_size_limit_of_the_account_is_explained(python: Python, tmp_path: Path) -> None:
     program = (
         "import pathlib, resource, sys\n"
-        "from gate.adapters.files.files import LocalFiles\n"
+        "from gate.system.files.files import LocalFiles\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "LocalFiles().write_bytes(pathlib.Path(sys.argv[1]), b'x' * 2000)\n"
     )

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import SettingsError, StorageError
+from gate.system.files.files import LocalFiles
 
 HOLD = """
 import subprocess, sys
 from pathlib import Path
-from gate.adapters.files.files import LocalFiles
+from gate.system.files.files import LocalFiles
 with LocalFiles().held_folder(Path(sys.argv[1])):
     # what a gate call starts lives on when that is killed
     child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
@@ -109,7 +109,7 @@ def test_a_second_writer_waits_for_the_first_and_no_lock_file_is_left(
 ) -> None:
     waits = (
         "import sys; from pathlib import Path\n"
-        "from gate.adapters.files.files import LocalFiles\n"
+        "from gate.system.files.files import LocalFiles\n"
         "print('asks', flush=True)\n"
         "with LocalFiles().one_writer(Path(sys.argv[1])): print((Path(sys.argv[1]) / 'f').exists())"
     )

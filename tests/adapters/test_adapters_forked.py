@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process.answering.forked import read_apart, reading_seconds
-from gate.adapters.process.parser_limits import CPU_SECONDS
-from gate.codec.plain_records import PlainForm
+from gate.comparison.state_difference import LeafChange
 from gate.errors import (
     AttestationError,
     CommitError,
@@ -29,7 +27,9 @@ from gate.errors import (
     SealServiceError,
     SettingsError,
 )
-from gate.records.measured.state_difference import LeafChange
+from gate.isolation.confined_look import read_apart, reading_seconds
+from gate.isolation.confinement import CPU_SECONDS
+from gate.text.plain_records import PlainForm
 
 TEXT = PlainForm(str)
 

@@ -10,7 +10,7 @@ from git_workshop import IDENTITY, Repository, commit_fault
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gate.adapters.git.repository import GitRepository
+from gate.system.git.repository import GitRepository
 
 ATTRIBUTES = (
     "text",

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from git_workshop import Repository, commit_fault, refusal
 
-from gate.adapters.git.repository import GitRepository
-from gate.codec.digests import sha256_hex, tree_digest
 from gate.errors import CommitError, StorageError
+from gate.system.git.repository import GitRepository
+from gate.text.codec_digests import sha256_hex, tree_digest
 
 ABSENT = "0123456789abcdef0123456789abcdef01234567"
 

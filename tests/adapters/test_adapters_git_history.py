@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from git_workshop import Repository
 
-from gate.adapters.git.repository import GitRepository
+from gate.system.git.repository import GitRepository
 
 
 @pytest.fixture

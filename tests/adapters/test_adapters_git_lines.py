@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from git_workshop import Repository
 
-from gate.adapters.git.repository import GitRepository
 from gate.system.git.changes import Change
+from gate.system.git.repository import GitRepository
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from git_workshop import Repository, commit_fault, refusal
 
-from gate.adapters.git.objects import read_entries
-from gate.adapters.git.repository import GitRepository
 from gate.errors import CommitError
+from gate.system.git.objects import read_entries
+from gate.system.git.repository import GitRepository
 
 ABSENT = "0123456789abcdef0123456789abcdef01234567"
 

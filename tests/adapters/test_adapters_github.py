@@ -9,8 +9,8 @@ from fake_github import BOT, FakeGitHub
 from github_client import AT_ONCE, connect
 from github_failures import Failure
 
-from gate.adapters.github.client import GitHubComments
 from gate.errors import PublishError
+from gate.system.github.pull_requests import GitHubComments
 
 MARKER = "<!-- repro-gate:default -->"
 

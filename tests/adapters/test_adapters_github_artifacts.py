@@ -10,9 +10,9 @@ from github_artifacts import STORE_HOST, StoredArtifact
 from github_client import AT_ONCE
 from github_failures import Failure
 
-from gate.adapters.github import artifacts
-from gate.adapters.github.artifacts import fetch_artifact
 from gate.errors import PublishError
+from gate.system.github import artifacts
+from gate.system.github.artifacts import fetch_artifact
 from gate.system.github.pull_request_records import RunAddress
 
 

@@ -9,8 +9,8 @@ from fake_github import FakeGitHub
 from github_client import AT_ONCE
 from github_failures import Failure
 
-from gate.adapters.github.history import HistoryBranch
 from gate.errors import PublishError
+from gate.publishing.history import HistoryBranch
 
 BRANCH = "repro-gate-history"
 

@@ -18,9 +18,9 @@ from github_client import AT_ONCE, connect
 from github_failures import Failure
 from tunnel_proxy import TunnelProxy
 
-from gate.adapters.github.status import set_commit_status
 from gate.errors import PublishError
 from gate.system.github.pull_request_records import CommitStatus, StatusState
+from gate.system.github.status import set_commit_status
 
 COMMIT = "a" * 40
 STATUS = CommitStatus(

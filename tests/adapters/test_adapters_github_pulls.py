@@ -9,9 +9,9 @@ from fake_github import FakeGitHub
 from github_client import AT_ONCE
 from github_failures import Failure
 
-from gate.adapters.github.pulls import find_pull_request
 from gate.errors import PublishError
 from gate.system.github.pull_request_records import PullRequest, RunOrigin
+from gate.system.github.pulls import find_pull_request
 
 HEAD, BASE = "b" * 40, "c" * 40
 ORIGIN = RunOrigin(

@@ -9,10 +9,10 @@ from fake_github import BOT, FakeGitHub
 from github_client import AT_ONCE, connect
 from github_failures import Failure
 
-from gate.adapters.github.client import GitHubComments
 from gate.errors import PublishError
-from gate.records.report import Publication
-from gate.report.comment.sticky import publish
+from gate.report.report import Publication
+from gate.report.sticky import publish
+from gate.system.github.pull_requests import GitHubComments
 
 MARKER = "<!-- repro-gate:default -->"
 

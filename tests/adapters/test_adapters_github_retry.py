@@ -24,10 +24,10 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from gate.adapters.github.client import GitHubComments, _moment
-from gate.adapters.github.http import REPEATABLE_METHODS, GitHubApi, Response
-from gate.adapters.github.retry import GitHubRetry, LimitedError, RetryPolicy, limit_seconds
 from gate.errors import PublishError
+from gate.system.github.api import REPEATABLE_METHODS, GitHubApi, Response
+from gate.system.github.pull_requests import GitHubComments, _moment
+from gate.system.retry import GitHubRetry, LimitedError, RetryPolicy, limit_seconds
 
 LIMITS = {
     Failure.SECONDARY_LIMIT,

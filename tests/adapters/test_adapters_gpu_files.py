@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.gpu_files import gpu_file_groups, make_device_files
+from gate.isolation.gpu_files import gpu_file_groups, make_device_files
 
 VIDEO, RENDER = 60944, 60945
 

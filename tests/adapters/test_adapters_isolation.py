@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account import isolation
-from gate.adapters.account.account_lock import acquire_uid, release_uid
-from gate.adapters.account.beside import accounts_beside
-from gate.adapters.account.isolation import ACCOUNTS, choose_isolation, unused_account
-from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
-from gate.isolation.guards import Credentials, Isolation, Separation, WriteGuard
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.isolation import account_choice
+from gate.isolation.account_choice import ACCOUNTS, choose_isolation, unused_account
+from gate.isolation.accounts import acquire_uid, release_uid
+from gate.isolation.beside import accounts_beside
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Credentials, Isolation, Separation, WriteGuard
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -75,7 +75,7 @@ def test_an_account_that_can_do_all_is_taken(system_python: str, open_folder_for
     guard = chosen.credentials.guard
     assert chosen.reason.startswith(
         "the training runs under a separate account without network access; "
-        f"{isolation.GUARDED[guard]}"
+        f"{account_choice.GUARDED[guard]}"
     )
     own = "; own processes, network, terminals, files" * bool(chosen.own)
     # not everywhere may the gate make a control group
@@ -185,8 +185,8 @@ def test_only_a_full_answer_counts(runner: Answering, reason: str) -> None:
 def test_an_ordinary_account_cannot_isolate(python: Python) -> None:
     program = (
         "import os\n"
-        "from gate.adapters.account.isolation import choose_isolation\n"
-        "from gate.records.settings import IsolationSettings\n"
+        "from gate.isolation.account_choice import choose_isolation\n"
+        "from gate.settings.gate_settings import IsolationSettings\n"
         "if os.geteuid() == 0: os.setuid(60900)\n"
         "print(choose_isolation(IsolationSettings(), None, 'python', ()).reason)\n"
     )
@@ -262,7 +262,9 @@ def test_landlock_closes_a_temporary_folder_in_which_others_left_a_way() -> None
 def test_without_either_the_places_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/var/lib") as folder:
         Path(folder).chmod(0o777)
-        monkeypatch.setattr(isolation, "EVERYWHERE", (Path("/var/lib"),))  # else the whole machine
+        monkeypatch.setattr(
+            account_choice, "EVERYWHERE", (Path("/var/lib"),)
+        )  # else the whole machine
         chosen = weakened(WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK)
     assert chosen.described == "uid (permissions only)"
     assert Path(folder) in chosen.writable_paths
@@ -294,4 +296,4 @@ def test_an_account_with_a_name_is_not_taken() -> None:
     ],
 )
 def test_without_an_account_the_reason_is_told(own_uid: int, reason: str) -> None:
-    assert isolation._why_no_account(own_uid) == reason
+    assert account_choice._why_no_account(own_uid) == reason

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from report_hostile import HOSTILE
 from runner_rules import commands
 
-from gate.adapters.job_log import MAX_LINES, JobLog, quoted
-from gate.adapters.process.output_capture import LineFeed
+from gate.isolation.training_output import LineFeed
+from gate.system.job_log import MAX_LINES, JobLog, quoted
 
 ATTEMPTS = (
     "::error::no",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.machine import free_bytes, gpus_seen, parse_gpus
+from gate.system.machine import free_bytes, gpus_seen, parse_gpus
 
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.process.output_capture import LINE_LIMIT_BYTES, LineFeed, OutputCapture
+from gate.isolation.training_output import LINE_LIMIT_BYTES, LineFeed, OutputCapture
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(2, 64))

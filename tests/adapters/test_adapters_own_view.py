@@ -21,16 +21,16 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.isolation import unused_account
-from gate.adapters.process.page_cache import PREFIX, CacheGroup, cache_left_by, new_proof
-from gate.adapters.process.private_view import Own
-from gate.adapters.process.process_table import owned_by, processes
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.sandbox_launcher import MOUNT_NAMESPACE
 from gate.errors import RunError
-from gate.isolation.guards import Credentials, Separation, WriteGuard
-from gate.records.processes import ProcessRequest, ProcessResult, ReadOnlyMount
+from gate.isolation.account_choice import unused_account
+from gate.isolation.accounts import release_uid
+from gate.isolation.modes import Credentials, Separation, WriteGuard
+from gate.isolation.page_cache import PREFIX, CacheGroup, cache_left_by, new_proof
+from gate.isolation.private_view import Own
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult, ReadOnlyMount
+from gate.isolation.process_table import owned_by, processes
+from gate.isolation.sandbox_launcher import MOUNT_NAMESPACE
 
 FAR = 60.0
 Ended = Callable[..., ProcessResult]
@@ -398,7 +398,7 @@ def test_what_an_engine_hid_or_laid_over_stays_so_without_being_shared(
     )
     program = (
         "import pickle, sys\n"
-        "from gate.adapters.process.processes import LocalProcesses\n"
+        "from gate.isolation.process_processes import LocalProcesses\n"
         "request = pickle.loads(sys.stdin.buffer.read())\n"
         "sys.stdout.buffer.write(LocalProcesses().run(request, lambda _: None).output)\n"
     )

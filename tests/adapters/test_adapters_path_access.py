@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process.path_access import first_blocked_folder
-from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
-from gate.isolation.guards import Credentials, Isolation
-from gate.records.processes import ProcessRequest
-from gate.records.sections.isolation import IsolationMode
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.path_access import first_blocked_folder
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest
 
 STRANGER = Credentials(uid=60900, gid=60900)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.isolation import unused_account
-from gate.adapters.process.processes import LocalProcesses
-from gate.isolation.guards import Credentials, Separation, WriteGuard
-from gate.process_ports import ProcessGroup, StartedProcess
-from gate.records.processes import Place, ProcessRequest, ProcessResult
+from gate.isolation.account_choice import unused_account
+from gate.isolation.accounts import release_uid
+from gate.isolation.modes import Credentials, Separation, WriteGuard
+from gate.isolation.process_ports import ProcessGroup, StartedProcess
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import Place, ProcessRequest, ProcessResult
 
 FAR = 60.0
 

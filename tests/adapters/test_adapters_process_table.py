@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from gate.adapters.process.process_table import (
+from gate.errors import RunError
+from gate.isolation.modes import Credentials
+from gate.isolation.process_table import (
     descendants,
     end_all,
     kill,
@@ -18,8 +20,6 @@ from gate.adapters.process.process_table import (
     reap,
     require_other_account,
 )
-from gate.errors import RunError
-from gate.isolation.guards import Credentials
 
 PYTHON = sys.executable
 

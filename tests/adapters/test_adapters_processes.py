@@ -13,18 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process import running_process
-from gate.adapters.process.process_table import (
-    PR_GET_DUMPABLE,
-    owned_by,
-    process_control,
-    processes,
-)
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.running_process import RunningProcess
 from gate.errors import RunError
-from gate.isolation.guards import Credentials
-from gate.records.processes import ProcessRequest, ProcessResult
+from gate.isolation import running_process
+from gate.isolation.modes import Credentials
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_table import PR_GET_DUMPABLE, owned_by, process_control, processes
+from gate.isolation.running_process import RunningProcess
 
 PYTHON = sys.executable
 
@@ -315,8 +310,8 @@ def test_closed_memory_is_closed_to_the_same_account() -> None:
     look = "p=/proc/$PPID; cat $p/environ; ls $p/fd; : <$p/mem"
     program = (
         "import os, subprocess\n"
-        "from gate.adapters.process.process_table import PR_SET_DUMPABLE, closed_memory\n"
-        "from gate.adapters.process.process_table import process_control\n"
+        "from gate.isolation.process_table import PR_SET_DUMPABLE, closed_memory\n"
+        "from gate.isolation.process_table import process_control\n"
         "os.setgroups([]); os.setresgid(60900, 60900, 60900); os.setresuid(60900, 60900, 60900)\n"
         "process_control(PR_SET_DUMPABLE, 1)\n"
         f"def look(): return subprocess.run(('/bin/sh', '-c', {look!r}), capture_output=True)\n"

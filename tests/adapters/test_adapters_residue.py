@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account import residue
-from gate.adapters.account.residue import remove_residue
 from gate.errors import RunError
-from gate.isolation.guards import Credentials
+from gate.isolation import residue
+from gate.isolation.modes import Credentials
+from gate.isolation.residue import remove_residue
 
 
 def as_the(account: Credentials, command: str, folder: Path) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account.restricted_paths import restrict_access, secret_paths
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError, StorageError
+from gate.isolation.restricted_paths import restrict_access, secret_paths
+from gate.isolation.stop_signals import StopSignals
 
 OTHER = 60900
 CANARY = "CANARY-secret"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process import sandboxed_start
-from gate.adapters.process.process_table import owned_by, require_other_account
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.sandboxed_start import LIMITS
 from gate.errors import RunError
-from gate.isolation.guards import Credentials
-from gate.records.processes import ProcessRequest, ProcessResult
+from gate.isolation import sandboxed_start
+from gate.isolation.modes import Credentials
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_table import owned_by, require_other_account
+from gate.isolation.sandboxed_start import LIMITS
 
 TRY = """
 import ctypes, errno, os, resource, socket, struct

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.process.sandbox_launcher import Plan
-from gate.adapters.process.sandboxed_start import OPTIONS, PACKAGE_ROOT
-from gate.adapters.process.seccomp_filter import seccomp_filter
-from gate.isolation.guards import Credentials, WriteGuard
+from gate.isolation.modes import Credentials, WriteGuard
+from gate.isolation.sandbox_launcher import Plan
+from gate.isolation.sandboxed_start import OPTIONS, PACKAGE_ROOT
+from gate.isolation.seccomp_filter import seccomp_filter
 
 WATCHED = """
 import os, sys

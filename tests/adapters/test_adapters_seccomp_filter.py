@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.process.seccomp_filter import (
+from gate.errors import RunError
+from gate.isolation.seccomp_filter import (
     ANSWERING_REFUSED,
     ARCHITECTURES,
     OF_ITSELF_ALONE,
@@ -21,7 +22,6 @@ from gate.adapters.process.seccomp_filter import (
     answering_filter,
     seccomp_filter,
 )
-from gate.errors import RunError
 
 ALLOWED = 0x7FFF0000
 KILLED = 0x80000000

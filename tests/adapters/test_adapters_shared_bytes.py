@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files import shared_bytes
-from gate.adapters.files.files import LocalFiles
 from gate.errors import StorageError
+from gate.system.files import shared_bytes
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 SIZES = [0, 1, shared_bytes.READ_BYTES, 3 * shared_bytes.READ_BYTES + 7]

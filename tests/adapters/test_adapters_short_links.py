@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.files.short_links import name_for
+from gate.system.files.files import LocalFiles
+from gate.system.files.short_links import name_for
 
 
 @pytest.fixture

@@ -13,21 +13,15 @@ from pathlib import Path
 import pytest
 from attestation_cases import CREATED_AT, gate_key
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.signers.command import CommandSigner
-from gate.adapters.signers.opening import check_place, refuse_programs_below
-from gate.attestation.dsse import sign, verify
-from gate.attestation.keys import (
-    generate_private_key,
-    private_pem,
-    public_der,
-    public_pem,
-    trusted_key,
-)
-from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, SettingsError
-from gate.records.sealed.attestation import PAYLOAD_TYPE, KeyAlgorithm, TrustedKeys
-from gate.records.sealed.signer_places import CommandPlace
+from gate.package.command import CommandSigner
+from gate.package.dsse import sign, verify
+from gate.package.keys import generate_private_key, private_pem, public_der, public_pem, trusted_key
+from gate.package.seal_records import PAYLOAD_TYPE, KeyAlgorithm, TrustedKeys
+from gate.package.signers_opening import check_place, refuse_programs_below
+from gate.settings.sealed_signer_places import CommandPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.files.files import LocalFiles
 
 OPENSSL = shutil.which("openssl")
 SECRETS = {
@@ -272,7 +266,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from gate.attestation.keys import public_der, public_pem
+from gate.package.keys import public_der, public_pem
 key = load_pem_private_key(pathlib.Path({secret!r}).read_bytes(), None)
 der, pem = public_der(key.public_key()), public_pem(key.public_key())
 """

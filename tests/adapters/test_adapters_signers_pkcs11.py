@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from attestation_cases import CREATED_AT
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.signers.opening import check_place, refuse_programs_below
-from gate.adapters.signers.pkcs11 import TokenSigner
-from gate.attestation.dsse import sign, verify
-from gate.attestation.keys import public_key, trusted_key
-from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, SettingsError
-from gate.records.sealed.attestation import PAYLOAD_TYPE, TrustedKeys
-from gate.records.sealed.signer_places import TokenPlace
+from gate.package.dsse import sign, verify
+from gate.package.keys import public_key, trusted_key
+from gate.package.pkcs11 import TokenSigner
+from gate.package.seal_records import PAYLOAD_TYPE, TrustedKeys
+from gate.package.signers_opening import check_place, refuse_programs_below
+from gate.settings.sealed_signer_places import TokenPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.files.files import LocalFiles
 
 MODULE = next(
     (

@@ -22,16 +22,16 @@ from github_client import AT_ONCE
 from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer._vault_signer import VaultSigner as TheirSigner
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.signers.opening import check_place
-from gate.adapters.signers.vault import VaultSigner
-from gate.attestation.dsse import sign, verify
-from gate.attestation.envelope import read_envelope
-from gate.attestation.keys import trusted_key
-from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import AttestationError, GateError, SettingsError
-from gate.records.sealed.attestation import PAYLOAD_TYPE, SealFile, TrustedKeys
-from gate.records.sealed.signer_places import VaultPlace
+from gate.package.dsse import sign, verify
+from gate.package.envelope import read_envelope
+from gate.package.keys import trusted_key
+from gate.package.seal_records import PAYLOAD_TYPE, SealFile, TrustedKeys
+from gate.package.signers import VaultSigner
+from gate.package.signers_opening import check_place
+from gate.settings.sealed_signer_places import VaultPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 ECDSA = ec.generate_private_key(ec.SECP256R1())

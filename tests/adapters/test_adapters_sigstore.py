@@ -21,14 +21,14 @@ from fake_sigstore import (
 from github_client import AT_ONCE
 from sigstore_authority import new_key
 
-from gate.adapters.github.retry import RetryPolicy
-from gate.adapters.sigstore.services import SigstoreServices
-from gate.attestation.dsse import sign
-from gate.attestation.envelope import write_envelope
-from gate.attestation.keys import KeyFile
 from gate.errors import SealServiceError
-from gate.records.sealed.attestation import PAYLOAD_TYPE
-from gate.records.sealed.identity import LogEntry
+from gate.package.dsse import sign
+from gate.package.envelope import write_envelope
+from gate.package.identity import LogEntry
+from gate.package.keys import KeyFile
+from gate.package.seal_records import PAYLOAD_TYPE
+from gate.package.sigstore_services import SigstoreServices
+from gate.system.retry import RetryPolicy
 
 BUSY = Fault(status=503, body=b'{"code": 13, "message": "too busy"}')
 HUGE = Fault(body=b'{"value": "' + b"x" * (4 * 1024 * 1024) + b'"}')

@@ -14,20 +14,20 @@ from typing import Protocol
 
 import pytest
 
-from gate.adapters.process.process_table import processes
-from gate.adapters.process.running_process import GRACE_SECONDS, KILL_SECONDS
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError
+from gate.isolation.process_table import processes
+from gate.isolation.running_process import GRACE_SECONDS, KILL_SECONDS
+from gate.isolation.stop_signals import StopSignals
 
 PROGRAM = """
 import os, pathlib, signal, sys
 # whatever started these tests, `nohup` for example, may have left it ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from gate.adapters.process import running_process
-from gate.adapters.process.stop_signals import StopSignals
-from gate.adapters.process.processes import LocalProcesses
+from gate.isolation.stop_signals import StopSignals
+from gate.isolation.process_processes import LocalProcesses
 from gate.errors import GateError
-from gate.records.processes import ProcessRequest
+from gate.isolation.process_request import ProcessRequest
 
 running_process.GRACE_SECONDS = float(sys.argv[3])
 interrupts = StopSignals()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from git_workshop import Repository
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.git.repository import GitRepository
 from gate.errors import StorageError
+from gate.system.files.files import LocalFiles
+from gate.system.git.repository import GitRepository
 
 
 @pytest.fixture

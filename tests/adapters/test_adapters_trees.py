@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files import trees
-from gate.adapters.files.files import LocalFiles
 from gate.errors import StorageError
+from gate.system.files import trees
+from gate.system.files.files import LocalFiles
 
 OTHER = 60900
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -76,7 +76,7 @@ def test_removing_copes_with_closed_folders_as_an_ordinary_account(
     os.chown(open_folder_for_all, OTHER, OTHER)
     program = (
         "import os, pathlib, sys\n"
-        "from gate.adapters.files.files import LocalFiles\n"
+        "from gate.system.files.files import LocalFiles\n"
         "os.setuid(int(sys.argv[2]))\n"
         "LocalFiles().remove_tree(pathlib.Path(sys.argv[1]))\n"
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files import trees
-from gate.adapters.files.files import LocalFiles
+from gate.system.files import trees
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 GROUP = 60900

@@ -16,12 +16,7 @@ import pytest
 from git_workshop import Repository
 from wheel_index import WheelIndex, sha256_of, wheel
 
-from gate.adapters.account.account_lock import acquire_uid, release_uid
-from gate.adapters.console import QuietProgress
-from gate.adapters.process.process_table import owned_by
-from gate.adapters.process.processes import LocalProcesses
-from gate.adapters.process.stop_signals import StopSignals
-from gate.adapters.wheel_installer import (
+from gate.action.wheel_installer import (
     INSTALLERS,
     Surroundings,
     WheelInstaller,
@@ -29,8 +24,13 @@ from gate.adapters.wheel_installer import (
     passwords,
 )
 from gate.errors import RunError
-from gate.isolation.guards import Credentials, WriteGuard
-from gate.records.observed.locks import PinnedPackage
+from gate.evidence.lock_files import PinnedPackage
+from gate.isolation.accounts import acquire_uid, release_uid
+from gate.isolation.modes import Credentials, WriteGuard
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_table import owned_by
+from gate.isolation.stop_signals import StopSignals
+from gate.system.console import QuietProgress
 
 PYTHON = Path("/usr/bin/python3")
 GUARDS = (WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK, WriteGuard.NONE)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.account import writable_paths
-from gate.adapters.account.writable_paths import find_writable_paths
-from gate.adapters.process.processes import LocalProcesses
 from gate.errors import RunError
-from gate.isolation.guards import Credentials, WriteGuard
-from gate.records.processes import ProcessRequest, ReadOnlyMount
+from gate.isolation import writable_paths
+from gate.isolation.modes import Credentials, WriteGuard
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ReadOnlyMount
+from gate.isolation.writable_paths import find_writable_paths
 
 THIRD = 60901
 GUARDS = [WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK]

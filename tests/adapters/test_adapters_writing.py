@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files import writing
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.git.export import TreeWriter
 from gate.errors import GateError, StorageError
+from gate.system.files import writing
+from gate.system.files.files import LocalFiles
+from gate.system.git.export import TreeWriter
 
 FILES = LocalFiles()
 Change = Callable[[Path, Path], object]

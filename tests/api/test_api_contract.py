@@ -13,12 +13,8 @@ from github_client import AT_ONCE, connect
 from github_failures import Failure
 from github_records import SeenRequest
 
-from gate.adapters.github.client import GitHubComments
-from gate.adapters.github.http import ACCEPT
-from gate.adapters.github.pulls import find_pull_request
-from gate.adapters.github.status import set_commit_status
-from gate.adapters.github.token import probe_token
 from gate.errors import PublishError
+from gate.system.github.api import ACCEPT
 from gate.system.github.pull_request_records import (
     CommitStatus,
     PullRequest,
@@ -26,6 +22,10 @@ from gate.system.github.pull_request_records import (
     StatusState,
     TokenSeen,
 )
+from gate.system.github.pull_requests import GitHubComments
+from gate.system.github.pulls import find_pull_request
+from gate.system.github.status import set_commit_status
+from gate.system.github.token import probe_token
 
 DESCRIPTION = os.environ.get("GITHUB_OPENAPI", "")
 PRISM = os.environ.get("PRISM_URL", "")

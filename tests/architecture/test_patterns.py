@@ -22,7 +22,7 @@ METHODS = ("match", "fullmatch", "search", "findall", "finditer", "sub", "split"
 ENDS = ("\0", "!", "a", "\n")
 MAX_UNITS = 14
 # used by a library, under another name
-USED_AS = {"gate.codec.strict_yaml.FLOAT": frozenset({"match"})}
+USED_AS = {"gate.text.strict_yaml.FLOAT": frozenset({"match"})}
 Named = tuple[str, "re.Pattern[Any]", frozenset[str]]
 
 

@@ -155,7 +155,7 @@ def test_only_one_module_changes_the_file_system_by_path() -> None:
         if (module, name) not in allowed
     ]
     assert not found, "\n".join(
-        ("call gate/adapters/files/writing.py, or add an exception with its reason:", *found)
+        ("call gate/system/files/writing.py, or add an exception with its reason:", *found)
     )
 
 

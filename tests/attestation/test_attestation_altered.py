@@ -10,9 +10,9 @@ from attestation_cases import Sealed, sealed_in
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.envelope import read_envelope
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import SealFile
+from gate.package.envelope import read_envelope
+from gate.package.seal_records import SealFile
 
 FIRST_HEADER = range(512)
 SOME_OF_THE_REST = range(512, 10240, 23)

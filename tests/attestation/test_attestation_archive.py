@@ -11,12 +11,12 @@ from attestation_cases import FILES, member
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.packing.archive import read_archive
-from gate.attestation.packing.package import pack
-from gate.attestation.packing.ustar import RECORD_BYTES, header, padding, sums_text
-from gate.codec.digests import sha256_hex
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import Archive, PackageMember
+from gate.package.archive import read_archive
+from gate.package.packing import pack
+from gate.package.seal_records import Archive, PackageMember
+from gate.package.ustar import RECORD_BYTES, header, padding, sums_text
+from gate.text.codec_digests import sha256_hex
 
 NOT_OURS = "the package is not an archive that repro-gate wrote"
 KEEP = frozenset({"SHA256SUMS", "kept"})

@@ -19,11 +19,11 @@ from github_client import AT_ONCE
 from sigstore_authority import new_key
 from sigstore_log import b64
 
-from gate.adapters.sigstore.services import SigstoreServices
-from gate.attestation.keyless import seal_by_identity
-from gate.attestation.seal import statement_facts
-from gate.attestation.statement import write_statement
-from gate.records.sealed.identity import Identity
+from gate.package.identity import Identity
+from gate.package.keyless import seal_by_identity
+from gate.package.seal import statement_facts
+from gate.package.sigstore_services import SigstoreServices
+from gate.package.statement import write_statement
 
 MODULES = os.environ.get("SIGSTORE_JS", "")
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.dsse import pae, sign, verify
-from gate.attestation.keys import KeyFile, generate_private_key, trusted_key, with_key
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import (
+from gate.package.dsse import pae, sign, verify
+from gate.package.keys import KeyFile, generate_private_key, trusted_key, with_key
+from gate.package.seal_records import (
     PAYLOAD_TYPE,
     Envelope,
     KeyAlgorithm,

@@ -11,16 +11,12 @@ from attestation_cases import gate_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.dsse import sign
-from gate.attestation.envelope import (
-    read_envelope,
-    write_bundle,
-    write_envelope,
-)
-from gate.attestation.keys import KeyFile
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import PAYLOAD_TYPE, Envelope, SealFile, Signature
-from gate.records.sealed.members import MAX_SEAL_BYTES
+from gate.package.dsse import sign
+from gate.package.envelope import read_envelope, write_bundle, write_envelope
+from gate.package.keys import KeyFile
+from gate.package.seal_records import PAYLOAD_TYPE, Envelope, SealFile, Signature
+from gate.text.members import MAX_SEAL_BYTES
 
 
 def _read(content: bytes) -> Envelope:

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from attestation_cases import MAKING, Sealed, gate_key, sealed_in, trust_of
 
-from gate.attestation.dsse import sign
-from gate.attestation.envelope import read_envelope, write_bundle, write_envelope
-from gate.attestation.keys import KeyFile, read_trusted_keys
-from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import PAYLOAD_TYPE, SealFile
+from gate.package.dsse import sign
+from gate.package.envelope import read_envelope, write_bundle, write_envelope
+from gate.package.keys import KeyFile, read_trusted_keys
+from gate.package.seal_records import PAYLOAD_TYPE, SealFile
+from gate.text.json_text import canonical_json
 
 Path_ = tuple[str | int, ...]
 # what the signer alone knows: no second place says it

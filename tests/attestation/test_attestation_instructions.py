@@ -19,11 +19,11 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.attestation.keys import generate_private_key, key_id, private_pem, public_pem
-from gate.attestation.packing.instructions import package_readme
-from gate.attestation.packing.package import pack
-from gate.attestation.seal_files import write_seals
-from gate.records.sealed.attestation import KeyAlgorithm
+from gate.package.keys import generate_private_key, key_id, private_pem, public_pem
+from gate.package.packing import pack
+from gate.package.packing_instructions import package_readme
+from gate.package.seal_files import write_seals
+from gate.package.seal_records import KeyAlgorithm
 from gate.settings.mode import SigningMethod
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")

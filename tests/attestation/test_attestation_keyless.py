@@ -27,14 +27,14 @@ from hypothesis import strategies as st
 from sigstore_authority import Authority, new_key
 from sigstore_log import Json
 
-from gate.adapters.sigstore.services import SigstoreServices
-from gate.adapters.sigstore.verifier import check_trusted_root, verify_identity
-from gate.attestation.keyless import seal_by_identity, token_identity
-from gate.attestation.seal import statements_of
-from gate.attestation.verify import verify_identity_package
 from gate.errors import AttestationError, SealServiceError
-from gate.records.sealed.attestation import Expected, SealContext, SealFile, VerifiedPackage
-from gate.records.sealed.identity import Identity
+from gate.package.identity import Identity
+from gate.package.keyless import seal_by_identity, token_identity
+from gate.package.seal import statements_of
+from gate.package.seal_records import Expected, SealContext, SealFile, VerifiedPackage
+from gate.package.sigstore_services import SigstoreServices
+from gate.package.sigstore_verifier import check_trusted_root, verify_identity
+from gate.package.verify import verify_identity_package
 
 Change = Callable[[Json], Json]
 PROVENANCE = "package.provenance.sigstore.json"

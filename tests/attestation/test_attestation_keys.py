@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from gate.attestation.keys import (
+from gate.errors import AttestationError
+from gate.package.keys import (
     key_id,
     load_private_key,
     private_pem,
@@ -25,9 +26,8 @@ from gate.attestation.keys import (
     trusted_public_key,
     with_key,
 )
-from gate.codec.documents import write_document
-from gate.errors import AttestationError
-from gate.records.sealed.attestation import KeyStatus, TrustedKeys
+from gate.package.seal_records import KeyStatus, TrustedKeys
+from gate.text.documents import write_document
 
 PASSPHRASE = b"correct horse battery"
 P384 = ec.generate_private_key(ec.SECP384R1())

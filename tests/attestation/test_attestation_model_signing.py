@@ -12,18 +12,18 @@ from attestation_cases import gate_key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.envelope import read_envelope
-from gate.attestation.keys import KeyFile, generate_private_key, public_pem
-from gate.attestation.model_signing import (
+from gate.errors import AttestationError
+from gate.package.envelope import read_envelope
+from gate.package.keys import KeyFile, generate_private_key, public_pem
+from gate.package.model_signing import (
     ModelFolder,
     check_model_statement,
     model_folder,
     sign_model,
     write_model_statement,
 )
-from gate.codec.json_text import canonical_json
-from gate.errors import AttestationError
-from gate.records.sealed.attestation import KeyAlgorithm, SealFile
+from gate.package.seal_records import KeyAlgorithm, SealFile
+from gate.text.json_text import canonical_json
 
 FOLDER = ModelFolder(name="model", files=(("a/b", "1" * 64), ("c", "2" * 64)))
 MEMBERS = (("model/c", "2" * 64), ("verdict.json", "3" * 64), ("model/a/b", "1" * 64))

@@ -17,11 +17,11 @@ from attestation_cases import FILES, member, pack_to
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
-from gate.attestation.packing.package import pack
-from gate.attestation.packing.ustar import MAX_MEMBER_BYTES, header, parse_header
 from gate.errors import AttestationError, StorageError
-from gate.records.sealed.attestation import PackageMember
+from gate.package.packing import pack
+from gate.package.seal_records import PackageMember
+from gate.package.ustar import MAX_MEMBER_BYTES, header, parse_header
+from gate.system.files.files import LocalFiles
 
 SAFE_NAME = st.from_regex(r"[a-z]{1,60}(/[a-z]{1,60}){0,3}", fullmatch=True)
 

@@ -17,16 +17,11 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.keys import (
-    generate_private_key,
-    load_private_key,
-    private_pem,
-    public_pem,
-)
-from gate.attestation.pkcs8 import PBES2, PBKDF2, SCRYPT, read_encrypted
-from gate.codec.keys.der import Reader, integer, object_identifier, octet_string, sequence
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import KeyAlgorithm
+from gate.package.der import Reader, integer, object_identifier, octet_string, sequence
+from gate.package.keys import generate_private_key, load_private_key, private_pem, public_pem
+from gate.package.pkcs8 import PBES2, PBKDF2, SCRYPT, read_encrypted
+from gate.package.seal_records import KeyAlgorithm
 
 PASSPHRASE = b"correct horse battery"
 OPENSSL = shutil.which("openssl")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from attestation_cases import COMMIT, FILES, MAKING, Sealed, gate_key, sealed_in, signed
 
-from gate.attestation.envelope import read_envelope
-from gate.attestation.provenance import MAX_PROVENANCE_BYTES, read_provenance, write_provenance
-from gate.codec.digests import sha256_hex
-from gate.codec.json_text import canonical_json
 from gate.errors import AttestationError
-from gate.records.observed.overrides import OverrideKind
-from gate.records.sealed.attestation import SealFile
-from gate.records.sealed.provenance import OverrideSeen, ProvenanceFacts
+from gate.evidence.overrides import OverrideKind
+from gate.package.envelope import read_envelope
+from gate.package.provenance import MAX_PROVENANCE_BYTES, read_provenance, write_provenance
+from gate.package.seal_records import SealFile
+from gate.package.sealed_provenance import OverrideSeen, ProvenanceFacts
+from gate.text.codec_digests import sha256_hex
+from gate.text.json_text import canonical_json
 
 Change = Callable[[Any], object]
 SEEN = OverrideSeen(

@@ -19,15 +19,15 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.attestation.envelope import read_envelope
-from gate.attestation.keys import generate_private_key
-from gate.attestation.seal import statement_facts, statements_of
-from gate.attestation.seal_files import find_seals, seal_paths, write_seals
+from gate.comparison.differences import Comparison
 from gate.errors import AttestationError
-from gate.records.comparison import Comparison
-from gate.records.sealed.attestation import KeyAlgorithm, StatementKind
-from gate.records.sealed.statement import Property
-from gate.records.verdict import Outcome, Verdict
+from gate.package.envelope import read_envelope
+from gate.package.keys import generate_private_key
+from gate.package.seal import statement_facts, statements_of
+from gate.package.seal_files import find_seals, seal_paths, write_seals
+from gate.package.seal_records import KeyAlgorithm, StatementKind
+from gate.package.sealed_statement import Property
+from gate.verdict.verdict import Outcome, Verdict
 
 ALL = tuple(Property)
 DIFFERENT = EQUAL.model_copy(update={"tensors": (CHANGED_TENSOR,)})

@@ -13,14 +13,14 @@ from attestation_cases import COMMIT, facts_in, verdict_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.attestation.statement import read_statement, utc_time, write_statement
 from gate.errors import AttestationError
-from gate.isolation.guards import RunIsolation, Separation, WriteGuard
-from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.sealed.statement import Property, StatementFacts
-from gate.records.sections.isolation import IsolationMode
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Outcome
+from gate.evidence.state_roots import StateName, StateRoots
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import RunIsolation, Separation, WriteGuard
+from gate.package.sealed_statement import Property, StatementFacts
+from gate.package.statement import read_statement, utc_time, write_statement
+from gate.settings.levels import ReachedLevel
+from gate.verdict.verdict import Outcome
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from rich.cells import cell_len
 
-from gate.attestation.dsse import sign, verify
-from gate.attestation.keys import (
+from gate.commands.keys_view import keys_view
+from gate.errors import AttestationError, SettingsError
+from gate.package.dsse import sign, verify
+from gate.package.keys import (
     KeyFile,
     PrivateKey,
     PublicKey,
@@ -31,16 +33,14 @@ from gate.attestation.keys import (
     trusted_key,
     with_key,
 )
-from gate.attestation.trust_file import (
+from gate.package.seal_records import PAYLOAD_TYPE, Envelope, KeyStatus, TrustedKeys
+from gate.package.trust_file import (
     find_key,
     read_public_key,
     with_key_retired,
     with_key_revoked,
     write_trusted_keys,
 )
-from gate.errors import AttestationError, SettingsError
-from gate.records.sealed.attestation import PAYLOAD_TYPE, Envelope, KeyStatus, TrustedKeys
-from gate.report.terminal.keys_view import keys_view
 
 BEFORE, AFTER = "2026-01-31T11:59:59+00:00", "2026-01-31T12:00:01+00:00"
 ORDER = list(KeyStatus)

@@ -32,8 +32,9 @@ from signature_vectors import (
     small_order_points,
 )
 
-from gate.attestation.dsse import pae, verify
-from gate.attestation.keys import (
+from gate.errors import AttestationError
+from gate.package.dsse import pae, verify
+from gate.package.keys import (
     PrivateKey,
     generate_private_key,
     is_signature,
@@ -41,14 +42,7 @@ from gate.attestation.keys import (
     public_key,
     trusted_key,
 )
-from gate.errors import AttestationError
-from gate.records.sealed.attestation import (
-    Envelope,
-    KeyAlgorithm,
-    Signature,
-    TrustedKey,
-    TrustedKeys,
-)
+from gate.package.seal_records import Envelope, KeyAlgorithm, Signature, TrustedKey, TrustedKeys
 
 # The example of the DSSE protocol: type, payload, private key, and the signature as raw r and s.
 TYPE, PAYLOAD = "http://example.com/HelloWorld", b"hello world"

@@ -26,17 +26,14 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.attestation.envelope import read_envelope
-from gate.attestation.keys import generate_private_key, read_trusted_keys, trusted_key
-from gate.attestation.packing.package import pack
-from gate.attestation.packing.ustar import header, padding, sums_text
-from gate.attestation.statement import write_statement
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import write_document
+from gate.commands.verified_view import verified_text
 from gate.errors import AttestationError, StorageError
-from gate.isolation.guards import RunIsolation
-from gate.pipelines.sealing.verified_view import verified_text
-from gate.records.sealed.attestation import (
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import RunIsolation
+from gate.package.envelope import read_envelope
+from gate.package.keys import generate_private_key, read_trusted_keys, trusted_key
+from gate.package.packing import pack
+from gate.package.seal_records import (
     PAYLOAD_TYPE,
     Expected,
     KeyAlgorithm,
@@ -45,9 +42,12 @@ from gate.records.sealed.attestation import (
     SealFile,
     TrustedKeys,
 )
-from gate.records.sections.isolation import IsolationMode
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Outcome
+from gate.package.statement import write_statement
+from gate.package.ustar import header, padding, sums_text
+from gate.settings.levels import ReachedLevel
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import write_document
+from gate.verdict.verdict import Outcome
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

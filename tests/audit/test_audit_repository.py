@@ -10,17 +10,11 @@ from evidence_cases import settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.audit.audit import AuditedPart, AuditItem, AuditReport, AuditResult, part_answers
+from gate.audit.items import LineKind, RepositoryFacts, ScriptLine, WishList
 from gate.audit.repository import audit_repository
-from gate.records.determinism.knobs import Profile
-from gate.records.observed.locks import LockFile, LockKind
-from gate.records.published.audit import (
-    AuditedPart,
-    AuditItem,
-    AuditReport,
-    AuditResult,
-    part_answers,
-)
-from gate.records.published.audit_facts import LineKind, RepositoryFacts, ScriptLine, WishList
+from gate.evidence.lock_files import LockFile, LockKind
+from gate.settings.knobs import Profile
 
 LOCK = LockFile(path="uv.lock", sha256="0" * 64, kind=LockKind.UV)
 NAMES = frozenset({"train.py", "data", "data/x.npy"})

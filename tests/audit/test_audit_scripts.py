@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.audit.items import LineKind
 from gate.audit.scripts import MAX_LINES, Script
-from gate.records.published.audit_facts import LineKind
 
 
 def told(text: str) -> list[tuple[LineKind, str, str]]:

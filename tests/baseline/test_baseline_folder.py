@@ -9,7 +9,8 @@ import pytest
 from baseline_cases import folder_of
 from evidence_cases import COMMIT, PARTS, evidence_of
 
-from gate.adapters.files.files import LocalFiles
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.entry_names import entry_name, may_be_entry
 from gate.baseline.folder import (
     EntryFiles,
     files_in,
@@ -19,12 +20,11 @@ from gate.baseline.folder import (
     write_entries,
 )
 from gate.baseline.record import with_digest, with_entry
-from gate.codec.documents import write_document
-from gate.codec.entry_names import entry_name, may_be_entry
 from gate.errors import DocumentError, StorageError
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.environment import Environment
 from gate.report.escape import prose
+from gate.system.files.files import LocalFiles
+from gate.text.documents import write_document
+from gate.training.environment import Environment
 
 FILES = LocalFiles()
 NOW = datetime(2026, 7, 28, 12, 0, tzinfo=UTC)

@@ -11,12 +11,12 @@ from git_workshop import Repository
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.entry_names import entry_name
 from gate.baseline.folder import files_in, read_entries, write_entries
 from gate.baseline.record import with_digest, with_entry
-from gate.codec.entry_names import entry_name
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.environment import Environment
+from gate.system.files.files import LocalFiles
+from gate.training.environment import Environment
 
 FILES = LocalFiles()
 PLACE = ".repro-gate/baseline"

@@ -6,12 +6,12 @@ from evidence_cases import COMMIT, CREATED_AT, manifest_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.baseline.acceptance import FarFromPeers
+from gate.baseline.entry import Baseline, BaselineEntry
 from gate.baseline.lifecycle import judging_entries, peers_of, replaced_by
 from gate.baseline.select import KEY, key_place, select_entry
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.measured.acceptance import FarFromPeers
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.environment import Environment
+from gate.evidence.step_columns import StepDigests
+from gate.training.environment import Environment
 
 HERE = dict.fromkeys(KEY, "same") | {"device": "cpu", "cpu": "one"}
 OTHERS = ("a-new-part", "b-new-part")

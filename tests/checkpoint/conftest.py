@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from harness_folder import HarnessFolder
 
-from gate.adapters.files.files import LocalFiles
+from gate.system.files.files import LocalFiles
 
 if TYPE_CHECKING:
     from torch_states import Save

@@ -13,10 +13,10 @@ import torch
 from checkpoint_digests import MAX_BYTES, content_of, root_of
 from hostile_archives import without_checksums
 
-from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.errors import EvidenceError, ExitCode
+from gate.system.files.files import LocalFiles
 
 SMALL, LARGE = torch.arange(6.0), torch.arange(300_000, dtype=torch.int64)
 FIRST, SECOND = np.arange(6.0), np.ones(3, dtype=np.float32)

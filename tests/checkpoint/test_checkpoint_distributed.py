@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint.formats import chunked_source, distributed_reader
-from gate.checkpoint.formats.chunked_source import Box, assembled
+from gate.checkpoint.formats import distributed_reader, tensor_sources
+from gate.checkpoint.formats.tensor_sources import Box, assembled
 from gate.checkpoint.leaves import HeldBytes
 from gate.errors import EvidenceError
 
@@ -139,7 +139,7 @@ def test_holes_and_overlaps_are_refused(tmp_path: Path, boxes: Boxes, problem: s
 
 
 def test_too_many_cells_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunked_source, "MAX_CELLS", 1)
+    monkeypatch.setattr(tensor_sources, "MAX_CELLS", 1)
     problem = "holds a tensor in too many chunks of irregular shapes"
     assert problem in told(in_chunks(tmp_path, WEIGHT, HALVES))
 

@@ -15,13 +15,13 @@ from harness_folder import safetensors_bytes
 from sharded_states import sharded, whole
 from torch_states import WEIGHT, Save, row_major
 
-from gate.adapters.files.files import LocalFiles
+from gate.checkpoint import untrusted_folder
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats import formats
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
-from gate.checkpoint.sources import untrusted_folder
 from gate.errors import EvidenceError
+from gate.system.files.files import LocalFiles
 
 pytestmark = pytest.mark.torch
 

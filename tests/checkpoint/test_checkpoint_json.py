@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from checkpoint_digests import content_of, leaves_of, root_of
 
-from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.errors import EvidenceError
+from gate.system.files.files import LocalFiles
 
 VALUE = {"step": 3, "loss": [0.5, 1e-7, None], "name": "é", "done": True, "none": {}, "a/b": []}
 

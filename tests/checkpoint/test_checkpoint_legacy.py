@@ -8,8 +8,8 @@ from checkpoint_digests import content_of, leaves_of, root_of
 from hostile_archives import Opcodes, name, pickled, push
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint.formats import legacy_reader
-from gate.checkpoint.formats.legacy_reader import MAGIC_NUMBER, PROTOCOL_VERSION
+from gate.checkpoint.formats import torch_files
+from gate.checkpoint.formats.torch_files import MAGIC_NUMBER, PROTOCOL_VERSION
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch
@@ -47,7 +47,7 @@ def test_a_legacy_file_has_the_root_of_the_archive(save: Save, tmp_path: Path, w
 def test_pickles_larger_than_the_first_read(
     save: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_reader, "FIRST_READ_BYTES", 100)
+    monkeypatch.setattr(torch_files, "FIRST_READ_BYTES", 100)
     state = states()["nested"]
     assert root_of(legacy(tmp_path, state)) == root_of(save(state))
 

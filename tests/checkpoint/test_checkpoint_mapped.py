@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
-from gate.checkpoint.sources.file_part import file_part
-from gate.checkpoint.sources.untrusted_file import open_untrusted
+from gate.checkpoint.file_part import file_part
+from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
+from gate.system.files.files import LocalFiles
 
 CONTENT = bytes(range(251)) * 80
 PLACES = st.tuples(st.integers(0, len(CONTENT)), st.integers(0, len(CONTENT))).map(sorted)

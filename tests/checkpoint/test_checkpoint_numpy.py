@@ -12,11 +12,11 @@ import torch
 from checkpoint_digests import content_of, leaves_of, root_of
 from torch_states import Save
 
-from gate.adapters.files.files import LocalFiles
+from gate.checkpoint.byte_sources import Inflated
 from gate.checkpoint.formats import npy_reader
-from gate.checkpoint.sources.byte_sources import Inflated
-from gate.checkpoint.sources.untrusted_file import open_untrusted
+from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
+from gate.system.files.files import LocalFiles
 
 pytestmark = pytest.mark.torch
 ARRAY = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -218,6 +218,6 @@ def test_broken_compression_is_refused(tmp_path: Path) -> None:
 def test_a_large_array_in_fortran_order_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gate.checkpoint.sources.byte_sources.MAX_GATHERED_BYTES", 10)
+    monkeypatch.setattr("gate.checkpoint.byte_sources.MAX_GATHERED_BYTES", 10)
     with pytest.raises(EvidenceError, match="in Fortran order is too large to gather"):
         content_of(npy(tmp_path, np.asfortranarray(ARRAY)))

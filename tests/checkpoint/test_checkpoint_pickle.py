@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.checkpoint import state_tree
-from gate.checkpoint.pickle import reader as pickle_reader
+from gate.checkpoint.pickle import pickle_reader
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.nodes import OpaqueNode
-from gate.checkpoint.pickle.reader import read_pickle
+from gate.checkpoint.pickle.pickle_reader import read_pickle
 from gate.errors import EvidenceError
 
 

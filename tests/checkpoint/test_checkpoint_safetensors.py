@@ -8,12 +8,12 @@ from harness_folder import safetensors_bytes, safetensors_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.formats import safetensors_reader
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.sources.untrusted_file import open_untrusted
+from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
+from gate.system.files.files import LocalFiles
 
 
 def read(path: Path) -> StateContent:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.leaves import Leaf
-from gate.checkpoint.sketches import BLOCK, SUMS, relative_distance, sketches
-from gate.checkpoint.sources.untrusted_file import open_untrusted
+from gate.checkpoint.numbers import BLOCK, SUMS, relative_distance, sketches
+from gate.checkpoint.untrusted_files import open_untrusted
+from gate.system.files.files import LocalFiles
 
 RANDOM = np.random.default_rng(7)
 Array = NDArray[np.float64]

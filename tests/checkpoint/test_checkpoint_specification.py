@@ -21,8 +21,8 @@ from specified_digest import (
     whole_root,
 )
 
+from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS
-from gate.checkpoint.hashing.canonical import ALGORITHM
 from gate.checkpoint.parts import (
     MODEL_WORDS,
     PARTS,

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from gate.checkpoint.hashing.gc_pause import gc_paused
-from gate.checkpoint.hashing.tensors import run_all
+from gate.checkpoint.gc_pause import gc_paused
+from gate.checkpoint.tensor_hashing import run_all
 from gate.errors import EvidenceError
 
 

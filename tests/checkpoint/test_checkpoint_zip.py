@@ -9,7 +9,7 @@ import pytest
 from checkpoint_digests import content_of, root_of
 from hostile_archives import archive, pickled, tensor
 
-from gate.checkpoint.formats import torch_archive, zip_reader
+from gate.checkpoint.formats import torch_archive, zip_archives
 from gate.errors import EvidenceError
 
 WHOLE = pickled(tensor())
@@ -162,7 +162,7 @@ def test_end_records_that_disagree_are_refused(whole: Path, part: str) -> None:
 def test_an_archive_with_too_many_entries_is_refused(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zip_reader, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(zip_archives, "MAX_ENTRIES", 2)
     assert refusal(whole) == "zip archive with 3 entries is too large to read"
 
 

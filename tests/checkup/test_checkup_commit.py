@@ -4,8 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.checkup.commit import examined_work_tree, named_paths, refused, uncommitted
-from gate.records.doctor import CheckResult
+from gate.pipelines.doctor.commit_checks import (
+    examined_work_tree,
+    named_paths,
+    refused,
+    uncommitted,
+)
+from gate.pipelines.doctor.health import CheckResult
 
 NAMES = st.text("abc.", min_size=1, max_size=4)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gate.checkup.gpu import why_no_gpu
-from gate.isolation.guards import Isolation
-from gate.records.gpu import DeviceFile, Gpu, GpuObstacle, GpusSeen, GpuTried
-from gate.records.sections.isolation import IsolationMode
-from gate.training.training_seen import TrainingSeen
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.pipelines.doctor.machine_checks import why_no_gpu
+from gate.system.gpu import DeviceFile, Gpu, GpuObstacle, GpusSeen, GpuTried
+from gate.system.training_seen import TrainingSeen
 
 GPU = Gpu(uuid="GPU-1", name="NVIDIA H100", driver="550.54.15")
 HOST = GpusSeen(gpus=(GPU,), kernel=("NVIDIA H100",))

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gate.checkup.preconditions import (
+from gate.errors import SettingsError
+from gate.pipelines.doctor.health import CheckResult, CloneSeen, GateSeen
+from gate.pipelines.doctor.preconditions import (
     examined_clone,
     examined_earlier_runs,
     examined_engine,
@@ -11,9 +13,7 @@ from gate.checkup.preconditions import (
     examined_token,
     failed,
 )
-from gate.errors import SettingsError
-from gate.records.doctor import CheckResult, CloneSeen, GateSeen
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 from gate.system.github.pull_request_records import TokenSeen
 

@@ -7,26 +7,26 @@ import pytest
 from evidence_cases import manifest_of
 from rich.console import Console
 
-from gate.checkup.baseline import examined_baseline
-from gate.checkup.training import (
+from gate.baseline.acceptance import FarFromPeers
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.commands.doctor_view import doctor_view
+from gate.evidence.step_columns import StepDigests
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.pipelines.doctor.baseline import examined_baseline
+from gate.pipelines.doctor.health import CheckResult, DoctorReport
+from gate.pipelines.doctor.training import (
     examined_driver,
     examined_gpu,
     examined_isolation,
     examined_python,
     examined_shared_memory,
 )
-from gate.isolation.guards import Isolation
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.doctor import CheckResult, DoctorReport
-from gate.records.gpu import Gpu, GpusSeen
-from gate.records.measured.acceptance import FarFromPeers
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.environment import Environment
-from gate.records.sections.isolation import IsolationMode
-from gate.records.settings import GateSettings
-from gate.report.terminal.doctor_view import doctor_view
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
-from gate.training.training_seen import TrainingSeen
+from gate.system.gpu import Gpu, GpusSeen
+from gate.system.training_seen import TrainingSeen
+from gate.training.environment import Environment
 
 HERE = Environment(parts={"torch": "2.13.0"})
 UUID = "GPU-8b9c1a2d-0000-1111-2222-333344445555"

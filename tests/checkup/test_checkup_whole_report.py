@@ -11,14 +11,14 @@ from typing import Any, NoReturn
 import pytest
 from played_training import Project
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, GateError, RepositoryError, RunError, SettingsError
+from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.doctor import Checks, Probes, examine
+from gate.pipelines.doctor.doctor import Checks, Probes, examine
+from gate.pipelines.doctor.health import CheckResult, DoctorReport
 from gate.pipelines.entry import build_adapters
-from gate.records.doctor import CheckResult, DoctorReport
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.system.git.port import Git
 from gate.system.github.pull_request_records import TokenSeen

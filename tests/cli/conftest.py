@@ -9,8 +9,8 @@ from command_line import Ended, Run
 from played_training import Project
 from real_reader import kept
 
-from gate.adapters.isolating import Isolating
 from gate.cli import answer
+from gate.training.adapters_isolating import Isolating
 
 PASSPHRASE = "a pass phrase of some length"
 

@@ -15,9 +15,9 @@ from played_training import SETTINGS, Project
 from trace_cases import call, value
 
 from gate.cli import answer
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.verdict import Verdict
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.report.brief import brief_of
+from gate.verdict.verdict import Verdict
 
 OUT = "repro-gate-out"
 END = {"kind": "end", "why": "done", "calls": 1, "unread": 0}

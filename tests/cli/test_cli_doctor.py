@@ -12,8 +12,8 @@ from command_line import Run, record
 from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 
-from gate.adapters.machine import gpus_seen
 from gate.pipelines.entry import PROGRAMS
+from gate.system.machine import gpus_seen
 
 
 def _found(ended: str) -> dict[str, dict[str, str]]:

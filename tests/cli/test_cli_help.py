@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from gate.cli import answer
 from gate.commands.verbs import HIDDEN, VERBS, Verbs
 from gate.errors import TRACEBACK
-from gate.records.version import VERSION
+from gate.system.version import VERSION
 
 VERB = re.compile(r"^  ([a-z]+) +(\S.*)$", re.MULTILINE)
 

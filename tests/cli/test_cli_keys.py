@@ -12,7 +12,7 @@ import pytest
 from attestation_cases import gate_key, other_key
 from command_line import Ended, Run
 
-from gate.attestation.keys import PrivateKey, generate_private_key, key_id, private_pem, public_pem
+from gate.package.keys import PrivateKey, generate_private_key, key_id, private_pem, public_pem
 
 TRUST = Path(".repro-gate/trusted-keys.json")
 ID = key_id(gate_key().public_key())

@@ -164,7 +164,7 @@ def test_a_bug_of_ours_there_changes_no_verdict(
         message = "what nobody thought of"
         raise RuntimeError(message)
 
-    monkeypatch.setattr("gate.adapters.registry.registry.OciRegistry.push", broken)
+    monkeypatch.setattr("gate.publishing.registry.OciRegistry.push", broken)
     assert gated(f"{{oci: '{place(oci)}'}}").code == 0
     comment = (tmp_path / "out" / "comment.md").read_text()
     assert "repro-gate itself failed: RuntimeError: what nobody thought of" in comment

@@ -13,7 +13,7 @@ from played_training import Project
 
 HOLD = (
     "import sys; from pathlib import Path\n"
-    "from gate.adapters.files.folder_lock import held_folder\n"
+    "from gate.system.files.folder_lock import held_folder\n"
     "with held_folder(Path('repro-gate-out')): print('held', flush=True); sys.stdin.read()"
 )
 WORKS_THERE = [

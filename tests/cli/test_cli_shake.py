@@ -9,8 +9,8 @@ import pytest
 from command_line import Run
 from shaken_training import Shaken
 
-from gate.records.determinism.variations import BY_NAME
-from gate.records.measured.shaken import ShakenTraining
+from gate.comparison.shaken import ShakenTraining
+from gate.settings.variations import BY_NAME
 
 HOST = "import socket\ndef amount(): return socket.gethostname()\n"
 

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fake_vault import TOKEN, FakeVault
 from played_training import SCRIPT, Project
 
-from gate.attestation.keys import generate_private_key, private_pem
-from gate.records.sealed.attestation import KeyAlgorithm
+from gate.package.keys import generate_private_key, private_pem
+from gate.package.seal_records import KeyAlgorithm
 
 PIN = "CANARY-of-the-token"
 # it looks for what it must not have, and for a signer that was asked too early
@@ -26,7 +26,7 @@ assert not pathlib.Path({asked!r}).exists(), "asked before the training was over
 PROGRAM = """#!{python} -I
 import sys, pathlib
 sys.path += {folders!r}
-from gate.attestation.keys import KeyFile, load_private_key
+from gate.package.keys import KeyFile, load_private_key
 pathlib.Path({asked!r}).open("a").write(sys.argv[1] + "\\n")
 signer = KeyFile(load_private_key(pathlib.Path({pem!r}).read_bytes(), None, allow_plain=True))
 message = sys.stdin.buffer.read()

@@ -16,11 +16,11 @@ from harness_folder import safetensors_bytes
 from played_training import Project
 from saved_tensors import Stored, floats, raw, write_state
 
-from gate.adapters.files.files import LocalFiles
-from gate.attestation.packing.package import pack
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
-from gate.records.sealed.attestation import PackageMember
+from gate.package.packing import pack
+from gate.package.seal_records import PackageMember
+from gate.system.files.files import LocalFiles
 
 HEAVY = ("typer", "pydantic", "numpy", "torch", "rich", "jinja2")
 

@@ -9,7 +9,7 @@ from data_folders import fetched, listing_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.data_digests import (
+from gate.data.data_digests import (
     cut_like,
     data_parts,
     data_set,
@@ -18,10 +18,10 @@ from gate.codec.data_digests import (
     sampled,
     with_parts_of,
 )
-from gate.codec.file_names import MAX_SHOWN, bytes_of_shown, name_bytes, shown_name
-from gate.records.observed.data.listed import ListedFile
-from gate.records.observed.data.sets import MAX_PARTS
-from gate.records.sections.data import Verify
+from gate.data.data_sets import MAX_PARTS
+from gate.data.declared import ListedFile
+from gate.settings.data import Verify
+from gate.text.file_names import MAX_SHOWN, bytes_of_shown, name_bytes, shown_name
 
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
 MANY = {f"{number:05}": str(number) for number in range(5000)}

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of
 
-from gate.codec.documents import read_document, write_document
-from gate.codec.json_text import canonical_json
+from gate.baseline.entry import Baseline
 from gate.errors import DocumentError
-from gate.records.baseline import Baseline
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.point import Point
+from gate.evidence.point import Point
+from gate.evidence.run_evidence import RunEvidence
+from gate.text.documents import read_document, write_document
+from gate.text.json_text import canonical_json
 
 
 def test_a_document_reads_back_equal() -> None:

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.history_lines import read_history, with_line
 from gate.errors import DocumentError
-from gate.records.published.history import (
+from gate.verdict.history import read_history, with_line
+from gate.verdict.published_history import (
     MAX_HISTORY_BYTES,
     MAX_HISTORY_LINE_BYTES,
     MAX_HISTORY_LINES,
     HistoryLine,
 )
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 
 def line(number: int = 0, **changed: object) -> HistoryLine:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.json_text import canonical_json, reviewable_json
-from gate.codec.strict_json import INSIDE, outline_of_json, parse_json
 from gate.errors import DocumentError
+from gate.text.json_text import canonical_json, reviewable_json
+from gate.text.strict_json import INSIDE, outline_of_json, parse_json
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gate.codec.known_keys import known_keys, nearest_key
 from gate.errors import SettingsError
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
+from gate.text.known_keys import known_keys, nearest_key
 
 SCHEMA = GateSettings.model_json_schema()
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.keys.signer_places import read_signer_place
 from gate.errors import SettingsError
-from gate.records.sealed.signer_places import CommandPlace, FilePlace, TokenPlace, VaultPlace
+from gate.settings.sealed_signer_places import CommandPlace, FilePlace, TokenPlace, VaultPlace
+from gate.settings.signer_places import read_signer_place
 
 MODULE = "module-path=/usr/lib/hsm.so"
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_hostile import HOSTILE
 
-from gate.codec.untrusted_text import (
+from gate.text.untrusted_text import (
     LINE_LIMIT,
     escaped_lines,
     masked,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.strict_yaml import parse_yaml
 from gate.errors import SettingsError
+from gate.text.strict_yaml import parse_yaml
 
 
 def test_values_and_lines_are_kept() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.measuring import bootstrap
-from gate.comparison.measuring.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
+from gate.comparison import bootstrap
+from gate.comparison.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
 
 STEPS = st.lists(st.floats(0.01, 10), min_size=2, max_size=8).map(np.array)
 ROUNDS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=4)

@@ -4,12 +4,12 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.comparison.checks import run_self_test
 from gate.comparison.compare import compare_results, compare_steps
-from gate.comparison.self_test import run_self_test
-from gate.records.comparison import Comparison, StepFaultKind, TensorChange
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import CheckpointManifest, RunEvidence
+from gate.comparison.differences import Comparison, StepFaultKind, TensorChange
+from gate.evidence.run_evidence import CheckpointManifest, RunEvidence
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.training.environment import Environment
 
 COMPARE = settings_of().compare
 VALUES = st.lists(st.floats(allow_nan=False), min_size=1, max_size=5).map(tuple)

@@ -4,10 +4,10 @@ import pytest
 from evidence_cases import evidence_of, settings_of
 
 from gate.baseline.record import recorded_price
-from gate.comparison.measuring.cost import determinism_cost
-from gate.records.comparison import CostState, DeterminismCost
-from gate.records.observed.columns.timings import Timings
-from gate.records.observed.evidence import RunEvidence
+from gate.comparison.cost import determinism_cost
+from gate.comparison.differences import CostState, DeterminismCost
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.timings import Timings
 
 COST = settings_of().cost
 SIDE_BY_SIDE = (

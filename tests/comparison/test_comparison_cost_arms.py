@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.comparison.measuring.cost_arms import Arms, arm_figures, arm_price, control_price
-from gate.records.comparison import CostState
-from gate.records.measurement import Price
-from gate.records.observed.evidence import RunEvidence
+from gate.comparison.cost_arms import Arms, arm_figures, arm_price, control_price
+from gate.comparison.differences import CostState
+from gate.comparison.measurements import Price
+from gate.evidence.run_evidence import RunEvidence
 
 COST = settings_of(cost={"warmup_steps": 1, "min_steps": 4}).cost
 DEFAULTS = ("default-a", "default-b")

@@ -9,12 +9,12 @@ from data_folders import fetched, listing_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.codec.data_digests import data_set, with_parts_of
-from gate.codec.data_words import move_sentence
 from gate.comparison.data_moves import _rounded, _unlike, moved_data
-from gate.records.observed.data.listed import Listing
-from gate.records.observed.data.sets import DataSet, DataSets, DataStatistics
-from gate.records.sections.data import Verify
+from gate.data.data_digests import data_set, with_parts_of
+from gate.data.data_sets import DataSet, DataSets, DataStatistics
+from gate.data.data_words import move_sentence
+from gate.data.declared import Listing
+from gate.settings.data import Verify
 
 FILES = {f"a/{number:04}.npy": str(number) for number in range(1200)}
 MANY_FILES = {f"a/{number:04}.npy": str(number) for number in range(2400)}

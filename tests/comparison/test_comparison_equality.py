@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_steps
 from gate.comparison.equality import distinct_results, equal_results
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.evidence import RunEvidence
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_columns import StepDigests
 
 observed_steps = st.sets(st.integers(1, 3))
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
+from gate.comparison.comparison_tolerances import tolerance_uses
+from gate.comparison.differences import EventKind
 from gate.comparison.finiteness import first_not_finite, never_passes
 from gate.comparison.same_work import missed_share, runs_of_the_same_work
-from gate.comparison.tolerances import tolerance_uses
-from gate.records.comparison import EventKind
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.columns.points import Points
-from gate.records.observed.evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
-from gate.records.sections.tolerances import Tolerance
-from gate.records.settings import NotFiniteAllowed
+from gate.evidence.points import Points
+from gate.evidence.run_evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
+from gate.evidence.step_columns import StepDigests
+from gate.settings.gate_settings import NotFiniteAllowed
+from gate.settings.tolerances import Tolerance
 
 NAN = float("nan")
 COMPARE = settings_of().compare

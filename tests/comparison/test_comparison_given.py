@@ -14,12 +14,12 @@ from torch import nn
 from torch.optim import lr_scheduler as schedulers
 
 from gate.comparison.compare import compare_results
-from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.comparison.differences import Comparison, OptimizerSettingChange
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift
+from gate.evidence.given import StepGiven, given_at, is_told, only_changes
+from gate.evidence.run_evidence import RunEvidence
 from gate.harness.recording.given import settings_of
-from gate.records.comparison import Comparison, OptimizerSettingChange
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.given import StepGiven, given_at, is_told, only_changes
 from gate.report.brief import cause_words
 
 PREFIX = "state/optimizer/0/group/"

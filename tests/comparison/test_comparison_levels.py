@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.levels.equivalence import equivalence, sample_of, welch_freedom
-from gate.comparison.levels.final_values import is_judged
-from gate.comparison.levels.judge import judge_level
-from gate.comparison.levels.ranking import ranking
-from gate.comparison.levels.student import quantile, upper_share
-from gate.records.measured.levels import Agreement, Equivalence, PairState
-from gate.records.observed.point import Point
-from gate.records.observed.seeds import FinalValue, SeedResult
-from gate.records.sections.levels import Level, LevelPolicy, Margin, Ranking
-from gate.records.sections.tolerances import Direction
+from gate.comparison.final_values import is_judged
+from gate.comparison.level_records import Agreement, Equivalence, PairState
+from gate.comparison.levels import judge_level
+from gate.comparison.ranking import ranking
+from gate.comparison.statistical_tests import equivalence, sample_of, welch_freedom
+from gate.comparison.student import quantile, upper_share
+from gate.evidence.point import Point
+from gate.evidence.seeds import FinalValue, SeedResult
+from gate.settings.levels import Level, LevelPolicy, Margin, Ranking
+from gate.settings.tolerances import Direction
 
 VALUES = st.lists(
     st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 3)),

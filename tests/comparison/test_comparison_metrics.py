@@ -6,9 +6,9 @@ from evidence_cases import series_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.comparison.differences import MetricDelta, SeriesFaultKind
 from gate.comparison.metrics import compare_metrics
-from gate.records.comparison import MetricDelta, SeriesFaultKind
-from gate.records.sections.tolerances import Tolerance
+from gate.settings.tolerances import Tolerance
 
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
 LIMITS = st.floats(min_value=0, max_value=1e3)

@@ -7,8 +7,8 @@ from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.measuring.noise import metric_noise, undetected_share
-from gate.comparison.tolerance_factor import rounded_up, tolerance_factor
+from gate.comparison.calibration import metric_noise, undetected_share
+from gate.comparison.tolerances import rounded_up, tolerance_factor
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 REAL = st.floats(1e-300, 1e300)

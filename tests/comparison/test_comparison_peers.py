@@ -7,9 +7,9 @@ from evidence_cases import COMMIT, CREATED_AT, evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.peers import far_from_peers
-from gate.records.baseline import BaselineEntry
-from gate.records.observed.evidence import RunEvidence
+from gate.baseline.entry import BaselineEntry
+from gate.baseline.movement import far_from_peers
+from gate.evidence.run_evidence import RunEvidence
 
 FINITE = st.floats(min_value=-1e6, max_value=1e6)
 CURVES = st.tuples(FINITE, FINITE, FINITE)

@@ -10,12 +10,12 @@ from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.measuring.performance import performance_of
-from gate.records.measured.performance import Performance
-from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import Commit, RunMode
-from gate.records.sections.measuring import CostSettings
+from gate.comparison.measured_performance import Performance
+from gate.comparison.performance import performance_of
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.timings import StepTiming, Timings
+from gate.settings.measuring import CostSettings
+from gate.training.runs import Commit, RunMode
 
 SETTINGS = CostSettings(warmup_steps=1, min_steps=2)
 SECONDS = st.lists(st.floats(1e-3, 10), min_size=2, max_size=8).map(tuple)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saved_tensors import floats, raw, write_state
 
-from gate.adapters.files.files import LocalFiles
-from gate.comparison.measuring.reduction import (
+from gate.comparison.weight_noise import (
     ORDERS,
     FloatTensor,
     gradient_tensors,
@@ -18,6 +17,7 @@ from gate.comparison.measuring.reduction import (
     tensor_spread,
 )
 from gate.evidence.saved_state import open_captured
+from gate.system.files.files import LocalFiles
 
 SMALL = st.lists(st.integers(-1000, 1000), min_size=1, max_size=300)
 FLOATS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=300)

@@ -7,9 +7,9 @@ import pytest
 import tolerance_rates as simulated
 from evidence_cases import evidence_of, series_of
 
-from gate.comparison.measuring.calibration import calibrate
+from gate.comparison.measuring_calibration import calibrate
 from gate.comparison.metrics import compare_metrics
-from gate.comparison.tolerance_factor import tolerance_factor
+from gate.comparison.tolerances import tolerance_factor
 
 
 def test_the_simulation_derives_and_judges_what_the_gate_would() -> None:

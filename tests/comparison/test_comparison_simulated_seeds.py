@@ -6,9 +6,9 @@ import equivalence_rates as simulated
 import numpy as np
 import pytest
 
-from gate.comparison.levels.equivalence import equivalence
-from gate.records.measured.levels import Agreement
-from gate.records.sections.levels import Margin
+from gate.comparison.level_records import Agreement
+from gate.comparison.statistical_tests import equivalence
+from gate.settings.levels import Margin
 
 
 def test_the_simulation_judges_as_the_gate_would() -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from saved_tensors import Stored, array, floats, numbers_of, raw
 
-from gate.comparison.tensors.element_types import ELEMENT_TYPES
+from gate.comparison.element_types import ELEMENT_TYPES
 from gate.comparison.ulp import ulp_distance
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

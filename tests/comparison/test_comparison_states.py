@@ -15,10 +15,10 @@ from saved_tensors import (
 )
 
 from gate.checkpoint.leaves import HeldBytes, StateContent, TensorLeaf, ValueLeaf
-from gate.comparison.tensors.states import compare_states
-from gate.comparison.tensors.values import shown_value
+from gate.comparison.state_difference import LeafChange
+from gate.comparison.states import compare_states
+from gate.comparison.values import shown_value
 from gate.errors import EvidenceError
-from gate.records.measured.state_difference import LeafChange
 
 
 def _content(*leaves: TensorLeaf | ValueLeaf) -> StateContent:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gate.comparison.thresholds import threshold_results
-from gate.records.sections.levels import Threshold
+from gate.settings.levels import Threshold
 
 
 def _met(last: float, **bounds: float) -> bool:

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from saved_tensors import Stored, array, difference_of, floats, raw, write_state
 
-from gate.adapters.files.files import LocalFiles
-from gate.comparison.measuring.weights import weight_distance, weight_noise
-from gate.comparison.tensors.block_numbers import CLASSES
+from gate.comparison.measurements import MAX_DISTANCE_CLASSES, WeightDistance
+from gate.comparison.tensor_numbers import CLASSES
+from gate.comparison.weights import weight_distance, weight_noise
 from gate.errors import EvidenceError
 from gate.evidence.saved_state import open_captured
-from gate.records.measurement import MAX_DISTANCE_CLASSES, WeightDistance
+from gate.system.files.files import LocalFiles
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 PAIRS = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=20)

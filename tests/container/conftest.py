@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine, engine_address
 from gate.errors import RunError
+from gate.isolation.docker_api import connect_docker
+from gate.isolation.engine import Engine, engine_address
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from fake_github import FakeGitHub
 from played_training import SETTINGS, Project
 from runner_emulator import CHECKOUT_CANARY, RUNNER_ACCOUNT, SECRETS, Job, Step, StepResult
 
-from gate.adapters.engine.engine import Engine, engine_address
+from gate.isolation.engine import Engine, engine_address
 
 pytestmark = pytest.mark.docker
 ISOLATED = SETTINGS.replace("isolation: {mode: none}\n", "")

@@ -12,7 +12,7 @@ from runner_rules import (
     shown_summary,
 )
 
-from gate.codec.untrusted_text import safe_line
+from gate.text.untrusted_text import safe_line
 
 HOSTILE = [
     "::set-output name=verdict::reproduced",

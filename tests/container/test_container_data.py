@@ -9,8 +9,8 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import RunError
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 pytestmark = pytest.mark.docker
 READS = SCRIPT.replace(

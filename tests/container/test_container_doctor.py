@@ -11,7 +11,7 @@ import yaml
 from played_training import SETTINGS, Project
 from runner_emulator import Job
 
-from gate.adapters.engine.engine import engine_address
+from gate.isolation.engine import engine_address
 
 pytestmark = pytest.mark.docker
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "workflows" / "doctor.yml"

@@ -14,11 +14,11 @@ import pytest
 from gate_bench import Bench
 from played_training import WITH_PACKAGE, Project
 
-from gate.adapters.engine.engine import engine_address
 from gate.errors import SettingsError
+from gate.isolation.engine import engine_address
 from gate.pipelines.gate import gate
-from gate.records.runs import Commit
-from gate.records.verdict import Answer, Outcome
+from gate.training.runs import Commit
+from gate.verdict.verdict import Answer, Outcome
 
 pytestmark = pytest.mark.docker
 WHERE = "import site; print(site.getsitepackages()[0])"

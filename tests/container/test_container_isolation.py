@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.engine.container_choice import ContainerChooser
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine, engine_address
-from gate.adapters.engine.training_container import ContainerProcesses
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import CancelledError, RunError
-from gate.execution.harness_copy import install_harness
-from gate.isolation.guards import Credentials, Isolation, TrainingContainer
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.sections.isolation import ContainerSettings, IsolationMode
+from gate.isolation.containers import ContainerProcesses
+from gate.isolation.docker_api import connect_docker
+from gate.isolation.engine import Engine, engine_address
+from gate.isolation.isolation import ContainerSettings, IsolationMode
+from gate.isolation.modes import Credentials, Isolation, TrainingContainer
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.stop_signals import StopSignals
 from gate.settings.load import parse_settings
+from gate.system.files.files import LocalFiles
+from gate.training.isolating import ContainerChooser
+from gate.training.run_folders import install_harness
 
 pytestmark = pytest.mark.docker
 ACCOUNT = Credentials(uid=61042, gid=61042)

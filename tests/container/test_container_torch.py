@@ -13,7 +13,7 @@ import pytest
 from git_workshop import Repository
 from runner_emulator import Job, StepResult
 
-from gate.adapters.engine.engine import engine_address
+from gate.isolation.engine import engine_address
 
 pytestmark = pytest.mark.docker
 TRAINING = """

@@ -25,7 +25,7 @@ from runner_emulator import ACTION as ACTION_FILE
 from runner_emulator import RUNNER_ACCOUNT
 from workflows_in_documents import workflows
 
-from gate.adapters.engine.engine import Engine, engine_address
+from gate.isolation.engine import Engine, engine_address
 
 pytestmark = pytest.mark.docker
 README = workflows((ROOT / "README.md").read_text("utf-8"))[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from data_bench import Shown
 
-from gate.adapters.data.fetching.cache import SharedCache
+from gate.data.cache import SharedCache
 from gate.errors import DataError
 
 A, B, C = (f"sha256/{letter * 64}" for letter in "abc")

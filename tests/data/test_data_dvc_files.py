@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.data.data_sets import DataPointer, DataPointers, PointerFile
+from gate.data.pointers import read_dvc
 from gate.errors import DataError
-from gate.evidence.data.dvc_files import read_dvc
-from gate.records.observed.data.sets import DataPointer, DataPointers, PointerFile
-from gate.records.sections.data import DataKind
+from gate.settings.data import DataKind
 
 A, B = "a" * 32, "b" * 32
 FOLDER = f"outs:\n- md5: {A}.dir\n  size: 6006\n  nfiles: 7\n  hash: md5\n  path: train\n"

@@ -14,9 +14,9 @@ from data_bench import DataBench
 from git_workshop import IDENTITY, Repository
 from lfs_server import LfsServer
 
+from gate.data.declared import FetchedData
 from gate.errors import DataError
-from gate.records.observed.data.listed import FetchedData
-from gate.records.sections.data import DataSource
+from gate.settings.data import DataSource
 
 pytestmark = pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
 FIRST, SECOND = b"one" * 1000, b"two" * 1000

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.data.data_sets import DataPointer, PointerFile
+from gate.data.lfs_pointers import read_lfs
 from gate.errors import DataError
-from gate.evidence.data.lfs_pointers import read_lfs
-from gate.records.observed.data.sets import DataPointer, PointerFile
-from gate.records.sections.data import DataKind
+from gate.settings.data import DataKind
 
 A = "a" * 64
 FILE = PointerFile(name="data/*.bin", kind=DataKind.LFS, path="data/x.bin")

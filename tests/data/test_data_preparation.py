@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_reader import real_reader
 
-from gate.adapters.files.files import LocalFiles
+from gate.data.data_sets import DataPointer, DataPointers
 from gate.errors import DataError
-from gate.pipelines.preparation.pointers import _matches, pointers_of_commit
-from gate.records.observed.data.sets import DataPointer, DataPointers
-from gate.records.reading import ReadingAnswer, ReadingRequest
-from gate.records.request import GateRequest
-from gate.records.sections.data import DataKind
+from gate.pipelines.reading import ReadingAnswer, ReadingRequest
+from gate.pipelines.tree_files import _matches, pointers_of_commit
+from gate.settings.data import DataKind
 from gate.settings.load import parse_settings
+from gate.system.files.files import LocalFiles
+from gate.verdict.request import GateRequest
 
 A = "a" * 32
 DVC = f"outs:\n- md5: {A}.dir\n  hash: md5\n  path: train\n"

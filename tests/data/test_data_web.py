@@ -24,7 +24,7 @@ from file_server import (
 from pydantic import ValidationError
 
 from gate.errors import DataError, ExitCode
-from gate.records.sections.data import DataSource
+from gate.settings.data import DataSource
 
 CONTENT = os.urandom(300_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

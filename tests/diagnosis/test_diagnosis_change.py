@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from trace_cases import chain
 
-from gate.diagnosis.diagnosis_record import CodePlace, Diagnosis, Suspect, SuspectKind
+from gate.comparison.differences import EventKind, OptimizerSettingChange
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.touched_lines import (
     all_that_matters,
     by_its_files,
@@ -20,10 +22,8 @@ from gate.diagnosis.touched_lines import (
     with_typed_numbers,
 )
 from gate.diagnosis.trace_window import explained_by_settings
-from gate.records.comparison import EventKind, OptimizerSettingChange
-from gate.records.determinism.causes import CauseClass
-from gate.records.observed.trace import ExecutedLine
-from gate.records.observed.traced import Claim, HowKnown, ShownChange, TraceFinding
+from gate.evidence.observed_trace import ExecutedLine
+from gate.evidence.trace import Claim, HowKnown, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.comparison import EventKind
-from gate.records.determinism.causes import CauseClass
-from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.verdict import Outcome
+from gate.comparison.differences import EventKind
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.trace import Claim, TraceFinding
 from gate.verdict.concluded import concluded_class
+from gate.verdict.verdict import Outcome
 
 PROVED = {
     (Claim.NONDETERMINISTIC_OPERATOR, "aten::index_put_"): CauseClass.OPERATOR,

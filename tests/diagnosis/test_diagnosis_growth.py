@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
+from gate.comparison.differences import Comparison, MetricDelta
 from gate.diagnosis.growth import MIN_POINTS, growth_of
-from gate.records.comparison import Comparison, MetricDelta
-from gate.records.measured.growth import MAX_POINTS, Growth, GrowthShape
-from gate.records.settings import ComparisonSettings
+from gate.diagnosis.measured_growth import MAX_POINTS, Growth, GrowthShape
+from gate.settings.gate_settings import ComparisonSettings
 
 STEPS = 24
 Curve = Callable[[int], float]

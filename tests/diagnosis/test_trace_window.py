@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import comparison
 
-from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.comparison.differences import Comparison, Event, EventKind
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.trace_window import (
     optimizers_of,
     reach_of,
@@ -17,12 +18,11 @@ from gate.diagnosis.trace_window import (
     shown_by,
     with_trace,
 )
-from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.columns.points import Points
-from gate.records.observed.evidence import MetricSeries, MetricSource, RunEvidence
-from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.runs import EarlyEnd
+from gate.evidence.points import Points
+from gate.evidence.run_evidence import MetricSeries, MetricSource, RunEvidence
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.evidence.trace import Claim, TraceFinding
+from gate.training.runs import EarlyEnd
 
 
 def _apart(step: int | None, equal_until: int | None = None) -> Comparison:

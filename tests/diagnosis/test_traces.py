@@ -11,8 +11,8 @@ from trace_cases import call, chain, trace, value
 
 from gate.diagnosis.alignment import align
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
-from gate.records.observed.trace import Phase, RankTrace
-from gate.records.observed.traced import Claim, NoTrace, TraceFinding
+from gate.evidence.observed_trace import Phase, RankTrace
+from gate.evidence.trace import Claim, NoTrace, TraceFinding
 
 LETTERS = st.text("abcdefgh", min_size=1, max_size=30)
 

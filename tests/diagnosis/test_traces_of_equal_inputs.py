@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from trace_cases import call, trace, value
 
 from gate.diagnosis.traces import compare_traces
-from gate.records.observed.trace import Origin, RankTrace, TracedCall, TracedSettings
-from gate.records.observed.traced import Claim, TraceFinding
+from gate.evidence.observed_trace import Origin, RankTrace, TracedCall, TracedSettings
+from gate.evidence.trace import Claim, TraceFinding
 
 ONE_THREAD, TWO_THREADS = {"threads": "1"}, {"threads": "2"}
 

@@ -9,18 +9,16 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.diagnosis.diagnosis_record import Diagnosis, Suspect, SuspectKind
-from gate.diagnosis.trial_order import candidates, threads_at
+from gate.comparison.differences import EventKind
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.trial_results import with_tried
-from gate.records.comparison import EventKind
-from gate.records.determinism.causes import CauseClass
-from gate.records.determinism.trials import Setting
-from gate.records.observed.evidence import HarnessProcess, RunEvidence
-from gate.records.observed.facts import RankFacts
-from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.observed.sources import LiveThreads
-from gate.records.observed.traced import Claim, TraceFinding
-from gate.records.observed.trials.tried import (
+from gate.diagnosis.trials import candidates, threads_at
+from gate.evidence.observations import LiveThreads
+from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.run_evidence import HarnessProcess, RunEvidence
+from gate.evidence.trace import Claim, TraceFinding
+from gate.evidence.tried import (
     CERTAIN_CONTROLS,
     CERTAIN_RUNS,
     MAX_RUNS,
@@ -30,7 +28,9 @@ from gate.records.observed.trials.tried import (
     chance_of,
     runs_needed,
 )
-from gate.records.sections.determinism import OnOverride
+from gate.settings.train_sections import OnOverride
+from gate.settings.trials import Setting
+from gate.system.facts import RankFacts
 
 TORCH_FILL = "determinism.fill_uninitialized_memory: true"
 HEAP_FILL = "a fill of the C heap"

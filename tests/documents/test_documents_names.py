@@ -25,8 +25,8 @@ from written_texts import (
     yaml_texts,
 )
 
-from gate.records.determinism.knobs import BY_NAME
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
+from gate.settings.knobs import BY_NAME
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 IMAGE = f"sha256:{'0' * 64}"

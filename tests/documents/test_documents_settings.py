@@ -9,11 +9,11 @@ import yaml
 from known_names import section_keys, setting_keys
 from settings_reference import EXAMPLES, PAGE, page_text
 
-from gate.codec.documents import read_document, write_document
-from gate.records.reading import ReadingAnswer
-from gate.records.settings import GateSettings
+from gate.pipelines.reading import ReadingAnswer
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.reach import INSIDE, REACHES_OUT
+from gate.text.documents import read_document, write_document
 
 TEXT = PAGE.read_text("utf-8")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from harness_folder import HarnessFolder
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.capture import CapturedFile, capture_files
 from gate.evidence.saved_state import captured_state
+from gate.system.files.files import LocalFiles
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import pytest
 from evidence_cases import record_of
 from harness_folder import HarnessFolder, child_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.records.observed.evidence import RunEvidence
-from gate.records.settings import TrainSettings
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import TrainSettings
+from gate.system.files.files import LocalFiles
 
 
 def collect(harness: HarnessFolder) -> RunEvidence:

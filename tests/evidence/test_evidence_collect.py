@@ -6,13 +6,13 @@ import pytest
 from evidence_cases import record_of
 from harness_folder import HarnessFolder, exact, safetensors_bytes, step_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
+from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.state_manifest import roots_fit
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.metrics import MetricsSettings
-from gate.records.settings import CheckpointExclusion, TrainSettings
+from gate.settings.gate_settings import CheckpointExclusion, TrainSettings
+from gate.settings.metrics import MetricsSettings
+from gate.system.files.files import LocalFiles
 
 
 def collect(

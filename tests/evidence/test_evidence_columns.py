@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import document_chunks, read_document, write_document
-from gate.codec.json_text import canonical_json, canonical_sha256, reviewable_json
 from gate.errors import DocumentError
-from gate.records.document import Document
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.columns.facts import PACKED
-from gate.records.observed.columns.memory import Memory, StepMemory
-from gate.records.observed.columns.points import Points
-from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.observed.point import MAX_STEP, Point
+from gate.evidence.memory import Memory, StepMemory
+from gate.evidence.point import MAX_STEP, Point
+from gate.evidence.points import Points
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.evidence.timings import StepTiming, Timings
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import document_chunks, read_document, write_document
+from gate.text.facts import PACKED
+from gate.text.json_text import canonical_json, canonical_sha256, reviewable_json
+from gate.text.records_document import Document
 
 # every bit pattern: NaN of each kind, infinities, both zeros, subnormals
 FLOATS = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("=d", struct.pack("=Q", bits))[0])

@@ -8,9 +8,9 @@ from pathlib import Path
 from evidence_cases import record_of, settings_of
 from harness_folder import HarnessFolder
 
-from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
-from gate.records.observed.evidence import RunEvidence
+from gate.evidence.run_evidence import RunEvidence
+from gate.system.files.files import LocalFiles
 
 NAME = "state/model/0/weight"
 INFINITE, NOT_A_NUMBER = float("inf"), float("nan")

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_reader import real_reader
 
-from gate.adapters.files.files import LocalFiles
-from gate.evidence.data.budget import Budget, Limits
-from gate.evidence.data.moments import Moments
-from gate.evidence.data.statistics import data_statistics
-from gate.records.observed.data.sets import MAX_STATISTICS, DataStatistics
-from gate.records.reading import ReadingRequest, ReadingTask
+from gate.data.budget import Budget, Limits
+from gate.data.data_sets import MAX_STATISTICS, DataStatistics
+from gate.data.moments import Moments
+from gate.data.statistics import data_statistics
+from gate.pipelines.reading import ReadingRequest, ReadingTask
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 RANDOM = np.random.default_rng(0)

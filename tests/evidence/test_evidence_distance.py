@@ -11,10 +11,10 @@ import pytest
 from harness_folder import safetensors_bytes
 from real_reader import real_reader
 
-from gate.adapters.console import QuietProgress
 from gate.errors import EvidenceError
-from gate.records.observed.state_distance import StateDistance, TensorDistance
-from gate.records.reading import ReadingTask
+from gate.evidence.state_distance import StateDistance, TensorDistance
+from gate.pipelines.reading import ReadingTask
+from gate.system.console import QuietProgress
 
 
 @dataclass

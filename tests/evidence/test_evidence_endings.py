@@ -9,14 +9,14 @@ import pytest
 from evidence_cases import record_of
 from harness_folder import ENVIRONMENT, HarnessFolder, step_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.evidence.processes.endings import read_end
-from gate.evidence.processes.harness_files import find_processes
-from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import RunEnd
-from gate.records.settings import TrainSettings
+from gate.evidence.endings import read_end
+from gate.evidence.processes_harness_files import find_processes
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import TrainSettings
+from gate.system.files.files import LocalFiles
+from gate.training.runs import RunEnd
 
 # of one rank: what it left. Only the first two are the gate's stop
 SOUND, KILLED_AFTER, RAISED_AFTER, BY_ITSELF, CUT_SHORT, ABSENT = range(6)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gate.errors import RunError
 from gate.evidence.environment import environment_of, leave_out_packages
-from gate.evidence.processes.harness_documents import Summary
+from gate.evidence.harness_files import Summary
 from gate.evidence.usable import refuse_unusable
-from gate.records.observed.environment import Environment, moved_packages
-from gate.records.runs import StoppedBy
-from gate.records.settings import Device
+from gate.settings.gate_settings import Device
+from gate.training.environment import Environment, moved_packages
+from gate.training.runs import StoppedBy
 
 names = st.sampled_from(("device", "driver", "nccl", "torch"))
 environments = st.dictionaries(names, st.sampled_from(("none", "a", "b"))).map(

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from evidence_cases import evidence_of, evidence_set_of
 
-from gate.adapters.files.files import LocalFiles
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import read_document, write_document
 from gate.errors import EvidenceError
+from gate.evidence.documents_environment import EnvironmentDocument
 from gate.evidence.folder import EvidenceFolder, read_evidence_set
-from gate.records.observed.documents.environment import EnvironmentDocument
-from gate.records.observed.environment import Environment
-from gate.records.observed.facts import MachineFacts, RankFacts
-from gate.records.observed.locks import LockFile
+from gate.evidence.lock_files import LockFile
+from gate.system.facts import MachineFacts, RankFacts
+from gate.system.files.files import LocalFiles
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import read_document, write_document
+from gate.training.environment import Environment
 
 EVIDENCE = evidence_set_of(evidence_of(), evidence_of("default-1"), evidence_of("strict-2"))
 

@@ -15,25 +15,25 @@ from evidence_cases import evidence_of, record_of, settings_of
 from harness_folder import HarnessFolder
 from real_reader import answering
 
-from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.isolation import unused_account
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.answering.client import AnsweringProcess
 from gate.errors import EvidenceError, RunError
 from gate.evidence.collect import collect_run
-from gate.evidence.fresh_process import FreshReader
-from gate.isolation.guards import Credentials
-from gate.records.observed.columns.facts import PACKED
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.isolation.account_choice import unused_account
+from gate.isolation.accounts import release_uid
+from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.modes import Credentials
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.pipelines.fresh_process import FreshReader
+from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
+from gate.text.facts import PACKED
 
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})
 Start = Callable[[ProcessRequest], "AnsweringProcess | Answering"]
 SERVED = """
 import sys; sys.path += sys.argv[1:-1]
-from gate.adapters.process.answering.server import serve
+from gate.isolation.answering_server import serve
 def answer(question):
     {program}
 serve(int(sys.argv[-1]), answer)

@@ -8,14 +8,14 @@ import pytest
 from evidence_cases import record_of, settings_of
 from harness_folder import HarnessFolder, exact, step_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.comparison.compare import compare_results
 from gate.diagnosis.causes import work_words
 from gate.diagnosis.first_divergence import diagnose_drift
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.records.observed.evidence import RunEvidence
+from gate.evidence.run_evidence import RunEvidence
 from gate.report.brief import cause_words
+from gate.system.files.files import LocalFiles
 
 RATES = {"settings": {"0/lr": "0.1"}, "kind": "SGD"}
 Line = dict[str, object]

@@ -9,23 +9,23 @@ from functools import partial
 import pytest
 from growth import grows_too_fast
 
-from gate.adapters.git.changed_lines import _Reader
-from gate.adapters.registry.challenge import read_challenge
-from gate.attestation.keys import read_trusted_keys
 from gate.audit.scripts import Script
 from gate.audit.wish_lists import unpinned_images, wish_list
 from gate.baseline.folder import read_entry
-from gate.codec.history_lines import read_history
-from gate.codec.strict_json import parse_json
-from gate.codec.strict_toml import parse_toml
-from gate.codec.strict_yaml import parse_yaml
-from gate.codec.untrusted_text import safe_block, safe_line
 from gate.errors import GateError
-from gate.evidence.locks import is_explicit, read_lock
-from gate.evidence.logged.metrics import output_metrics
+from gate.evidence.lock_readers import is_explicit, read_lock
+from gate.evidence.metrics import output_metrics
 from gate.evidence.pinned_packages import read_pinned
-from gate.scaffold.training_scripts import find_trainings
+from gate.package.keys import read_trusted_keys
+from gate.pipelines.scaffold import find_trainings
+from gate.publishing.challenge import read_challenge
 from gate.settings.load import parse_settings
+from gate.system.git.changed_lines import _Reader
+from gate.text.strict_json import parse_json
+from gate.text.strict_syntax import parse_toml
+from gate.text.strict_yaml import parse_yaml
+from gate.text.untrusted_text import safe_block, safe_line
+from gate.verdict.history import read_history
 
 # refused by their size where a reader has a limit below it; that is fine too
 CHARACTERS = 20_000

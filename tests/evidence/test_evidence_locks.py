@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.pylock import Pylock
 
-from gate.evidence.locks import has_hashes, is_explicit, read_lock
-from gate.records.observed.environment import Environment
-from gate.records.observed.locks import (
+from gate.evidence.lock_files import (
     MAX_LOCK_BYTES,
     LockedPackage,
     LockFile,
@@ -23,6 +21,8 @@ from gate.records.observed.locks import (
     differing_packages,
     unlike_installed,
 )
+from gate.evidence.lock_readers import has_hashes, is_explicit, read_lock
+from gate.training.environment import Environment
 
 A, B = "a" * 64, "b" * 64
 LOCK_NAMES = (

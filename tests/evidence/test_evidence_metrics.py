@@ -9,12 +9,12 @@ from harness_folder import exact, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence.logged import metrics, series
-from gate.evidence.logged.metrics import file_metrics, harness_series, output_metrics
-from gate.evidence.processes.harness_documents import MetricLine, StepLine
-from gate.records.observed.evidence import MetricSeries, MetricSource
+from gate.evidence import metrics, series
+from gate.evidence.harness_files import MetricLine, StepLine
+from gate.evidence.metrics import file_metrics, harness_series, output_metrics
+from gate.evidence.run_evidence import MetricSeries, MetricSource
+from gate.system.files.files import LocalFiles
 
 
 def steps_of(*lines: dict[str, object]) -> list[StepLine]:

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 from harness_folder import HarnessFolder
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError, RunError
-from gate.evidence.processes.harness_files import find_processes
-from gate.evidence.processes.operator_audit import explained, read_operator_audit
-from gate.records.observed.operator_audit import OperatorAudit
+from gate.evidence.operator_logs import explained, read_operator_audit
+from gate.evidence.operators import OperatorAudit
+from gate.evidence.processes_harness_files import find_processes
+from gate.system.files.files import LocalFiles
 
 USE = {
     "source": "alert",

@@ -8,8 +8,8 @@ import pytest
 from harness_folder import step_line
 
 from gate.errors import EvidenceError
-from gate.evidence.processes.harness_documents import StepLine
-from gate.evidence.processes.optimizer_order import in_order
+from gate.evidence.harness_files import StepLine
+from gate.evidence.optimizer_order import in_order
 
 NAME = "summary-r0-11.json"
 ABSENT = {"loss": None, "backwards": 0, "seconds": 0.0}

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gate.checkpoint.leaves import HeldBytes, TensorLeaf
+from gate.evidence.given import MAX_OPTIMIZER_SETTINGS
 from gate.evidence.optimizer_settings import FORMATS, optimizer_settings
+from gate.evidence.run_evidence import CheckpointManifest
 from gate.evidence.saved_state import ReadState, manifest
-from gate.records.observed.evidence import CheckpointManifest
-from gate.records.observed.given import MAX_OPTIMIZER_SETTINGS
 
 
 def _leaf(path: str, dtype: str, number: float, shape: tuple[int, ...] = ()) -> TensorLeaf:

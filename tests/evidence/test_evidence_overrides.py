@@ -4,14 +4,14 @@ import pytest
 from evidence_cases import record_of
 from harness_folder import HarnessFolder, override_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.evidence.processes.overrides import refuse_overrides
-from gate.evidence.processes.shut_out import GENERAL, shut_out_by
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.determinism import OnOverride
-from gate.records.settings import TrainSettings
+from gate.evidence.processes_overrides import refuse_overrides
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.shut_out import GENERAL, shut_out_by
+from gate.settings.gate_settings import TrainSettings
+from gate.settings.train_sections import OnOverride
+from gate.system.files.files import LocalFiles
 
 
 def collect(

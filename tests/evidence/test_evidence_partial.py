@@ -6,12 +6,12 @@ import pytest
 from evidence_cases import record_of
 from harness_folder import HarnessFolder, step_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.metrics import MetricsSettings
-from gate.records.settings import TrainSettings
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import TrainSettings
+from gate.settings.metrics import MetricsSettings
+from gate.system.files.files import LocalFiles
 
 # every setting that names something which a training writes, most often at its end
 WRITTEN: dict[str, dict[str, object]] = {

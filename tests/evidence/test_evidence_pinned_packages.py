@@ -12,13 +12,13 @@ from packaging.requirements import Requirement
 from pydantic import ValidationError
 
 from gate.errors import DocumentError
-from gate.evidence.pinned_packages import read_pinned
-from gate.records.observed.locks import (
+from gate.evidence.lock_files import (
     MARKER_OPERATORS,
     MARKER_VARIABLES,
     MAX_REQUIREMENTS_BYTES,
     PinnedPackage,
 )
+from gate.evidence.pinned_packages import read_pinned
 
 ROOT = Path(__file__).resolve().parents[2]
 A, B = "a" * 64, "b" * 64

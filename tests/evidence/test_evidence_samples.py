@@ -8,9 +8,9 @@ import pytest
 from evidence_cases import record_of, settings_of
 from harness_folder import HarnessFolder, step_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
+from gate.system.files.files import LocalFiles
 
 MOST = 2**32
 

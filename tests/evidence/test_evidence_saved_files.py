@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
-from gate.attestation.packing.ustar import check_names
 from gate.errors import EvidenceError
 from gate.evidence.saved_files import MAX_FILES, capture_saved
+from gate.package.ustar import check_names
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 PART = st.text("aA. ~\\ü-", min_size=1, max_size=4) | st.sampled_from(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from harness_folder import HarnessFolder, source_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence.processes.harness_files import MAX_NOTED_LINES, find_processes
-from gate.evidence.processes.sources import read_sources
-from gate.records.observed.sources import Source
+from gate.evidence.observations import Source
+from gate.evidence.processes_harness_files import MAX_NOTED_LINES, find_processes
+from gate.evidence.sources import read_sources
+from gate.system.files.files import LocalFiles
 
 
 def _read(files: LocalFiles, harness: HarnessFolder) -> tuple[Source, ...]:

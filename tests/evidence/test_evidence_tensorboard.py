@@ -13,16 +13,16 @@ from harness_folder import HarnessFolder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
+from gate.evidence import event_records, logged_tensorboard
 from gate.evidence.collect import collect_run
-from gate.evidence.logged import event_records, tensorboard
-from gate.evidence.logged.event_records import crc32c, masked_crc
-from gate.evidence.logged.event_scalars import MalformedEventError, scalars
-from gate.evidence.logged.tensorboard import tensorboard_series
-from gate.records.observed.evidence import MetricSeries, MetricSource
-from gate.records.sections.metrics import MetricsSettings
-from gate.records.settings import TrainSettings
+from gate.evidence.event_records import crc32c, masked_crc
+from gate.evidence.logged_tensorboard import tensorboard_series
+from gate.evidence.run_evidence import MetricSeries, MetricSource
+from gate.evidence.tensorboard import MalformedEventError, scalars
+from gate.settings.gate_settings import TrainSettings
+from gate.settings.metrics import MetricsSettings
+from gate.system.files.files import LocalFiles
 
 
 def varint(value: int) -> bytes:
@@ -232,7 +232,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "MAX_FILES", 1)
+    monkeypatch.setattr(logged_tensorboard, "MAX_FILES", 1)
     with pytest.raises(EvidenceError, match="more than 1 event files"):
         read(tmp_path, {"x.tfevents.1": b"", "x.tfevents.2": b""})
 

@@ -10,10 +10,10 @@ from harness_folder import HarnessFolder, step_line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.measuring.cost import determinism_cost
-from gate.reader import answered
-from gate.records.observed.evidence import RunEvidence
-from gate.records.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.comparison.cost import determinism_cost
+from gate.evidence.run_evidence import RunEvidence
+from gate.pipelines.reader import answered
+from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
 
 # what a clock tells, the ends of what is allowed, and anything else that JSON holds
 TIMES = st.one_of(

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_cases import chain
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence.processes.traces import read_traces
+from gate.evidence.harness_logs import read_traces
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 END = {"kind": "end", "why": "done", "calls": 3, "unread": 0}

@@ -6,10 +6,10 @@ import pytest
 from evidence_cases import evidence_of, record_of, settings_of
 
 from gate.errors import EvidenceError
+from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.usable import refuse_unusable
-from gate.isolation.guards import RunIsolation
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.isolation import IsolationMode
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import RunIsolation
 
 
 def run_of(stepped: float | None, *, image: str = "") -> RunEvidence:

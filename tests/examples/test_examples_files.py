@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

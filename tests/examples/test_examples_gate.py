@@ -10,7 +10,7 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.records.verdict import Outcome, Verdict
+from gate.verdict.verdict import Outcome, Verdict
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytestmark = pytest.mark.torch

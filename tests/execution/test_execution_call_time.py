@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.execution.call_time import CallTime, covered
-from gate.records.measured.timeline import OwnWork
+from gate.training.measured_timeline import OwnWork
+from gate.training.timeline import CallTime, covered
 
 SECONDS = st.integers(0, 1000).map(float)
 STRETCHES = st.lists(st.tuples(SECONDS, SECONDS).map(lambda pair: (min(pair), max(pair))))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
+from gate.data.declared import CopiedFile, FetchedData
 from gate.errors import DataError
-from gate.execution.data import links_of, mounts_of, place_data
-from gate.execution.launch import run_folders
-from gate.isolation.guards import Credentials, Isolation, WriteGuard
-from gate.records.observed.data.listed import CopiedFile, FetchedData
-from gate.records.runs import RunFolders
-from gate.records.sections.data import DataKind
-from gate.records.sections.isolation import IsolationMode
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Credentials, Isolation, WriteGuard
+from gate.settings.data import DataKind
+from gate.system.files.files import LocalFiles
+from gate.training.data import links_of, mounts_of, place_data
+from gate.training.launch import run_folders
+from gate.training.runs import RunFolders
 
 FILES = LocalFiles()
 ACCOUNT = Credentials(uid=61001, gid=61001)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gate.execution.data import links_of
-from gate.isolation.guards import Isolation
-from gate.records.observed.data.listed import FetchedData
-from gate.records.sections.data import DataKind
-from gate.records.sections.isolation import IsolationMode
+from gate.data.declared import FetchedData
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.settings.data import DataKind
+from gate.training.data import links_of
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

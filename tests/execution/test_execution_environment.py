@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
-from gate.execution.child_environment import child_environment, path_with_interpreter
-from gate.execution.launch import run_folders
-from gate.records.determinism.priced_knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
-from gate.records.runs import PlannedRun, RunMode
-from gate.records.settings import Device, GateSettings
+from gate.settings.gate_settings import Device, GateSettings
+from gate.settings.priced_knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
+from gate.training.child_environment import child_environment, path_with_interpreter
+from gate.training.launch import run_folders
+from gate.training.runs import PlannedRun, RunMode
 
 FOLDERS = run_folders(Path("/run"))
 HOST = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import StorageError
-from gate.execution.harness_copy import HARNESS, _bundle, made_harness
+from gate.system.files.files import LocalFiles
+from gate.training.run_folders import HARNESS, _bundle, made_harness
 
 FILES = LocalFiles()
 IMPORTING = """

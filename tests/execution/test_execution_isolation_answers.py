@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.isolation.guards import Credentials, Isolation, TrainingContainer
-from gate.records.sections.isolation import ContainerSettings, IsolationMode
+from gate.isolation.isolation import ContainerSettings, IsolationMode
+from gate.isolation.modes import Credentials, Isolation, TrainingContainer
 
 GATE = Path(__file__).parents[2] / "gate"
 ACCOUNT = Credentials(uid=61000, gid=61000)

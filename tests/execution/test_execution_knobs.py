@@ -8,11 +8,11 @@ import pytest
 from evidence_cases import settings_of
 
 from gate.errors import ExitCode, SettingsError
-from gate.execution.child_environment import child_environment
-from gate.execution.launch import run_folders
-from gate.records.determinism.knobs import BY_NAME, KNOBS, OFF, Acts, Profile
-from gate.records.runs import PlannedRun, RunMode
-from gate.records.sections.determinism import OnOverride
+from gate.settings.knobs import BY_NAME, KNOBS, OFF, Acts, Profile
+from gate.settings.train_sections import OnOverride
+from gate.training.child_environment import child_environment
+from gate.training.launch import run_folders
+from gate.training.runs import PlannedRun, RunMode
 
 FOLDERS = run_folders(Path("/run"))
 VARIABLES = [knob for knob in KNOBS if knob.acts is Acts.ENVIRONMENT]

@@ -9,17 +9,17 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.execution.child_environment import threads_of_a_run
-from gate.execution.lanes import core_sets
-from gate.execution.plan import plan_gate, plan_record
-from gate.execution.turns import in_groups, turns_of
-from gate.pipelines.running.beside import fits_beside, seconds_alone
-from gate.records.gpu import Gpu, GpusSeen
-from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.runs import PlannedRun, RunMode
-from gate.records.sections.measuring import CostSettings
-from gate.records.settings import GateSettings
+from gate.evidence.timings import StepTiming, Timings
+from gate.pipelines.beside import fits_beside, seconds_alone
+from gate.settings.gate_settings import GateSettings
+from gate.settings.measuring import CostSettings
+from gate.system.gpu import Gpu, GpusSeen
 from gate.system.room import Room
+from gate.training.child_environment import threads_of_a_run
+from gate.training.lanes import core_sets
+from gate.training.plan import plan_gate, plan_record
+from gate.training.runs import PlannedRun, RunMode
+from gate.training.turns import in_groups, turns_of
 
 GIB = 1024**3
 NO_GPU = GpusSeen()

@@ -11,25 +11,19 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
-from gate.adapters.clock import SystemClock
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.codec.untrusted_text import last_lines
 from gate.errors import RunError
-from gate.execution.call_time import CallTime
-from gate.execution.harness_copy import made_harness
-from gate.execution.launch import (
-    Launcher,
-    _refuse_failure,
-    raised_at,
-    run_folders,
-    short_of_room,
-)
-from gate.execution.plan import plan_base, plan_gate, plan_record
-from gate.isolation.guards import Credentials, Isolation
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import Commit, RunEnd, RunMode, Snapshot
-from gate.records.sections.isolation import IsolationMode
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.system.clock import SystemClock
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
+from gate.text.untrusted_text import last_lines
+from gate.training.launch import Launcher, _refuse_failure, raised_at, run_folders, short_of_room
+from gate.training.plan import plan_base, plan_gate, plan_record
+from gate.training.run_folders import made_harness
+from gate.training.runs import Commit, RunEnd, RunMode, Snapshot
+from gate.training.timeline import CallTime
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

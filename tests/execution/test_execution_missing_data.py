@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
-from gate.execution.missing_data import Lacking, data_hint
-from gate.execution.missing_file import NotCommitted, Project, with_missing_file
-from gate.isolation.guards import Credentials, TrainingContainer
-from gate.records.processes import ProcessRequest
-from gate.records.runs import Snapshot
+from gate.isolation.modes import Credentials, TrainingContainer
+from gate.isolation.process_request import ProcessRequest
+from gate.system.files.files import LocalFiles
+from gate.training.missing_data import Lacking, data_hint
+from gate.training.missing_files import NotCommitted, Project, with_missing_file
+from gate.training.runs import Snapshot
 
 RUN = Path("/out/work/run")
 ITSELF = Credentials(uid=1, gid=1)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import RunError
-from gate.execution.missing_file import NotCommitted, Project, with_missing_file
-from gate.records.runs import Snapshot
+from gate.system.files.files import LocalFiles
+from gate.training.missing_files import NotCommitted, Project, with_missing_file
+from gate.training.runs import Snapshot
 
 TREE = Path("/out/work/run/tree")
 LEFT_OUT = NotCommitted(ignored=("data/", "sub/corpus.bin"), untracked=("notes.txt",))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.execution.plan import plan_compare, plan_gate, plan_seeds, training_of
-from gate.records.runs import Commit, RunMode
-from gate.records.sections.levels import Level
-from gate.records.sections.tolerances import Direction
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import Level
+from gate.settings.tolerances import Direction
+from gate.training.plan import plan_compare, plan_gate, plan_seeds, training_of
+from gate.training.runs import Commit, RunMode
 
 EVEN = st.integers(1, 25).map(lambda half: 2 * half)
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.processes import LocalProcesses
-from gate.execution.training_probe import probe_training
-from gate.isolation.guards import Isolation
-from gate.records.gpu import DeviceFile
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.sections.isolation import IsolationMode
-from gate.training.training_seen import TrainingSeen
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.system.files.files import LocalFiles
+from gate.system.gpu import DeviceFile
+from gate.system.training_seen import TrainingSeen
+from gate.training.probe import probe_training
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

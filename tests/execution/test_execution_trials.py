@@ -9,14 +9,14 @@ import pytest
 from evidence_cases import settings_of
 
 from gate.evidence.folder import RUN_NAME
-from gate.execution.child_environment import child_environment
-from gate.execution.launch import run_folders
-from gate.execution.plan import plan_trial
-from gate.execution.trials import with_trial
-from gate.records.determinism.knobs import KNOBS
-from gate.records.determinism.trials import FIRST_FILL, SECOND_FILL, THREAD_VARIABLES, Setting
-from gate.records.runs import EarlyEnd, Trial
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
+from gate.settings.knobs import KNOBS
+from gate.settings.trials import FIRST_FILL, SECOND_FILL, THREAD_VARIABLES, Setting
+from gate.training.child_environment import child_environment
+from gate.training.launch import run_folders
+from gate.training.plan import plan_trial
+from gate.training.runs import EarlyEnd, Trial
+from gate.training.trials import with_trial
 
 FOLDERS = run_folders(Path("/run"))
 HOST = {"PATH": "/bin", "OMP_NUM_THREADS": "8"}

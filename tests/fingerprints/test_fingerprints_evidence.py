@@ -8,18 +8,18 @@ import pytest
 from evidence_cases import evidence_of, evidence_set_of, record_of, settings_of
 from harness_folder import HarnessFolder, step_line
 
-from gate.adapters.files.files import LocalFiles
 from gate.baseline.record import propose_entry
-from gate.codec.documents import read_document, write_document
 from gate.comparison.compare import compare_results
+from gate.comparison.differences import Comparison
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.execution.child_environment import child_environment
-from gate.execution.launch import run_folders
-from gate.records.comparison import Comparison
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.evidence import RecorderCost, RunEvidence
-from gate.records.runs import PlannedRun, RunMode
+from gate.evidence.run_evidence import RecorderCost, RunEvidence
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.system.files.files import LocalFiles
+from gate.text.documents import read_document, write_document
+from gate.training.child_environment import child_environment
+from gate.training.launch import run_folders
+from gate.training.runs import PlannedRun, RunMode
 from gate.verdict.findings import hidden_state
 
 FINGERPRINTS = {"batch": "sha256:1", "random.torch": "sha256:2"}

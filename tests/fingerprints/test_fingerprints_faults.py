@@ -7,13 +7,13 @@ from evidence_cases import settings_of
 from harness_runs import HarnessRuns
 
 from gate.comparison.compare import compare_results
-from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.comparison.differences import Comparison
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN
-from gate.records.comparison import Comparison
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.fingerprints import FAMILIES, GENERATORS, RANDOM
-from gate.records.runs import RunMode
+from gate.evidence.fingerprints import FAMILIES, GENERATORS, RANDOM
+from gate.evidence.run_evidence import RunEvidence
+from gate.training.runs import RunMode
 
 pytestmark = pytest.mark.torch
 

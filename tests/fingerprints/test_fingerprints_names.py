@@ -8,16 +8,10 @@ from typing import get_args
 
 import pytest
 
-from gate.comparison.first import FINGERPRINTS
+from gate.comparison.differences import EventKind
+from gate.comparison.first_difference import FINGERPRINTS
+from gate.evidence.fingerprints import GENERATORS, RANDOM, SAMPLING, SamplingGroup, order_of
 from gate.harness.recording import schedule
-from gate.records.comparison import EventKind
-from gate.records.observed.fingerprints import (
-    GENERATORS,
-    RANDOM,
-    SAMPLING,
-    SamplingGroup,
-    order_of,
-)
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "harness-protocol.md"
 ROW = re.compile(r"^\| (`[a-z.]+`(?:, `[a-z.]+`)*) \| (?:`([a-z]+)`)? ?\|", re.MULTILINE)

@@ -8,7 +8,7 @@ import pytest
 from evidence_cases import settings_of
 
 from gate.comparison.compare import compare_results
-from gate.records.comparison import Comparison
+from gate.comparison.differences import Comparison
 
 if TYPE_CHECKING:
     from harness_runs import HarnessRuns

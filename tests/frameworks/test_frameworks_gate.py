@@ -8,9 +8,9 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome, Verdict
-from gate.report.comment.comment import comment_text
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
+from gate.verdict.verdict import Outcome, Verdict
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import pytest
 from real_training import Trained, Trainings
 
 from gate.errors import EvidenceError, GateError, RunError
-from gate.records.runs import RunMode
+from gate.training.runs import RunMode
 
 pytestmark = pytest.mark.torch
 

@@ -10,7 +10,7 @@ from real_training import Trained, Trainings
 
 from gate.comparison.compare import compare_results, compare_steps
 from gate.errors import EvidenceError, RunError
-from gate.verdict.cluster.determinism_budget import determinism_budget
+from gate.verdict.determinism_budget import determinism_budget
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from torch_processes import run_script
 
-from gate.adapters.files.files import LocalFiles
-from gate.execution.harness_copy import install_harness
+from gate.system.files.files import LocalFiles
+from gate.training.run_folders import install_harness
 
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]

@@ -10,10 +10,10 @@ from traced_runs import line_of
 from gate.comparison.compare import compare_results
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import Known
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.sources import Source, SourceKind
+from gate.evidence.observations import Source, SourceKind
+from gate.evidence.run_evidence import RunEvidence
 from gate.report.wording import suspect_words
-from gate.verdict.sources import suspected_sources
+from gate.verdict.verdict_sources import suspected_sources
 
 QUEUES = """
 import multiprocessing, numpy, pickle, queue, torch

@@ -12,16 +12,15 @@ import torch
 from played_device import DEVICE, PlayedDevice
 from torch import nn
 
-from gate.comparison.measuring.cost import UNDISTURBED
-from gate.harness import cuda
+from gate.comparison.cost import UNDISTURBED
+from gate.harness import harness_cuda, tensor_digests
 from gate.harness.output import Output, Problems
 from gate.harness.recording import observer
 from gate.harness.recording.recorder import Recorder
 from gate.harness.recording.schedule import Schedule
-from gate.harness.tensors import digests
 
 STEPS = 24
-Started = Sequence[digests.StartedDigest]
+Started = Sequence[tensor_digests.StartedDigest]
 
 
 @pytest.fixture
@@ -79,8 +78,8 @@ def observing_takes(device: PlayedDevice, monkeypatch: pytest.MonkeyPatch) -> fl
     """Seconds that the device takes for the digests of a step."""
     seconds = 0.02
 
-    class Copies(digests.HostCopies):
-        def __init__(self, started: Started, followed: cuda.Devices) -> None:
+    class Copies(tensor_digests.HostCopies):
+        def __init__(self, started: Started, followed: harness_cuda.Devices) -> None:
             if len(started) > 1:
                 device.launch(seconds)
             super().__init__(started, followed)

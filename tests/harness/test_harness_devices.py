@@ -13,8 +13,9 @@ import pytest
 import torch
 from played_cuda import GIB, PlayedCuda
 
-from gate.harness import cuda
-from gate.harness.lifecycle import attestation, devices, environment, variables
+from gate.harness import cuda as devices
+from gate.harness import harness_cuda
+from gate.harness.lifecycle import lifecycle_attestation, lifecycle_environment, variables
 from gate.harness.output import Problems
 from gate.harness.settings import VARIABLES
 
@@ -46,7 +47,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     def played(names: tuple[str, ...], peaks: tuple[int, ...], **more: object) -> PlayedCuda:
         found = replace(PlayedCuda(names=names, peaks=peaks), **more)  # type: ignore[arg-type] # a test names what it plays
         monkeypatch.setattr(devices, "_cuda", found)
-        monkeypatch.setattr(cuda, "_cuda", found)
+        monkeypatch.setattr(harness_cuda, "_cuda", found)
         return found
 
     return played
@@ -106,7 +107,7 @@ def test_the_last_bytes_of_a_memory_are_no_other_environment(play: Play) -> None
 
 def test_every_visible_device_is_attested_with_its_slice(play: Play) -> None:
     play((SLICE, H100), (GIB, 0))
-    told = attestation.about_this_process(Problems())["devices"]
+    told = lifecycle_attestation.about_this_process(Problems())["devices"]
     assert isinstance(told, list)
     assert told[0] == {
         "index": 0,
@@ -123,7 +124,7 @@ def test_every_visible_device_is_attested_with_its_slice(play: Play) -> None:
 
 def test_a_process_that_started_no_gpu_has_none() -> None:
     assert (devices.used(), devices.device_facts()) == ((), [])
-    parts = environment.parts(Problems())
+    parts = lifecycle_environment.parts(Problems())
     assert {parts[name] for name in ("cublas", "nccl", "driver", "variables")} == {"none"}
 
 
@@ -179,7 +180,7 @@ def test_nccl_is_a_part_of_the_environment_of_ranks_alone(
     play((H100,), (GIB,))
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setenv("WORLD_SIZE", ranks)
-    parts = environment.parts(Problems())
+    parts = lifecycle_environment.parts(Problems())
     assert parts["nccl"] == version
     assert parts["device"] == f"{H100} {SHOWN}"
 

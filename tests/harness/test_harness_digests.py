@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gate.harness import tensor_digests
 from gate.harness.recording.order import Order
-from gate.harness.tensors import digests
-from gate.harness.tensors.digests import (
+from gate.harness.tensor_digests import (
     CHUNK_WORDS,
     MULTIPLIER,
     HostCopies,
@@ -47,8 +47,8 @@ def flipped(tensor: torch.Tensor, index: int, bit: int) -> torch.Tensor:
 
 def test_one_flipped_bit_changes_the_digest() -> None:
     tensor = torch.linspace(-1, 1, 100)
-    digests = {digest(flipped(tensor, 57, bit)) for bit in range(32)} | {digest(tensor)}
-    assert len(digests) == 33
+    tensor_digests = {digest(flipped(tensor, 57, bit)) for bit in range(32)} | {digest(tensor)}
+    assert len(tensor_digests) == 33
 
 
 def test_two_swapped_elements_change_the_digest() -> None:
@@ -202,17 +202,17 @@ def test_a_device_is_warm_for_its_largest_tensor_once_an_optimizer_has_its_place
 ) -> None:
     """The place is found before any step is timed; the host plays the device."""
     device = torch.device("cpu")
-    digests._powers_of.pop(device, None)
-    monkeypatch.setattr(digests, "_on_host", lambda _: False)
+    tensor_digests._powers_of.pop(device, None)
+    monkeypatch.setattr(tensor_digests, "_on_host", lambda _: False)
     optimizer = torch.optim.SGD([torch.ones(3), torch.ones(100)])
     Order().optimizer_key(optimizer, 0)
-    assert digests._powers_of[device].numel() == 128
+    assert tensor_digests._powers_of[device].numel() == 128
 
 
 def test_small_tensors_ask_for_few_powers() -> None:
-    powers = digests._powers
+    powers = tensor_digests._powers
     device = torch.device("cpu")
-    digests._powers_of.pop(device, None)  # as in a fresh process
+    tensor_digests._powers_of.pop(device, None)  # as in a fresh process
     assert powers(device, 100).numel() == 128
     assert powers(device, 1).numel() == 128
     grown = powers(device, 1000)
@@ -226,11 +226,11 @@ def test_digests_of_a_device_are_put_together_from_one_copy(
     monkeypatch: pytest.MonkeyPatch, *, fast: bool
 ) -> None:
     """The host plays the device: nothing but the place of the sums differs."""
-    monkeypatch.setattr(digests, "_on_host", lambda _: False)
-    monkeypatch.setattr(digests, "CHUNK_WORDS", 4)
+    monkeypatch.setattr(tensor_digests, "_on_host", lambda _: False)
+    monkeypatch.setattr(tensor_digests, "CHUNK_WORDS", 4)
     tensors = [torch.arange(11.0), torch.ones(0), torch.ones(2, 3).t(), torch.eye(3).to_sparse()]
     started = [
-        digests.StartedDigest([(str(n), each)], "x", print, fast=fast)
+        tensor_digests.StartedDigest([(str(n), each)], "x", print, fast=fast)
         for n, each in enumerate(tensors)
     ]
     copies: list[int] = []
@@ -241,7 +241,7 @@ def test_digests_of_a_device_are_put_together_from_one_copy(
         return plain_stack(parts)
 
     monkeypatch.setattr(torch, "stack", stack)
-    found = digests.finish_all(started)
+    found = tensor_digests.finish_all(started)
     assert copies == [3 + 0 + 2 + 3 + 1]  # chunks of 4 words; indices are of 8 bytes, 2 words each
     name = "0 " if fast else ""
     body = by_hand(tensors[0].numpy().tobytes(), 4).to_bytes(8, "little")

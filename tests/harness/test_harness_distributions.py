@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.harness.lifecycle import distributions, environment
+from gate.harness.lifecycle import environment as distributions
+from gate.harness.lifecycle import lifecycle_environment
 from gate.harness.output import Problems
 
 VCS = {"vcs": "git", "commit_id": "a" * 40}
@@ -76,7 +77,7 @@ def test_of_two_with_one_name_only_the_first_can_be_imported(
     monkeypatch.setattr(sys, "path", [*sys.path, str(behind)])
     install(site, "env-twice", files={"env_twice.py": ""}, version="1.1")
     assert seen(site, "env-twice").version == "1.1"
-    assert "env_twice==0.9" not in distributions.lines()
+    assert "env_twice==0.9" not in distributions.distribution_lines()
 
 
 def test_a_package_without_a_list_of_files_is_known_by_its_modules(site: Path) -> None:
@@ -146,13 +147,13 @@ def test_a_folder_that_a_broken_installation_left_is_passed_over(site: Path) -> 
     (site / "env_broken-1.0.dist-info").mkdir()
     (site / "~nv-1.0.dist-info").mkdir()
     problems = Problems()
-    assert environment.packages(problems).packages
-    assert environment.parts(problems)["packages"] != "none"
+    assert lifecycle_environment.packages(problems).packages
+    assert lifecycle_environment.parts(problems)["packages"] != "none"
     assert problems.sentences == []
 
 
 def test_what_ran_here_is_found_in_the_real_packages() -> None:
-    found = environment.packages(Problems())
+    found = lifecycle_environment.packages(Problems())
     assert {"numpy", "torch"} <= set(found.imported)
     assert set(found.imported) <= {line.partition("==")[0] for line in found.packages}
     # setuptools leaves a hook in every Python: that is no import of anybody's

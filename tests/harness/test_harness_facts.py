@@ -9,18 +9,18 @@ from pathlib import Path
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from gate.harness.lifecycle import facts
+from gate.harness.lifecycle import attestation
 
 
 def test_build_machine_and_kernel_are_told() -> None:
-    told = facts.facts()
+    told = attestation.facts()
     assert told["kernel"] == f"Linux {platform.release()}"
     assert int(told["allowed_cpus"]) == len(os.sched_getaffinity(0))
     assert int(told["cpus"]) >= int(told["allowed_cpus"])
     assert int(told["memory_bytes"]) > 2**28
     assert told["torch_build"].split()[:2] == torch.__config__.show().split()[:2]
     assert "Environment variables" not in told["torch_parallel"]
-    assert all(0 < len(text) <= facts.MAX_TEXT for text in told.values())
+    assert all(0 < len(text) <= attestation.MAX_TEXT for text in told.values())
 
 
 def test_only_variables_of_the_computation_are_told_and_no_secret(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_only_variables_of_the_computation_are_told_and_no_secret(tmp_path: Path
     }
     source = tmp_path / "environ"
     source.write_bytes("\0".join(f"{name}={text}" for name, text in variables.items()).encode())
-    assert facts.told_variables(source) == {
+    assert attestation.told_variables(source) == {
         "NCCL_ALGO": "Ring",
         "OMP_NUM_THREADS": "4",
         "TORCH_LOGS": "x" * 200,
@@ -45,15 +45,15 @@ def test_only_variables_of_the_computation_are_told_and_no_secret(tmp_path: Path
 def test_variables_are_bounded_in_number(tmp_path: Path) -> None:
     source = tmp_path / "environ"
     source.write_bytes("\0".join(f"NCCL_{number}=1" for number in range(1000)).encode())
-    assert len(facts.told_variables(source)) == facts.MAX_VARIABLES
+    assert len(attestation.told_variables(source)) == attestation.MAX_VARIABLES
 
 
 def test_what_the_group_reduces_by_is_told_after_it_is_gone() -> None:
     distributed = torch.distributed
     distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    facts.Group.remember()
+    attestation.Group.remember()
     distributed.destroy_process_group()
-    facts.Group.remember()
-    assert "cpu:gloo" in facts.facts()["process_group"].split(",")
-    facts.Group.backends = ""
-    assert "process_group" not in facts.facts()
+    attestation.Group.remember()
+    assert "cpu:gloo" in attestation.facts()["process_group"].split(",")
+    attestation.Group.backends = ""
+    assert "process_group" not in attestation.facts()

@@ -22,7 +22,7 @@ from gate.harness.recording.order import Order
 from gate.harness.recording.recorder import Recorder
 from gate.harness.recording.schedule import Schedule
 from gate.harness.recording.state import capture
-from gate.harness.tensors.safetensors_file import write_safetensors
+from gate.harness.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gate.records.determinism import knobs
+from gate.settings import knobs
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness, Outcome

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gate.adapters.files.files import LocalFiles
 from gate.errors import EvidenceError
-from gate.evidence.processes.endings import read_end, refuse_crashed
-from gate.evidence.processes.harness_files import find_processes
-from gate.records.runs import RunEnd
+from gate.evidence.endings import read_end, refuse_crashed
+from gate.evidence.processes_harness_files import find_processes
+from gate.system.files.files import LocalFiles
+from gate.training.runs import RunEnd
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness

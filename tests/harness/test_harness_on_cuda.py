@@ -16,7 +16,8 @@ from torch_documentation import (
     recorded,
 )
 
-from gate.records.determinism.operators_on_cuda import (
+from gate.evidence.operators import OperatorAudit, OperatorRow, OperatorUse, Span
+from gate.training.operator_tables import (
     CPU,
     CUDA,
     ON_CUDA_AND_CPU,
@@ -25,8 +26,7 @@ from gate.records.determinism.operators_on_cuda import (
     release_of,
     watched,
 )
-from gate.records.determinism.uncovered_operators import watch_list
-from gate.records.observed.operator_audit import OperatorAudit, OperatorRow, OperatorUse, Span
+from gate.training.uncovered_operators import watch_list
 from gate.verdict.operators import operator_rows
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def test_the_documentation_is_read_whole() -> None:
 def test_every_operator_that_torch_documents_is_in_the_table_and_no_other() -> None:
     lists = documented_here()
     missing = not_in_the_table(lists, installed())
-    assert missing == [], "gate/records/determinism/operators_on_cuda.py lacks these"
+    assert missing == [], "gate/training/operator_tables.py lacks these"
     assert not_documented(lists, installed()) == []
 
 

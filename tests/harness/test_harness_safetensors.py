@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.harness.tensors.plain_bytes import SAFETENSORS_TYPES, byte_size
-from gate.harness.tensors.safetensors_file import write_safetensors
+from gate.harness.plain_bytes import SAFETENSORS_TYPES, byte_size
+from gate.harness.safetensors_file import write_safetensors
 
 if TYPE_CHECKING:
     from tests.harness.conftest import PlainTensor

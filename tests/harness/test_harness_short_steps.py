@@ -13,14 +13,14 @@ import pytest
 import torch
 from torch import nn
 
+from gate.harness import tensor_digests
+from gate.harness.grid import grid_body
 from gate.harness.output import Output, Problems
-from gate.harness.recording import clock, module_search, recorder
+from gate.harness.recording import module_search, recorder, time_and_memory
 from gate.harness.recording.module_search import Made, known_optimizers, outermost_owners
 from gate.harness.recording.recorder import AT_ONCE_STEPS, LINES_SECONDS, Recorder
 from gate.harness.recording.schedule import Schedule
-from gate.harness.tensors import digests
-from gate.harness.tensors.digests import StartedDigest, bodies_once, finish_all
-from gate.harness.tensors.grid import grid_body
+from gate.harness.tensor_digests import StartedDigest, bodies_once, finish_all
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness
@@ -34,7 +34,7 @@ class Played:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        for module in (clock, recorder):
+        for module in (time_and_memory, recorder):
             monkeypatch.setattr(module, "perf_counter", lambda: self.now)
         self.out = Output(str(folder), 0, 1)
         self.problems = Problems()
@@ -242,7 +242,7 @@ def test_a_body_that_is_taken_once_is_that_of_its_tensor(monkeypatch: pytest.Mon
         taken.append(tensor)
         return grid_body(tensor)
 
-    monkeypatch.setattr(digests, "grid_body", body)
+    monkeypatch.setattr(tensor_digests, "grid_body", body)
     with bodies_once():
         assert [digest_of(tensor) for tensor in (*tensors, *tensors)] == alone * 2
     assert len(taken) == len(tensors)

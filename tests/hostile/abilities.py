@@ -9,12 +9,12 @@ from pathlib import Path
 
 from attempt import Attempt
 
-from gate.adapters.account.account_lock import release_uid
-from gate.adapters.account.isolation import choose_isolation
-from gate.adapters.process.path_access import first_blocked_folder
-from gate.adapters.process.processes import LocalProcesses
-from gate.isolation.guards import Credentials, Isolation, Separation, WriteGuard
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
+from gate.isolation.account_choice import choose_isolation
+from gate.isolation.accounts import release_uid
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Credentials, Isolation, Separation, WriteGuard
+from gate.isolation.path_access import first_blocked_folder
+from gate.isolation.process_processes import LocalProcesses
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 # an account that owns nothing and is in no group

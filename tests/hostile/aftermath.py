@@ -13,11 +13,11 @@ from arena import CANARIES, MAY_SEE, OWNER, Arena
 from attempt import ACCOUNT, GOT, REFUSED, Attempt
 from harmless import log_faults, markdown_faults, page_faults
 
-from gate.adapters.account.account_lock import acquire_uid, release_uid
-from gate.adapters.account.isolation import ACCOUNTS
 from gate.errors import ExitCode
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.account_choice import ACCOUNTS
+from gate.isolation.accounts import acquire_uid, release_uid
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 RUNS = 4
 # more of them, where two runs differ

@@ -23,11 +23,11 @@ from fake_github import FakeGitHub
 from gate_bench import Bench
 from played_training import SCRIPT, Project
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.page_cache import new_proof
-from gate.attestation.keys import generate_private_key, private_pem
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.page_cache import new_proof
+from gate.package.keys import generate_private_key, private_pem
 from gate.pipelines.gate import record_baseline
-from gate.records.sections.isolation import IsolationMode
+from gate.system.files.files import LocalFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = 1001

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gate.errors import ExitCode
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 APART = (IsolationMode.UID, IsolationMode.CONTAINER)
 EVERYWHERE = (IsolationMode.NONE, *APART)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attempt import EVERYWHERE, Attempt, Threat
 
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 STRICT = "strict parsing"
 NO_UNPICKLING = "a reader that runs nothing"

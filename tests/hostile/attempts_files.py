@@ -7,8 +7,8 @@ import re
 from attempt import EVERYWHERE, Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import CLOSED, FILTER, OWNER
 
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 SNAPSHOT = "every run is a fresh copy of the exported commit"
 WIPED = "the account's files are removed after every run"

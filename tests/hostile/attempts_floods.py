@@ -5,8 +5,8 @@ from __future__ import annotations
 from attempt import EVERYWHERE, Attempt, Threat
 from attempts_evidence import STRICT, TWIN
 
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 METRICS = ", metrics: {file: m.jsonl}"
 REGULAR = "only regular files are read, no links"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from attempt import Attempt, Threat
 
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 READER = "the file is read for pinned versions and hashes, which are written anew"
 WHEELS = "wheels alone are fetched, by hash; nothing is built"

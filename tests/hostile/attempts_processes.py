@@ -5,7 +5,7 @@ from __future__ import annotations
 from attempt import EVERYWHERE, Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import ACCOUNT, FILTER
 
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 ENDED = "all that it started is ended"
 SMALL_BOMB = {"RLIMIT_NPROC": 200}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from attempt import Attempt, Threat, probe, sandbox_probe
 
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 ACCOUNT = "a separate account; the gate's memory is closed"
 CLOSED = "no access for others while a training runs"

@@ -6,8 +6,8 @@ from attempt import APART, EVERYWHERE, Attempt, Threat
 from attempts_evidence import TWIN
 from attempts_floods import REGULAR, metrics_attempt
 
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome
+from gate.isolation.isolation import IsolationMode
+from gate.verdict.verdict import Outcome
 
 SAFE_TEXT = "text is escaped"
 EVIL = (

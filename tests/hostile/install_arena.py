@@ -19,9 +19,9 @@ from arena import ELSEWHERE, INDEX_LOGIN, ROOT, Arena
 from attempt import Attempt
 from wheel_index import WheelIndex, sdist, sha256_of, wheel
 
-from gate.adapters.account.account_lock import acquire_uid, release_uid
-from gate.adapters.wheel_installer import INSTALLERS
-from gate.records.sections.isolation import IsolationMode
+from gate.action.wheel_installer import INSTALLERS
+from gate.isolation.accounts import acquire_uid, release_uid
+from gate.isolation.isolation import IsolationMode
 
 LOCK = "requirements.lock"
 TEMPORARY = Path("/tmp")  # noqa: S108 - looked into

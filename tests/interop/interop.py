@@ -14,7 +14,7 @@ from interop_scenes import KEYS, Fault, Scene, scenes
 from interop_tools import Tools, installed
 from interop_verifiers import Verifier, verifiers
 
-from gate.records.sealed.attestation import KeyAlgorithm
+from gate.package.seal_records import KeyAlgorithm
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "verification.md"
 BEGIN, END = "<!-- made by make interop -->", "<!-- end of what make interop made -->"

@@ -12,17 +12,12 @@ from interop_scenes import SAVED, Fault, Scene, finish, unpack
 from interop_tools import Tools
 from interop_verifiers import BUNDLES, Verifier, ends_well, ours, typed
 
-from gate.adapters.sigstore.services import SigstoreServices
-from gate.attestation.keyless import seal_by_identity
-from gate.attestation.seal import statements_of
-from gate.attestation.seal_files import (
-    BUNDLE_SUFFIX,
-    PROVENANCE_BUNDLE_SUFFIX,
-    seal_file,
-    write_seals,
-)
-from gate.pipelines.sealing.explained import explain_by_identity, identity_artifact
-from gate.records.sealed.attestation import Expected, PackageMember, SealContext
+from gate.commands.explained import explain_by_identity, identity_artifact
+from gate.package.keyless import seal_by_identity
+from gate.package.seal import statements_of
+from gate.package.seal_files import BUNDLE_SUFFIX, PROVENANCE_BUNDLE_SUFFIX, seal_file, write_seals
+from gate.package.seal_records import Expected, PackageMember, SealContext
+from gate.package.sigstore_services import SigstoreServices
 
 ROOT = Path(__file__).resolve().parents[2]
 TRUSTED_ROOT = "root.json"

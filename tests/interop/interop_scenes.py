@@ -10,11 +10,11 @@ from pathlib import Path
 
 from attestation_cases import COMMIT, CREATED_AT, FILES, members_of, pack_to, sealed_in, verdict_of
 
-from gate.attestation.keys import PrivateKey, generate_private_key, public_pem, trusted_key
-from gate.attestation.packing.archive import read_archive
-from gate.attestation.seal_files import write_seals
-from gate.attestation.trust_file import write_trusted_keys
-from gate.records.sealed.attestation import KeyAlgorithm, PackageMember, TrustedKeys
+from gate.package.archive import read_archive
+from gate.package.keys import PrivateKey, generate_private_key, public_pem, trusted_key
+from gate.package.seal_files import write_seals
+from gate.package.seal_records import KeyAlgorithm, PackageMember, TrustedKeys
+from gate.package.trust_file import write_trusted_keys
 
 KEYS: dict[KeyAlgorithm | None, str] = {
     KeyAlgorithm.ECDSA_P256: "P-256",

@@ -11,11 +11,11 @@ from interop_scenes import Fault, Scene, scenes
 from interop_tools import CannotBeHadError, Tools, output
 from interop_verifiers import verifiers
 
-from gate.attestation.keys import read_trusted_keys
-from gate.attestation.seal_files import find_seals
-from gate.attestation.verify import verify_package
 from gate.errors import AttestationError
-from gate.records.sealed.attestation import Expected, KeyAlgorithm
+from gate.package.keys import read_trusted_keys
+from gate.package.seal_files import find_seals
+from gate.package.seal_records import Expected, KeyAlgorithm
+from gate.package.verify import verify_package
 
 TOOLS = Tools(
     openssl=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate_bench import Bench
 from played_training import Project
 
-from gate.records.verdict import Outcome, Verdict
+from gate.verdict.verdict import Outcome, Verdict
 
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 

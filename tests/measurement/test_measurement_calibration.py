@@ -11,11 +11,11 @@ from evidence_cases import series_of
 from gate_bench import FILES, Bench
 from played_training import Project
 
+from gate.comparison.measurements import CalibrationDocument
 from gate.errors import EvidenceError, SettingsError
 from gate.evidence.folder import EvidenceFolder
 from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
 from gate.pipelines.measurement import measure_noise
-from gate.records.measurement import CalibrationDocument
 from gate.settings.load import parse_settings
 
 EVERY = ("every",)

@@ -6,9 +6,9 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
+from gate.comparison.measured_base_head import Closeness, ComparedCommits
 from gate.errors import RepositoryError, RunError, SettingsError
 from gate.pipelines.compare_commits import compare_commits
-from gate.records.measured.base_head import Closeness, ComparedCommits
 
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 MOVED = [*LOSSES[:4], str(float(LOSSES[4]) * 1.001), *LOSSES[5:]]

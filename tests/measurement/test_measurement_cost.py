@@ -6,10 +6,10 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
+from gate.comparison.differences import CostState
+from gate.comparison.measurements import CostDocument, KnobState
 from gate.errors import RunError
 from gate.pipelines.measurement import measure_cost
-from gate.records.comparison import CostState
-from gate.records.measurement import CostDocument, KnobState
 
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 FILL = {"fill_uninitialized_memory": 0.02}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gate_bench import Bench
 from played_training import Project
 
+from gate.comparison.measurements import NoiseDocument
 from gate.pipelines.measurement import measure_noise
-from gate.records.measurement import NoiseDocument
 from gate.settings.load import parse_settings
 
 

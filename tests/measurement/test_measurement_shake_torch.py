@@ -9,9 +9,9 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
-from gate.pipelines.shaking.choice import chosen_variations
-from gate.pipelines.shaking.shake import Asked, shake
-from gate.records.measured.shaken import ShakenThing, ShakeResult
+from gate.comparison.shaken import ShakenThing, ShakeResult
+from gate.pipelines.choice import chosen_variations
+from gate.pipelines.shake import Asked, shake
 
 pytestmark = pytest.mark.torch
 

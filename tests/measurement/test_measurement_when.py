@@ -8,16 +8,16 @@ import pytest
 from gate_bench import FILES, Bench
 from played_training import Project
 
+from gate.baseline.entry import PROPOSED_BASELINE
 from gate.baseline.folder import write_entries
-from gate.codec.documents import write_document
 from gate.errors import EvidenceError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.proposals import accepted, last_proposal
-from gate.records.baseline import PROPOSED_BASELINE
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome, Verdict
-from gate.report.comment.comment import comment_text
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
+from gate.text.documents import write_document
+from gate.verdict.verdict import Outcome, Verdict
 
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 NEVER = "cost: {warmup_steps: 1, min_steps: 4, budget_percent: 5, when: never}\n"

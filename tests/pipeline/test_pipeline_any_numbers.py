@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from report_cases import LINKS
 from report_outcomes import REQUEST, TOLERANT, entry, judged
 
-from gate.codec.documents import read_document, write_document
-from gate.records.observed.evidence import RunEvidence
-from gate.records.verdict import Outcome, Verdict
-from gate.report.comment.comment import comment_text
+from gate.evidence.run_evidence import RunEvidence
+from gate.report.comment import comment_text
 from gate.report.page.page import page_html
-from gate.report.terminal.terminal import next_text
+from gate.report.terminal import next_text
 from gate.settings.load import training_settings
+from gate.text.documents import read_document, write_document
+from gate.verdict.verdict import Outcome, Verdict
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.lists(FINITE, min_size=1, max_size=4).map(tuple)

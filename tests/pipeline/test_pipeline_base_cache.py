@@ -14,16 +14,16 @@ from gate_bench import FILES, Bench
 from own_isolation import isolated
 from played_training import SETTINGS, Project
 
-from gate.codec.digests import sha256_hex
-from gate.isolation.guards import Credentials, Isolation
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Credentials, Isolation
+from gate.package.members import write_package
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.base_cache import may_cache
 from gate.pipelines.gate import gate
-from gate.pipelines.judging.base_cache import may_cache
-from gate.pipelines.sealing.package import write_package
-from gate.records.published.links import ReportLinks
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import Outcome, Verdict
-from gate.report.comment.comment import comment_text
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
+from gate.text.codec_digests import sha256_hex
+from gate.verdict.verdict import Outcome, Verdict
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 APART = Isolation(

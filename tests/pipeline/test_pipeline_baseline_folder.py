@@ -13,10 +13,10 @@ from evidence_cases import COMMIT, evidence_of
 from gate_bench import Bench
 from played_training import Project
 
+from gate.baseline.entry import BaselineEntry, Baselines
 from gate.errors import CommitError, DocumentError, GateError, StorageError
 from gate.pipelines.baselines import read_baselines
-from gate.records.baseline import BaselineEntry, Baselines
-from gate.records.observed.environment import Environment
+from gate.training.environment import Environment
 
 
 def entry(device: str = "cpu", *, ahead: timedelta = timedelta()) -> BaselineEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate_bench import Bench
 from played_training import SETTINGS, Project
 
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 SAVED = {
     "saved/trainer_state.json": '{"global_step": 3, "train_runtime": 1.5}',

@@ -10,9 +10,9 @@ from evidence_cases import LOSSES, series_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.records.comparison import CostState
-from gate.records.measured.base_head import MAX_METRICS, MAX_VALUES, Closeness
-from gate.records.runs import Commit, RunMode
+from gate.comparison.differences import CostState
+from gate.comparison.measured_base_head import MAX_METRICS, MAX_VALUES, Closeness
+from gate.training.runs import Commit, RunMode
 
 LOOSE = {"tolerances": ({"metric": "loss", "relative": 0.01},)}
 SLOW, FAST = (0.2, 0.2, 0.2), (0.1, 0.1, 0.1)

@@ -14,10 +14,10 @@ from saved_tensors import Stored, floats, write_state
 
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.errors import AttestationError
-from gate.pipelines.packaged_states import open_package
-from gate.pipelines.sealing.content import check_model, check_states
-from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.sealed.model_check import ModelCheck, PartAnswer
+from gate.evidence.state_roots import StateName, StateRoots
+from gate.package.content import check_model, check_states
+from gate.package.model_check import ModelCheck, PartAnswer
+from gate.package.saved_states import open_package
 
 MODEL = {"0.weight": floats(1.0, 2.0), "0.bias": floats(3.0), "2.weight": floats(4.0)}
 KEPT = {"0/state/0/exp_avg": floats(0.5), "0/state/0/step": floats(7.0)}

@@ -19,10 +19,10 @@ from own_isolation import isolated
 from played_training import SETTINGS, Project
 
 from gate.errors import DataError, RunError
-from gate.isolation.guards import WriteGuard
+from gate.isolation.modes import WriteGuard
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.gate import gate
-from gate.records.verdict import Outcome, Severity
+from gate.verdict.verdict import Outcome, Severity
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 

@@ -8,16 +8,16 @@ import pytest
 from evidence_cases import LOSSES, PARTS, evidence_of, evidence_set_of
 from rich.console import Console
 
+from gate.commands.diagnosis_view import diagnosis_view
 from gate.errors import EvidenceError
-from gate.pipelines.offline.diagnose import diagnose_kept
-from gate.pipelines.offline.kept_evidence import KeptEvidence
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.locks import LockFile
-from gate.records.published.kept_diagnosis import Retold
-from gate.records.runs import Commit, RunMode
-from gate.records.verdict import Outcome
+from gate.evidence.lock_files import LockFile
+from gate.evidence.run_evidence import RunEvidence
+from gate.pipelines.diagnose import diagnose_kept
+from gate.pipelines.kept_diagnosis import Retold
+from gate.pipelines.kept_evidence import KeptEvidence
 from gate.report.brief import brief_of
-from gate.report.terminal.diagnosis_view import diagnosis_view
+from gate.training.runs import Commit, RunMode
+from gate.verdict.verdict import Outcome
 
 FAR = (2.5, 2.25, 9.0)
 

@@ -12,17 +12,17 @@ import pytest
 from gate_bench import FILES, Bench
 from played_training import Project
 
-from gate.attestation.packing.archive import read_archive
-from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError
+from gate.package.archive import read_archive
+from gate.package.members import write_package
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.pipelines.sealing.package import write_package
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome
-from gate.report.page.difference_map import heat_cell
+from gate.report.links import ReportLinks
+from gate.report.page.maps import heat_cell
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import page_sources
+from gate.text.codec_digests import sha256_hex
+from gate.verdict.verdict import Outcome
 
 STATE = "strict-2/state.safetensors"
 NAME = "state/model/0/weight"

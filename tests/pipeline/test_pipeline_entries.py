@@ -18,16 +18,16 @@ from report_outcomes import (
     settings,
 )
 
+from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.record import with_entry
+from gate.evidence.points import Points
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.pipelines.entries import settled
 from gate.pipelines.gate import Gated, Ran, judge
-from gate.pipelines.judging.entries import settled
-from gate.records.baseline import Baseline, BaselineEntry, Baselines
-from gate.records.observed.columns.points import Points
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome
 from gate.report.brief import brief_of
 from gate.report.wording import headline
+from gate.settings.gate_settings import GateSettings
+from gate.verdict.verdict import Outcome
 
 FIRST, SECOND = "2026-08-01T09:30:00+00:00", "2026-08-02T09:30:00+00:00"
 TODAY = "2026-08-22T12:00:00+00:00"

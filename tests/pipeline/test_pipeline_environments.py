@@ -16,23 +16,23 @@ from gate_bench import FILES, Bench
 from played_training import SCRIPT, WITH_PACKAGE, Project
 from real_reader import kept
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import GateError, SettingsError
-from gate.isolation.guards import Isolation, TrainingContainer
+from gate.evidence.brought import BroughtEnvironment
+from gate.isolation.isolation import ContainerSettings, IsolationMode
+from gate.isolation.modes import Isolation, TrainingContainer
+from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.brought import brought_environment
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.entry import BASE_PROGRAMS, PROGRAMS, build_adapters
+from gate.pipelines.environments import refuse_image, training_environments
 from gate.pipelines.gate import Gated, gate
-from gate.pipelines.preparation.brought import brought_environment
-from gate.pipelines.preparation.environments import refuse_image, training_environments
-from gate.records.observed.brought import BroughtEnvironment
-from gate.records.runs import Commit
-from gate.records.sections.isolation import ContainerSettings, IsolationMode
-from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, Outcome
-from gate.settings.dependency_files import dependency_files
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
+from gate.settings.policy_files import dependency_files
+from gate.system.console import QuietProgress
+from gate.training.runs import Commit
+from gate.verdict.verdict import Answer, Outcome
 
 SETTINGS = """\
 version: 1

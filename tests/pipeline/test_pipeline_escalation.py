@@ -7,10 +7,10 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 from trace_cases import call, value
 
+from gate.evidence.trace import Claim, NoTrace, TraceFinding
 from gate.pipelines.imported_evidence import take_over
-from gate.records.observed.traced import Claim, NoTrace, TraceFinding
-from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
+from gate.verdict.verdict import Outcome, Verdict
 
 END = {"kind": "end", "why": "done", "calls": 1, "unread": 0}
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from gate_bench import FILES, Bench
 
-from gate.adapters.process.answering.client import AnsweringProcess
-from gate.adapters.process.stop_signals import StopSignals
-from gate.attestation.packing.archive import read_archive
 from gate.errors import StorageError
+from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.stop_signals import StopSignals
+from gate.package.archive import read_archive
+from gate.package.members import write_package
 from gate.pipelines.gate import Gated, gate
-from gate.pipelines.sealing.package import write_package
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.reading import ReadingRequest
-from gate.records.runs import FIRST_STRICT
+from gate.pipelines.reading import ReadingRequest
+from gate.training.runs import FIRST_STRICT
 
 STATE = "strict-1/state.safetensors"
 

@@ -16,12 +16,12 @@ from gate_bench import FILES, Bench
 from grouped import OneAfterTheOther
 from played_training import Project
 
-from gate.codec.digests import sha256_hex
 from gate.errors import EvidenceError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.records.verdict import Outcome
+from gate.text.codec_digests import sha256_hex
+from gate.verdict.verdict import Outcome
 
 STATE = "strict-1/state.safetensors"
 

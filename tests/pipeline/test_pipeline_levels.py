@@ -6,11 +6,11 @@ from gate_bench import Bench
 from played_training import Project
 
 from gate.pipelines.gate import Gated
-from gate.records.published.links import ReportLinks
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Outcome
 from gate.report.assembly import report_of
 from gate.report.layout import Limits
+from gate.report.links import ReportLinks
+from gate.settings.levels import ReachedLevel
+from gate.verdict.verdict import Outcome
 
 FUNCTIONAL = "policy: {level: functional, thresholds: {loss: {max: 2.2}}}"
 

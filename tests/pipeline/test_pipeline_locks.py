@@ -9,7 +9,7 @@ from gate_bench import Bench
 from played_training import SETTINGS, Project
 
 from gate.errors import SettingsError
-from gate.records.observed.locks import MAX_LOCK_BYTES
+from gate.evidence.lock_files import MAX_LOCK_BYTES
 
 LOCK = f"numpy==2.0 --hash=sha256:{'a' * 64}\n"
 

@@ -6,7 +6,7 @@ from played_training import Project
 
 from gate.errors import RunError
 from gate.pipelines.gate import take_operator_audit
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 USE = {
     "source": "alert",

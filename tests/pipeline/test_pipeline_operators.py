@@ -9,7 +9,7 @@ from gate_bench import Bench
 from git_workshop import Repository
 
 from gate.errors import RunError
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 SCRIPT = """

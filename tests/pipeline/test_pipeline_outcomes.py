@@ -15,8 +15,8 @@ from gate.errors import (
     RunError,
     SettingsError,
 )
-from gate.records.verdict import Outcome
 from gate.report.brief import brief_of
+from gate.verdict.verdict import Outcome
 
 TOLERANCE = "compare: {tolerances: [{metric: '*loss', absolute: 0.5}]}\n"
 

@@ -11,7 +11,7 @@ from gate_bench import Bench
 from played_training import Project
 
 from gate.errors import DataError, RunError
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 
 def test_preprocessing_runs_twice_and_feeds_the_trainings(

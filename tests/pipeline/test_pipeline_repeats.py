@@ -9,14 +9,14 @@ from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import BaselineError, EvidenceError
-from gate.execution.call_time import CallTime
 from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import gate, record_baseline, train_all
 from gate.pipelines.imported_evidence import take_over
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Answer, Outcome
 from gate.report.assembly import report_of
 from gate.report.layout import Limits
+from gate.report.links import ReportLinks
+from gate.training.timeline import CallTime
+from gate.verdict.verdict import Answer, Outcome
 
 # default runs are part of what these tests are about
 pytestmark = pytest.mark.usefixtures("priced")

@@ -17,9 +17,7 @@ from played_training import SETTINGS, Project
 from rich.console import Console
 from scenes import copied
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.process.stop_signals import StopSignals
-from gate.codec.documents import read_document
+from gate.commands.reproduce import reproduction_view
 from gate.comparison.spread_record import SpreadPlace
 from gate.errors import (
     AttestationError,
@@ -29,26 +27,23 @@ from gate.errors import (
     RepositoryError,
     SettingsError,
 )
+from gate.evidence.points import Points
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.isolation.stop_signals import StopSignals
+from gate.package.call import CALL_SCHEMA, CallDocument
+from gate.package.members import write_package
 from gate.pipelines.entry import build_adapters
-from gate.pipelines.offline.kept_evidence import KeptEvidence, open_kept_package
-from gate.pipelines.reproduction.opening import (
+from gate.pipelines.kept_evidence import KeptEvidence, open_kept_package
+from gate.pipelines.opening import (
     OpenedPackage,
     ReproductionCall,
     check_same_file,
     open_for_reproduction,
 )
-from gate.pipelines.reproduction.reproduce import reproduce
-from gate.pipelines.sealing.package import write_package
-from gate.records.observed.columns.points import Points
-from gate.records.observed.evidence import EvidenceSet, RunEvidence
-from gate.records.published.call import CALL_SCHEMA, CallDocument
-from gate.records.published.reproduction import (
-    CodeSource,
-    Reproduction,
-    ReproductionOutcome,
-    SealChecked,
-)
-from gate.report.terminal.reproduction_view import reproduction_view
+from gate.pipelines.reproduce import reproduce
+from gate.pipelines.reproduction import CodeSource, Reproduction, ReproductionOutcome, SealChecked
+from gate.system.console import QuietProgress
+from gate.text.documents import read_document
 
 # default runs are part of what these tests are about
 pytestmark = pytest.mark.usefixtures("priced")

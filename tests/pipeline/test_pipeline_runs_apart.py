@@ -10,11 +10,11 @@ from gate_bench import Bench
 from grouped import OneAfterTheOther
 from played_training import SCRIPT, Project
 
-from gate.execution.plan import plan_gate
+from gate.isolation.process_ports import Processes
+from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.pipelines.runs import Session
-from gate.process_ports import Processes
-from gate.records.processes import ProcessRequest, ProcessResult
-from gate.records.runs import RunMode
+from gate.training.plan import plan_gate
+from gate.training.runs import RunMode
 
 # Leaves a drawn number in everything that it may write: what the harness reports, and every folder.
 HOSTILE = """

@@ -11,20 +11,20 @@ from baseline_cases import only_entry
 from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
+from gate.baseline.entry import BaselineEntry
 from gate.baseline.folder import read_entry
 from gate.baseline.record import with_digest
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import write_document
 from gate.errors import BaselineError, EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated, gate
-from gate.pipelines.judging.seed_runs import announced
-from gate.records.baseline import BaselineEntry
-from gate.records.published.links import ReportLinks
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Outcome
+from gate.pipelines.seed_runs import announced
 from gate.report.assembly import report_of
 from gate.report.layout import Limits
+from gate.report.links import ReportLinks
+from gate.settings.levels import ReachedLevel
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import write_document
+from gate.verdict.verdict import Outcome
 
 # `order` stands for the order in which the script draws: another one is a refactor that moves
 # every number, and none of them for the better or the worse

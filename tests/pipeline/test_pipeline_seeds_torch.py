@@ -8,8 +8,8 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Outcome
+from gate.settings.levels import ReachedLevel
+from gate.verdict.verdict import Outcome
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

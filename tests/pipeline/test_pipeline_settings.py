@@ -8,7 +8,7 @@ from gate_bench import Bench
 from played_training import SCRIPT, SETTINGS, Project
 
 from gate.errors import EvidenceError
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 
 def with_train(project: Project, *lines: str) -> None:

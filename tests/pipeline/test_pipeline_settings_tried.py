@@ -6,11 +6,11 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.evidence.tried import TriedSettings
 from gate.pipelines.imported_evidence import take_over
-from gate.records.determinism.causes import CauseClass
-from gate.records.observed.trials.tried import TriedSettings
-from gate.records.verdict import Outcome, Verdict
 from gate.report.brief import brief_of
+from gate.verdict.verdict import Outcome, Verdict
 
 FOUR_THREADS = "determinism: {threads: 4}\n"
 ONE_THREAD = [["OMP_NUM_THREADS", "1"]]

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from report_cases import LINKS
 from rich.console import Console
 
+from gate.baseline.entry import Baseline, Baselines
 from gate.baseline.record import with_entry
-from gate.execution.plan import plan_base, plan_gate
-from gate.isolation.guards import Isolation
+from gate.commands.compare_view import compare_view
+from gate.evidence.run_evidence import RunEvidence
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
 from gate.pipelines.gate import Gated, Ran, judge
-from gate.records.baseline import Baseline, Baselines
-from gate.records.observed.evidence import RunEvidence
-from gate.records.request import GateRequest
-from gate.records.sections.isolation import IsolationMode
-from gate.records.sections.levels import Level
-from gate.report.comment.comment import comment_text
-from gate.report.comment.summary import summary_text
+from gate.report.comment import comment_text
 from gate.report.page.compare_page import compare_page
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import page_sources
-from gate.report.terminal.compare_view import compare_view
-from gate.report.terminal.terminal import verdict_view
+from gate.report.summary import summary_text
+from gate.report.terminal import verdict_view
+from gate.settings.levels import Level
+from gate.training.plan import plan_base, plan_gate
+from gate.verdict.request import GateRequest
 
 NOT_ISOLATED = Isolation(mode=IsolationMode.NONE, credentials=None, reason="")
 MOST_STEPS = 3

@@ -12,9 +12,9 @@ from played_training import SCRIPT, Project
 
 from gate.errors import RunError
 from gate.pipelines.gate import gate
-from gate.records.runs import RunRecord
-from gate.records.verdict import Outcome, Verdict
 from gate.system.room import Room
+from gate.training.runs import RunRecord
+from gate.verdict.verdict import Outcome, Verdict
 
 GIB = 1024**3
 ROOM = Room(cpus=(0, 1), cpu_quota=2, free_bytes=64 * GIB)

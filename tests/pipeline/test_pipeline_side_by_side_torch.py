@@ -9,8 +9,8 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.records.runs import RunMode
-from gate.records.verdict import Outcome, Verdict
+from gate.training.runs import RunMode
+from gate.verdict.verdict import Outcome, Verdict
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import RepositoryError, RunError
-from gate.records.verdict import Outcome
+from gate.verdict.verdict import Outcome
 
 # under isolation none a training may write wherever the gate may
 MEDDLE = """

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from report_outcomes import REQUEST
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
-from gate.adapters.secrets import FileSecrets
+from gate.isolation.stop_signals import StopSignals
+from gate.package.secrets import FileSecrets
 from gate.pipelines.entry import build_adapters
-from gate.pipelines.sealing.signing_key import with_secrets_closed
-from gate.records.sections.publishing import PublishSettings
+from gate.pipelines.signing_key import with_secrets_closed
+from gate.settings.delivery_sections import PublishSettings
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 USER = {"REPRO_GATE_REGISTRY_USER": "robot", "REPRO_GATE_REGISTRY_PASSWORD": "hush"}

@@ -28,13 +28,8 @@ from registry_cases import (
 from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, WebDouble, cut, endless, status
 
-from gate.adapters.registry.manifests import (
-    MAX_MANIFEST_BYTES,
-    SEALS_TYPE,
-    read_index,
-    read_manifest,
-)
 from gate.errors import DocumentError, StorageError
+from gate.publishing.manifests import MAX_MANIFEST_BYTES, SEALS_TYPE, read_index, read_manifest
 
 
 def test_a_redirect_to_another_host_gets_no_credential(oci: OciDouble, tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from mlflow_double import MlflowDouble
 from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, cut, endless, status
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.mlflow.names import MAX_NAME, server_names
-from gate.adapters.mlflow.tracker import MlflowTracker
 from gate.errors import GateError, PublishError
-from gate.records.published.artifact import Tracked, TrackedMetric, TrackedRun
-from gate.records.sections.publishing import MlflowSettings
+from gate.publishing.artifact import Tracked, TrackedMetric, TrackedRun
+from gate.publishing.mlflow import MlflowTracker
+from gate.publishing.names import MAX_NAME, server_names
+from gate.settings.delivery_sections import MlflowSettings
+from gate.system.files.files import LocalFiles
 
 SECRET = "hush-hush"
 TOKEN = {"MLFLOW_TRACKING_TOKEN": SECRET}

@@ -30,14 +30,14 @@ from sealed_files import COMMIT, sealed_artifact
 from tunnel_proxy import TunnelProxy
 from web_double import Fault, Handler, silent, status
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.registry.challenge import read_challenge
-from gate.adapters.registry.client import RegistryClient
-from gate.adapters.registry.credentials import registry_login
-from gate.adapters.registry.registry import commit_tag
-from gate.adapters.remote.basic_login import Login
-from gate.adapters.remote.connection import Connection
 from gate.errors import PublishError
+from gate.publishing.challenge import read_challenge
+from gate.publishing.credentials import registry_login
+from gate.publishing.registry import commit_tag
+from gate.publishing.registry_api import RegistryClient
+from gate.system.basic_login import Login
+from gate.system.files.files import LocalFiles
+from gate.system.http import Connection
 
 
 def test_what_was_pushed_is_fetched(either: OciDouble, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from report_hostile import HOSTILE
 from report_outcomes import REPRODUCED
 from rich.console import Console
 
-from gate.records.published.artifact import PublishedPackage
-from gate.records.published.links import ReportLinks
-from gate.report.comment.comment import comment_text
-from gate.report.comment.summary import summary_text
+from gate.publishing.artifact import PublishedPackage
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
 from gate.report.page.page import page_html
-from gate.report.terminal.terminal import verdict_view
+from gate.report.summary import summary_text
+from gate.report.terminal import verdict_view
 
 DIGEST = f"sha256:{'c0ffee' * 10}abcd"
 PUBLISHED = PublishedPackage(

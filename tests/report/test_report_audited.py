@@ -10,18 +10,18 @@ from hypothesis import given
 from report_hostile import HOSTILE
 from report_outcomes import CASES
 
+from gate.audit.audit import AuditReport
 from gate.audit.checklist import answered_items
+from gate.audit.items import LineKind, RepositoryFacts, ScriptLine, WishList
+from gate.audit.published_checklist import ITEMS, ChecklistAnswer, Topic
 from gate.audit.repository import audit_repository
-from gate.records.measured.determinism_budget import ClusterSource, SourceState, SourceStatus
-from gate.records.observed.locks import LockFile
-from gate.records.published.audit import AuditReport
-from gate.records.published.audit_facts import LineKind, RepositoryFacts, ScriptLine, WishList
-from gate.records.published.checklist import ITEMS, ChecklistAnswer, Topic
-from gate.records.published.links import ReportLinks
-from gate.report.audited.markdown import audit_markdown, checklist_markdown
-from gate.report.audited.text import audit_text
-from gate.report.comment.comment import comment_text
+from gate.evidence.lock_files import LockFile
+from gate.report.audit import audit_markdown, checklist_markdown
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
 from gate.report.page.page import page_html
+from gate.report.text import audit_text
+from gate.verdict.measured_determinism_budget import ClusterSource, SourceState, SourceStatus
 
 BOUNDED = SourceState(
     kind=ClusterSource.REDUCTION,

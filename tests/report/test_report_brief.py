@@ -21,11 +21,11 @@ from report_outcomes import (
     ran,
 )
 
-from gate.records.comparison import TensorChange, TensorDelta
-from gate.records.policy_files import PolicyChange
-from gate.records.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
+from gate.comparison.differences import TensorChange, TensorDelta
 from gate.report.brief import brief_of
 from gate.report.wording import TITLES, headline, pair
+from gate.settings.records_policy_files import PolicyChange
+from gate.verdict.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
 
 NO_DIFFERENCE = (
     "No difference was found in 4 equal runs, which miss 66 % of the faults that strike 1 run in "

@@ -11,15 +11,15 @@ from report_hostile import HOSTILE
 from report_outcomes import REQUEST, both, entry, judged, ran
 
 from gate.errors import RunError
-from gate.records.observed.traced import HowKnown, ShownChange
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome
+from gate.evidence.trace import HowKnown, ShownChange
 from gate.report.brief import brief_of
-from gate.report.comment.commands import annotation_commands
-from gate.report.comment.comment import comment_text
-from gate.report.diagnosed.changed import change_words
+from gate.report.changed import change_words
+from gate.report.comment import comment_text
+from gate.report.links import ReportLinks
+from gate.report.runner_files import annotation_commands
 from gate.system.git.changes import Change, ChangedLines
 from gate.verdict.assemble import error_verdict
+from gate.verdict.verdict import Outcome
 
 RATE = ChangedLines(
     file="train.py", first=11, last=11, gone=1, before=("lr = 1e-3",), after=("lr = 2e-3",)

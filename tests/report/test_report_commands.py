@@ -9,11 +9,11 @@ from hypothesis import given
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, ERROR, NONDETERMINISTIC, REPRODUCED
 
-from gate.diagnosis.diagnosis_record import CodePlace
+from gate.diagnosis.diagnosis import CodePlace
 from gate.errors import RunError
-from gate.records.verdict import Finding, Severity
-from gate.report.comment.commands import annotation_commands, fault_annotation
+from gate.report.runner_files import annotation_commands, fault_annotation
 from gate.verdict.assemble import fault_verdict
+from gate.verdict.verdict import Finding, Severity
 
 COMMAND = re.compile(
     r"::(error|warning|notice) (?:file=[^,:\r\n]+,line=\d+,)?title=([^,:\r\n]*)::([^\r\n]*)\Z"

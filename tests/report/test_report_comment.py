@@ -12,10 +12,10 @@ from report_cases import LINKS, delta, tensor
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, REPRODUCED
 
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Finding, Severity, Verdict
-from gate.report.comment.comment import COMMENT_BYTES, comment_text, marker
+from gate.report.comment import COMMENT_BYTES, comment_text, marker
+from gate.report.links import ReportLinks
 from gate.report.markdown import CUT_NOTE, Part, cut_lines, fit
+from gate.verdict.verdict import Finding, Severity, Verdict
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OWN_TAGS = {"<details>", "</details>", "<summary>", "</summary>", "<sub>", "</sub>", "<code>",

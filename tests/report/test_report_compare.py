@@ -13,14 +13,14 @@ from page_reader import Page
 from report_hostile import HOSTILE
 from rich.console import Console
 
+from gate.commands.compare_view import compare_view
+from gate.comparison.differences import OptimizerSettingChange
+from gate.comparison.measured_base_head import ComparedCommits
 from gate.pipelines.compare_commits import Compared
-from gate.records.comparison import OptimizerSettingChange
-from gate.records.measured.base_head import ComparedCommits
-from gate.records.policy_files import PolicyChange
-from gate.records.runs import Commit, RunMode
-from gate.report.measured.base_head_words import compared_headline, compared_sentences
+from gate.report.measurements import compared_headline, compared_sentences
 from gate.report.page.compare_page import PAGE_BYTES, compare_page
-from gate.report.terminal.compare_view import compare_view
+from gate.settings.records_policy_files import PolicyChange
+from gate.training.runs import Commit, RunMode
 
 KEPT = frozenset((
     "schema_version", "closeness", "kind", "mode", "state", "created_at", "settings_digest",

@@ -13,7 +13,6 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from report_hostile import HOSTILE
 
-from gate.codec.untrusted_text import visible
 from gate.report.escape import (
     clean,
     clean_name,
@@ -28,6 +27,7 @@ from gate.report.escape import (
     safe_url,
     spans,
 )
+from gate.text.untrusted_text import visible
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 ANY = HOSTILE | st.text()

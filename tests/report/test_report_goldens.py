@@ -11,8 +11,8 @@ import pytest
 from report_cases import LINKS
 from report_outcomes import CASES
 
-from gate.records.verdict import Outcome
-from gate.report.comment.comment import comment_text
+from gate.report.comment import comment_text
+from gate.verdict.verdict import Outcome
 
 GOLDEN = Path(__file__).parent / "golden"
 

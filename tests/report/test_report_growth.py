@@ -6,12 +6,12 @@ import pytest
 from report_cases import LINKS
 from report_outcomes import CODE_DRIFT
 
-from gate.records.measured.growth import Growth, GrowthPoint, GrowthShape
-from gate.records.verdict import Verdict
-from gate.report.comment.comment import comment_text
-from gate.report.diagnosed.growth import growth_section
+from gate.diagnosis.measured_growth import Growth, GrowthPoint, GrowthShape
+from gate.report.comment import comment_text
+from gate.report.growth import growth_section
 from gate.report.layout import Limits
 from gate.report.page.page import page_html
+from gate.verdict.verdict import Verdict
 
 LIMITS = Limits(deltas=5, rows=30)
 POINTS = (

@@ -11,14 +11,14 @@ from page_outcomes import SOURCES
 from report_cases import against_baseline, tensor
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.records.baseline import Baseline
-from gate.records.comparison import TensorChange
-from gate.records.verdict import Verdict
+from gate.baseline.entry import Baseline
+from gate.comparison.differences import TensorChange
 from gate.report.layout import Limits
-from gate.report.page.difference_map import DifferenceMap, difference_map, taken_apart
 from gate.report.page.fingerprint_map import fingerprint_map
+from gate.report.page.maps import DifferenceMap, difference_map, taken_apart
 from gate.report.page.page_sources import PageSources, page_sources
 from gate.report.page.page_tables import page_sections
+from gate.verdict.verdict import Verdict
 
 WEIGHT, BIAS = "state/model/0/loss.weight", "state/model/0/head.bias"
 LIMITS = Limits(deltas=50, rows=50)

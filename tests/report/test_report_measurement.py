@@ -9,9 +9,8 @@ from hypothesis import given
 from report_hostile import HOSTILE
 from rich.console import Console, RenderableType
 
-from gate.comparison.measuring.tolerance_snippet import tolerance_snippet
-from gate.records.comparison import CostState
-from gate.records.measurement import (
+from gate.comparison.differences import CostState
+from gate.comparison.measurements import (
     ArmFigures,
     CostDocument,
     KnobPrice,
@@ -25,15 +24,11 @@ from gate.records.measurement import (
     UlpQuantile,
     WeightNoise,
 )
-from gate.records.observed.environment import Environment
+from gate.comparison.tolerance_snippet import tolerance_snippet
+from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view
 from gate.report.measurement_words import cost_headline, noise_headline
-from gate.report.terminal.measurement_view import (
-    cost_markdown,
-    cost_view,
-    noise_markdown,
-    noise_view,
-)
 from gate.settings.load import parse_settings
+from gate.training.environment import Environment
 
 
 def _provenance(text: str = "cpu") -> Provenance:

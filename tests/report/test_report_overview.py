@@ -29,17 +29,17 @@ from report_outcomes import (
     judged,
 )
 
+from gate.baseline.recorded_price import RecordedPrice
 from gate.comparison.check_records import SelfTestProbe
-from gate.records.comparison import EnvironmentChange, KnobCost, KnobCosts
-from gate.records.measured.not_run import NotRun, Part, WhyNotRun
-from gate.records.measured.recorded_price import RecordedPrice
-from gate.records.observed.environment import Environment
-from gate.records.published.links import ReportLinks
-from gate.records.runs import RunMode
-from gate.records.verdict import Answer, Answers, Outcome, Verdict
+from gate.comparison.differences import EnvironmentChange, KnobCost, KnobCosts
 from gate.report.assembly import report_of
 from gate.report.environment_words import moved_words
 from gate.report.layout import Limits, Table
+from gate.report.links import ReportLinks
+from gate.training.environment import Environment
+from gate.training.runs import RunMode
+from gate.verdict.not_run import NotRun, Part, WhyNotRun
+from gate.verdict.verdict import Answer, Answers, Outcome, Verdict
 
 LIMITS = Limits(deltas=10, rows=3)
 

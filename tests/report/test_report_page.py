@@ -15,10 +15,10 @@ from report_cases import LINKS, SERIES, delta
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.records.observed.evidence import DeviceFacts, RunEvidence, TensorDigest
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Finding, SeriesSummary, Severity
+from gate.evidence.run_evidence import DeviceFacts, RunEvidence, TensorDigest
+from gate.report.links import ReportLinks
 from gate.report.page.page import PAGE_BYTES, page_html
+from gate.verdict.verdict import Finding, SeriesSummary, Severity
 
 FREE_OF = {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
 

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from report_cases import LINKS
 from report_outcomes import REPRODUCED
 
-from gate.records.measured.performance import Performance
-from gate.records.runs import Commit, RunMode
-from gate.records.verdict import Verdict
+from gate.comparison.measured_performance import Performance
 from gate.report.assembly import report_of
-from gate.report.comment.comment import comment_text
-from gate.report.comment.summary import summary_text
+from gate.report.comment import comment_text
 from gate.report.layout import Limits
-from gate.report.measured.performance_words import performance_words, rate
 from gate.report.page.page import page_html
+from gate.report.performance_words import performance_words, rate
+from gate.report.summary import summary_text
+from gate.training.runs import Commit, RunMode
+from gate.verdict.verdict import Verdict
 
 TITLE = "Throughput and run-time variance, not judged"
 HEAD, BASE, DEFAULT = (

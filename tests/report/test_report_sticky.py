@@ -8,17 +8,9 @@ import pytest
 from report_outcomes import CASES
 
 from gate.errors import PublishError
-from gate.records.report import Publication
-from gate.records.settings import CommentPolicy
-from gate.report.comment.sticky import (
-    Create,
-    Decision,
-    Unchanged,
-    Update,
-    comment_change,
-    publish,
-    wanted,
-)
+from gate.report.report import Publication
+from gate.report.sticky import Create, Decision, Unchanged, Update, comment_change, publish, wanted
+from gate.settings.gate_settings import CommentPolicy
 from gate.system.github.pull_request_records import Comment
 
 BOT = "github-actions[bot]"

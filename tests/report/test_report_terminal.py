@@ -13,10 +13,10 @@ from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 from rich.console import Console
 
-from gate.records.published.artifact import PublishedPackage
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import NextStep, Verdict
-from gate.report.terminal.terminal import next_text, verdict_view
+from gate.publishing.artifact import PublishedPackage
+from gate.report.links import ReportLinks
+from gate.report.terminal import next_text, verdict_view
+from gate.verdict.verdict import NextStep, Verdict
 
 
 def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False) -> str:

@@ -8,14 +8,14 @@ import pytest
 from report_cases import LINKS, TIMELINE
 from report_outcomes import REPRODUCED
 
-from gate.records.measured.timeline import TimedRun
-from gate.records.verdict import Verdict
 from gate.report.assembly import report_of
-from gate.report.comment.comment import comment_text
+from gate.report.comment import comment_text
 from gate.report.layout import Limits
-from gate.report.measured.time_words import long, time_words
 from gate.report.page.page import page_html
 from gate.report.page.timeline_picture import MAX_LANES, timeline_picture
+from gate.report.time_words import long, time_words
+from gate.training.measured_timeline import TimedRun
+from gate.verdict.verdict import Verdict
 
 LINE = "gate 41 s: trainings 36 s, own 4.9 s"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from report_cases import diagnosed
 
-from gate.records.observed.trace import Phase
-from gate.records.observed.traced import Claim, TraceFinding, TraceRow
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome, Verdict
+from gate.evidence.observed_trace import Phase
+from gate.evidence.trace import Claim, TraceFinding, TraceRow
 from gate.report.brief import brief_of
-from gate.report.comment.commands import annotation_commands
-from gate.report.comment.comment import comment_text
-from gate.report.diagnosed.traced import trace_sections
+from gate.report.comment import comment_text
 from gate.report.layout import Limits
+from gate.report.links import ReportLinks
+from gate.report.runner_files import annotation_commands
+from gate.report.traced import trace_sections
 from gate.system.git.changes import ChangedLines
+from gate.verdict.verdict import Outcome, Verdict
 
 LIMITS = Limits(deltas=10, rows=20)
 FOUND = TraceFinding(

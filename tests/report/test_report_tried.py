@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from report_cases import diagnosed
 
-from gate.diagnosis.diagnosis_record import Suspect, SuspectKind
-from gate.records.determinism.trials import Setting
-from gate.records.observed.trials.tried import TriedSetting, TriedSettings
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Outcome, Verdict
+from gate.diagnosis.diagnosis import Suspect, SuspectKind
+from gate.evidence.tried import TriedSetting, TriedSettings
 from gate.report.brief import brief_of
-from gate.report.comment.comment import comment_text
-from gate.report.diagnosed.tried import tried_sections, tried_words
+from gate.report.comment import comment_text
+from gate.report.diagnosis import tried_sections, tried_words
 from gate.report.layout import Limits
+from gate.report.links import ReportLinks
+from gate.settings.trials import Setting
+from gate.verdict.verdict import Outcome, Verdict
 
 LIMITS = Limits(deltas=10, rows=20)
 THREAD = TriedSetting(

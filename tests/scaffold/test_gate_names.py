@@ -6,8 +6,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gate.adapters.registry.registry import commit_tag
-from gate.records.gate_names import (
+from gate.pipelines.files import own_baseline
+from gate.pipelines.workflow import workflow_path
+from gate.publishing.registry import commit_tag
+from gate.report.comment import marker
+from gate.settings.gate_settings import FILE_NAME
+from gate.system.gate_names import (
     GATE_ID,
     artifact_name,
     check_name,
@@ -16,11 +20,7 @@ from gate.records.gate_names import (
     output_folder,
     status_context,
 )
-from gate.records.published.history import badge_file, history_file
-from gate.records.settings import FILE_NAME
-from gate.report.comment.comment import marker
-from gate.scaffold.files import own_baseline
-from gate.scaffold.workflow import workflow_path
+from gate.verdict.published_history import badge_file, history_file
 
 IDS = st.just("default") | st.from_regex(GATE_ID, fullmatch=True)
 PATHS = st.lists(

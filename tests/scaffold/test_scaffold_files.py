@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from workflows_in_documents import workflows
 from written_texts import ROOT, pages
 
-from gate.records.scaffold import Training, WorkTree
-from gate.scaffold.files import environments, plan_files, settings_text, with_lines
-from gate.scaffold.workflow import WORKFLOW, workflow_text
+from gate.pipelines.files import environments, plan_files, settings_text, with_lines
+from gate.pipelines.records_scaffold import Training, WorkTree
+from gate.pipelines.workflow import WORKFLOW, workflow_text
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 TRAINING = Training(command="python train.py")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_texts import ROOT
 
-from gate.scaffold.training_scripts import find_trainings
+from gate.pipelines.scaffold import find_trainings
 
 LOOP = "import torch\nfor step in range(9):\n    loss.backward()\n"
 GUARDED = "import torch\ndef main(): loss.backward()\nif __name__ == '__main__':\n    main()\n"

@@ -8,17 +8,12 @@ import pytest
 from baseline_cases import folder_of
 from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 
-from gate.codec.documents import write_document
-from gate.records.baseline import BaselineEntry
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.environment import Environment
-from gate.records.sealed.attestation import KeyStatus, TrustedKey, TrustedKeys
-from gate.settings.changes import (
-    baseline_changes,
-    key_changes,
-    root_changes,
-    settings_changes,
-)
+from gate.baseline.entry import BaselineEntry
+from gate.evidence.step_columns import StepDigests
+from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
+from gate.pipelines.changes import baseline_changes, key_changes, root_changes, settings_changes
+from gate.text.documents import write_document
+from gate.training.environment import Environment
 
 MINIMAL = b"version: 1\ntrain: {command: python t.py, max_steps: 3}\n"
 ID = "a" * 64

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from gate.errors import SettingsError
-from gate.records.determinism.knobs import BY_NAME, KNOBS, Profile
-from gate.records.sections.determinism import OnOverride
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
+from gate.settings.knobs import BY_NAME, KNOBS, Profile
 from gate.settings.load import parse_settings, training_digest
+from gate.settings.train_sections import OnOverride
 
 BEFORE_KNOBS = "version: 1\ntrain: {command: python train.py, max_steps: 3}\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gate.errors import SettingsError
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings, training_settings
 
 HEAD = "version: 1\ntrain: {command: python a.py, max_steps: 3}\n"

@@ -8,11 +8,11 @@ import yaml
 from known_names import models_in, setting_keys
 from pydantic import BaseModel, ValidationError
 
+from gate.commands.schema import schema_text
 from gate.errors import SettingsError
-from gate.records.sections.isolation import ContainerSettings
-from gate.records.settings import GateSettings
+from gate.isolation.isolation import ContainerSettings
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings, settings_digest, training_digest
-from gate.settings.schema import schema_text
 
 
 def _parse(text: str) -> GateSettings:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gate.action.training_packages import FAULT_FILE, FAULT_VARIABLE
-from gate.adapters.account.isolation import ACCOUNTS
-from gate.adapters.wheel_installer import (
+from gate.action.wheel_installer import (
     FILE_VARIABLES,
     INDEX_VARIABLES,
     INSTALLERS,
@@ -18,6 +17,7 @@ from gate.adapters.wheel_installer import (
     index_files,
 )
 from gate.errors import SettingsError
+from gate.isolation.account_choice import ACCOUNTS
 
 ROOT = Path(__file__).resolve().parents[2]
 

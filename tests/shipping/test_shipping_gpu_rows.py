@@ -14,9 +14,9 @@ from gpu_check.repeating import BENCHMARKED, compiled, graphs, repeats, stabilit
 from gpu_check.rows import Answer, Row
 
 from gate.errors import GateError, RunError
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.runs import RunMode
+from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.training.runs import RunMode
 
 GPU = {**PARTS, "device": "GPU, compute capability 9.0, 132 multiprocessors"}
 REFUSAL = "RuntimeError: cumsum_cuda_kernel does not have a deterministic implementation, but you"

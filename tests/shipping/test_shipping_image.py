@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from release_action import git
 
-from gate.records.version import VERSION
+from gate.system.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "ghcr.io/org/repro-gate"

@@ -18,7 +18,7 @@ from release_action import (
     run,
 )
 
-from gate.records.version import VERSION
+from gate.system.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = f"ghcr.io/org/repro-gate@sha256:{'a' * 64}"
@@ -126,7 +126,7 @@ def test_each_file_that_a_user_copies_is_looked_at() -> None:
     copied = [*(ROOT / "examples" / "workflows").iterdir(), *(ROOT / "docs").glob("*.md")]
     assert {str(path.relative_to(ROOT)) for path in copied} <= looked_at
     assert {"README.md", "SECURITY.md", "container/action.yml", *ACTIONS} <= looked_at
-    assert "gate/scaffold/workflow.py" in looked_at
+    assert "gate/pipelines/workflow.py" in looked_at
     assert {".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/config.yml"} <= looked_at
 
 
@@ -141,7 +141,7 @@ def test_a_version_that_the_changelog_does_not_know_is_not_ready() -> None:
 
 def test_all_that_is_not_ready_is_told_at_once(clone: Repository) -> None:
     found = faults(clone.path, "1.2.4", frozenset({"v1.2.4"}))
-    assert found[0] == "gate/records/version.py does not say 1.2.4"
+    assert found[0] == "gate/system/version.py does not say 1.2.4"
     assert found[1] == "the tag v1.2.4 is there already: released versions never change"
     assert found[2].startswith("CHANGELOG.md has nothing under")
 

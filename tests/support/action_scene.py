@@ -20,16 +20,16 @@ from scenes import baseline_of
 from gate.action.commit_status import github_status
 from gate.action.history import github_history
 from gate.action.main import Runner, github_comments, github_pull_request, run_action
-from gate.adapters.clock import SystemClock
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
 from gate.errors import ExitCode
-from gate.isolation.guards import Isolation
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Isolation
+from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
-from gate.records.sections.isolation import IsolationMode, IsolationSettings
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
+from gate.system.clock import SystemClock
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
 EMPTY: Mapping[str, str] = MappingProxyType({})

@@ -13,25 +13,19 @@ from evidence_cases import record_of
 from harness_folder import safetensors_bytes
 from report_cases import comparison
 
-from gate.adapters.files.files import LocalFiles
-from gate.attestation.dsse import sign
-from gate.attestation.envelope import write_envelope
-from gate.attestation.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
-from gate.attestation.packing.package import pack
-from gate.attestation.provenance import write_provenance
-from gate.attestation.seal import provenance_facts, seal, statement_facts, statements_of
-from gate.attestation.seal_files import PROVENANCE_BARE_SUFFIX, seal_path
-from gate.attestation.statement import write_statement
-from gate.attestation.verify import verify_package
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
-from gate.codec.digests import sha256_hex
-from gate.codec.documents import write_document
-from gate.codec.json_text import canonical_json
-from gate.records.comparison import TensorChange, TensorDelta
-from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.sealed.attestation import (
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.comparison.differences import TensorChange, TensorDelta
+from gate.evidence.state_roots import StateName, StateRoots
+from gate.package.dsse import sign
+from gate.package.envelope import write_envelope
+from gate.package.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
+from gate.package.packing import pack
+from gate.package.provenance import write_provenance
+from gate.package.seal import provenance_facts, seal, statement_facts, statements_of
+from gate.package.seal_files import PROVENANCE_BARE_SUFFIX, seal_path
+from gate.package.seal_records import (
     PAYLOAD_TYPE,
     Expected,
     KeyStatus,
@@ -42,11 +36,17 @@ from gate.records.sealed.attestation import (
     TrustedKeys,
     VerifiedPackage,
 )
-from gate.records.sealed.members import STATE_MEMBER
-from gate.records.sealed.provenance import Making
-from gate.records.sealed.statement import StatementFacts
-from gate.records.sections.levels import ReachedLevel
-from gate.records.verdict import Answer, Answers, Outcome, Verdict
+from gate.package.sealed_provenance import Making
+from gate.package.sealed_statement import StatementFacts
+from gate.package.statement import write_statement
+from gate.package.verify import verify_package
+from gate.settings.levels import ReachedLevel
+from gate.system.files.files import LocalFiles
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import write_document
+from gate.text.json_text import canonical_json
+from gate.text.members import STATE_MEMBER
+from gate.verdict.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

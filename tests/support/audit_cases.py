@@ -16,15 +16,15 @@ from evidence_cases import (
     settings_of,
 )
 
-from gate.codec.documents import write_document
+from gate.baseline.entry import Baseline, BaselineEntry
 from gate.evidence.folder import readable_documents
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import HarnessProcess, RunEvidence
-from gate.records.published.call import CallDocument
-from gate.records.verdict import Verdict
-from gate.records.version import VERSION
+from gate.evidence.run_evidence import HarnessProcess, RunEvidence
+from gate.package.call import CallDocument
 from gate.settings.load import parse_settings, settings_digest
+from gate.system.version import VERSION
+from gate.text.documents import write_document
+from gate.training.environment import Environment
+from gate.verdict.verdict import Verdict
 
 SETTINGS = b"version: 1\ntrain: {command: python train.py, max_steps: 3}\n"
 RUN = evidence_of()

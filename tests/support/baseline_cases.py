@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gate.baseline.entry import BaselineEntry
+from gate.baseline.entry_names import entry_name
 from gate.baseline.record import with_digest
-from gate.codec.documents import read_document, write_document
-from gate.codec.entry_names import entry_name
-from gate.records.baseline import BaselineEntry
+from gate.text.documents import read_document, write_document
 
 FOLDER = ".repro-gate/baseline"
 

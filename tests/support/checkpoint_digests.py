@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from gate.adapters.files.files import LocalFiles
+from gate.checkpoint.canonical import WHOLE, tensor_head
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats.formats import open_state
-from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
+from gate.system.files.files import LocalFiles
 
 MAX_BYTES = 64 * 1024**3
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from evidence_cases import COMMIT, LOSSES, evidence_of, evidence_set_of, settings_of
 
+from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.compare_commits import Compared, compared_document
-from gate.records.observed.evidence import RunEvidence
-from gate.records.request import GateRequest
-from gate.records.runs import Commit, RunMode
+from gate.training.runs import Commit, RunMode
+from gate.verdict.request import GateRequest
 
 BASE = "b" * 40
 

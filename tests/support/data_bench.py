@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gate.adapters.data.fetching.fetch import Fetcher
-from gate.adapters.data.fetching.tools import Tools
-from gate.adapters.data.local_data import LocalData
-from gate.adapters.github.retry import RetryPolicy
-from gate.adapters.process.processes import LocalProcesses
-from gate.evidence.data.dvc_files import read_dvc
-from gate.evidence.data.lfs_pointers import read_lfs
-from gate.records.observed.data.listed import FetchedData, FetchSources
-from gate.records.observed.data.sets import DataPointers, PointerFile
-from gate.records.sections.data import DataKind, DataSource, FetchSettings
+from gate.data.data_sets import DataPointers, PointerFile
+from gate.data.declared import FetchedData, FetchSources
+from gate.data.fetch import Fetcher
+from gate.data.lfs_pointers import read_lfs
+from gate.data.local_data import LocalData
+from gate.data.pointers import read_dvc
+from gate.data.tools import Tools
+from gate.isolation.process_processes import LocalProcesses
+from gate.settings.data import DataKind, DataSource, FetchSettings
+from gate.system.retry import RetryPolicy
 
 QUICK = RetryPolicy(timeout_seconds=20.0, backoff_seconds=0.001, sleep=lambda _: None)
 

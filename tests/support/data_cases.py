@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from gate.codec.data_digests import data_set
-from gate.codec.file_names import name_bytes
-from gate.records.observed.data.listed import FetchedData, ListedFile, Listing
-from gate.records.observed.data.sets import DataSet, DataStatistics
-from gate.records.sections.data import DataKind, Verify
+from gate.data.data_digests import data_set
+from gate.data.data_sets import DataSet, DataStatistics
+from gate.data.declared import FetchedData, ListedFile, Listing
+from gate.settings.data import DataKind, Verify
+from gate.text.file_names import name_bytes
 
 
 def listing_of(files: Mapping[str, bytes]) -> Listing:

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gate.records.observed.data.listed import FetchedData, ListedFile, Listing
-from gate.records.sections.data import DataKind, Verify
+from gate.data.declared import FetchedData, ListedFile, Listing
+from gate.settings.data import DataKind, Verify
 
 COMMAND = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum"
 ODD_NAMES = (b"a", b"a b", b"a\nb", b"a\\b", b"\\n", b"\xff\xfe", b"-x", "ö".encode(), b"a.d/x")

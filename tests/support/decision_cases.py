@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
-from gate.records.comparison import Comparison
-from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import RunEvidence, TensorDigest
-from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome
+from gate.comparison.differences import Comparison
+from gate.evidence.run_evidence import RunEvidence, TensorDigest
+from gate.settings.gate_settings import GateSettings
+from gate.training.environment import Environment
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
+from gate.verdict.verdict import Outcome
 
 EXACT = settings_of()
 TOLERANT = settings_of(compare={"tolerances": ({"metric": "*", "absolute": 0.5},)})

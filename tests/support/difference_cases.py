@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.measured.state_difference import (
+from gate.comparison.state_difference import (
     ComparedState,
     LeafChange,
     LeafDifference,

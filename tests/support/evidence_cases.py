@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
+from gate.checkpoint.canonical import WHOLE, tensor_head
 from gate.checkpoint.digest import LeafDigest
-from gate.checkpoint.hashing.canonical import WHOLE, tensor_head
-from gate.evidence.saved_state import ReadState, manifest
-from gate.isolation.guards import RunIsolation
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.columns.points import Points
-from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import (
+from gate.evidence.points import Points
+from gate.evidence.run_evidence import (
     CheckpointManifest,
     EvidenceSet,
     HarnessProcess,
@@ -20,9 +15,14 @@ from gate.records.observed.evidence import (
     MetricSource,
     RunEvidence,
 )
-from gate.records.runs import Commit, RunMode, RunRecord
-from gate.records.sections.isolation import IsolationMode
-from gate.records.settings import GateSettings
+from gate.evidence.saved_state import ReadState, manifest
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.evidence.timings import StepTiming, Timings
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import RunIsolation
+from gate.settings.gate_settings import GateSettings
+from gate.training.environment import Environment
+from gate.training.runs import Commit, RunMode, RunRecord
 
 CREATED_AT = "2026-01-02T03:04:05+00:00"
 COMMIT = "a" * 40

@@ -30,8 +30,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from sigstore_authority import YEAR, Authority, Key, new_key, public_der
 from sigstore_log import Json, Log, RefusedEntryError, b64
 
-from gate.records.sealed.identity import Identity, IdentityRequest
-from gate.records.sections.signing import SigningSettings
+from gate.package.identity import Identity, IdentityRequest
+from gate.settings.signing import SigningSettings
 
 ISSUER: Final = "https://token.actions.githubusercontent.com"
 SERVER: Final = "https://github.com"

@@ -11,14 +11,14 @@ from git_workshop import Repository
 from real_reader import kept
 from scenes import baseline_of
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.stop_signals import StopSignals
 from gate.baseline.folder import write_entries
+from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.gate import Gated, gate, record_baseline
-from gate.records.request import GateRequest
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
+from gate.verdict.request import GateRequest
 
 FILES = LocalFiles()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from gate.harness.tensors.digests import chunk_sums, finish_all, polynomial, start_parameters
+from gate.harness.tensor_digests import chunk_sums, finish_all, polynomial, start_parameters
 
 
 def parameters_digest(parameters: Sequence[torch.Tensor], on_problem: Callable[[str], None]) -> str:

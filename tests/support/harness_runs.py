@@ -10,11 +10,11 @@ from pathlib import Path
 from evidence_cases import record_of, settings_of
 from torch_processes import run_script
 
-from gate.adapters.files.files import LocalFiles
 from gate.evidence.collect import collect_run
-from gate.execution.harness_copy import install_harness
-from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import RunMode
+from gate.evidence.run_evidence import RunEvidence
+from gate.system.files.files import LocalFiles
+from gate.training.run_folders import install_harness
+from gate.training.runs import RunMode
 
 FILES = LocalFiles()
 

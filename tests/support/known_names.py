@@ -18,7 +18,7 @@ from written_texts import ROOT
 
 from gate.cli import QUICK_VERBS
 from gate.commands.verbs import VERBS, Verbs
-from gate.records.settings import GateSettings
+from gate.settings.gate_settings import GateSettings
 
 OPTION = re.compile(r"^ +(?:-\w, )?(--[a-z-]+)", re.MULTILINE)
 PROGRAM_OPTIONS = frozenset(("--version", "--help"))

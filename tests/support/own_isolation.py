@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate.adapters.engine.docker_api import connect_docker
-from gate.adapters.engine.engine import Engine
-from gate.adapters.isolating import Isolating
-from gate.adapters.process.stop_signals import StopSignals
+from gate.isolation.docker_api import connect_docker
+from gate.isolation.engine import Engine
+from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.training.adapters_isolating import Isolating
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 

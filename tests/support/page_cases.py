@@ -7,17 +7,17 @@ import math
 from evidence_cases import PARTS, manifest_of, record_of, series_of
 from report_cases import FACTS, comparison, digest, tensor
 
-from gate.records.baseline import BaselineEntry
-from gate.records.comparison import Comparison, Event, EventKind
-from gate.records.observed.children import UnattestedChild
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.columns.memory import Memory, StepMemory
-from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import HarnessProcess, RunEvidence
-from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.observed.state_distance import StateDistance, TensorDistance
+from gate.baseline.entry import BaselineEntry
+from gate.comparison.differences import Comparison, Event, EventKind
+from gate.evidence.children import UnattestedChild
+from gate.evidence.memory import Memory, StepMemory
+from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.run_evidence import HarnessProcess, RunEvidence
+from gate.evidence.state_distance import StateDistance, TensorDistance
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.evidence.timings import StepTiming, Timings
 from gate.report.page.page_sources import PageSources
+from gate.training.environment import Environment
 
 METRIC = "loss"
 MEBIBYTE, GIBIBYTE = 2**20, 2**30

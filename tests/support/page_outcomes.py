@@ -21,11 +21,11 @@ from report_outcomes import (
     ran,
 )
 
-from gate.records.baseline import BaselineEntry
-from gate.records.observed.columns.memory import Memory, StepMemory
-from gate.records.observed.evidence import RunEvidence
-from gate.records.runs import BASE_HERE, Commit
+from gate.baseline.entry import BaselineEntry
+from gate.evidence.memory import Memory, StepMemory
+from gate.evidence.run_evidence import RunEvidence
 from gate.report.page.page_sources import PageSources
+from gate.training.runs import BASE_HERE, Commit
 
 Runs = tuple[RunEvidence, ...]
 

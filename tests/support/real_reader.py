@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.answering.client import AnsweringProcess
-from gate.adapters.process.stop_signals import StopSignals
-from gate.evidence.fresh_process import FreshReader
-from gate.isolation.guards import Credentials
-from gate.process_ports import AnsweringProcess as Answering
-from gate.records.processes import ProcessRequest, ProcessResult
+from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.modes import Credentials
+from gate.isolation.process_ports import AnsweringProcess as Answering
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.stop_signals import StopSignals
+from gate.pipelines.fresh_process import FreshReader
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
 from gate.system.progress import Progress
 
 

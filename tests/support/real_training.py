@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gate.adapters.clock import SystemClock
-from gate.adapters.console import QuietProgress
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.process.processes import LocalProcesses
 from gate.evidence.collect import collect_run
-from gate.execution.call_time import CallTime
-from gate.execution.child_environment import path_with_interpreter
-from gate.execution.harness_copy import made_harness
-from gate.execution.launch import Launcher, run_folders
-from gate.isolation.guards import Isolation
-from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.processes import ProcessResult
-from gate.records.runs import PlannedRun, RunMode, Snapshot
-from gate.records.sections.isolation import IsolationMode
-from gate.records.settings import Device, GateSettings
+from gate.evidence.run_evidence import MetricSeries, RunEvidence
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.process_request import ProcessResult
+from gate.settings.gate_settings import Device, GateSettings
+from gate.system.clock import SystemClock
+from gate.system.console import QuietProgress
+from gate.system.files.files import LocalFiles
+from gate.training.child_environment import path_with_interpreter
+from gate.training.launch import Launcher, run_folders
+from gate.training.run_folders import made_harness
+from gate.training.runs import PlannedRun, RunMode, Snapshot
+from gate.training.timeline import CallTime
 
 FILES = LocalFiles()
 TIMEOUT_SECONDS = 120

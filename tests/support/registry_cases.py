@@ -13,11 +13,11 @@ from oci_double import OciDouble
 from sealed_files import COMMIT, sealed_artifact
 from web_double import WebDouble
 
-from gate.adapters.files.files import LocalFiles
-from gate.adapters.github.retry import RetryPolicy
-from gate.adapters.registry.registry import OciRegistry
 from gate.errors import GateError
-from gate.records.published.artifact import Pulled, Pushed, WantedPackage
+from gate.publishing.artifact import Pulled, Pushed, WantedPackage
+from gate.publishing.registry import OciRegistry
+from gate.system.files.files import LocalFiles
+from gate.system.retry import RetryPolicy
 
 FILES = LocalFiles()
 TAG = f"commit-{COMMIT}"

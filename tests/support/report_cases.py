@@ -7,9 +7,7 @@ import math
 from collections.abc import Mapping
 
 from gate.comparison.check_records import SelfTestProbe
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.isolation.guards import RunIsolation
-from gate.records.comparison import (
+from gate.comparison.differences import (
     Comparison,
     CostState,
     DeterminismCost,
@@ -20,14 +18,16 @@ from gate.records.comparison import (
     TensorChange,
     TensorDelta,
 )
-from gate.records.measured.timeline import OwnSpan, OwnWork, TimedRun, Timeline
-from gate.records.observed.environment import Environment
-from gate.records.observed.state_roots import StateName, StateRoots
-from gate.records.published.links import ReportLinks
-from gate.records.runs import Commit, RunMode, RunRecord
-from gate.records.sealed.members import STATE_MEMBER
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.state_roots import StateName, StateRoots
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import RunIsolation
+from gate.report.links import ReportLinks
+from gate.text.members import STATE_MEMBER
+from gate.training.environment import Environment
+from gate.training.measured_timeline import OwnSpan, OwnWork, TimedRun, Timeline
+from gate.training.runs import Commit, RunMode, RunRecord
+from gate.verdict.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
 
 STEPS = 24
 TENSOR_NAMES = (

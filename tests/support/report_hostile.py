@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
-from gate.records.measured.not_run import Part, WhyNotRun
-from gate.records.observed.traced import HowKnown
-from gate.records.verdict import Verdict
+from gate.evidence.trace import HowKnown
+from gate.verdict.not_run import Part, WhyNotRun
+from gate.verdict.verdict import Verdict
 
 FRAGMENTS = (
     "|", "`", "``", "```", "<!--", "-->", "<img src=x onerror=1>", "</details>", "<script>",

@@ -15,21 +15,16 @@ from data_cases import many_files, set_of
 from evidence_cases import evidence_set_of, record_of
 from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, TIMELINE, digest, loss
 
+from gate.baseline.acceptance import FarFromPeers
+from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.record import with_entry
 from gate.comparison.data_moves import moved_data
+from gate.data.data_sets import UnrepeatedData
 from gate.errors import RunError
-from gate.isolation.guards import Isolation, RunIsolation
-from gate.pipelines.gate import Ran, judge
-from gate.records.baseline import Baseline, BaselineEntry, Baselines
-from gate.records.measured.acceptance import FarFromPeers
-from gate.records.measured.not_run import NotRun, Part, WhyNotRun
-from gate.records.observed.brought import BroughtEnvironment
-from gate.records.observed.columns.digests import StepDigest, StepDigests
-from gate.records.observed.columns.points import Points
-from gate.records.observed.columns.timings import StepTiming, Timings
-from gate.records.observed.data.sets import UnrepeatedData
-from gate.records.observed.environment import Environment
-from gate.records.observed.evidence import (
+from gate.evidence.brought import BroughtEnvironment
+from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.points import Points
+from gate.evidence.run_evidence import (
     CheckpointManifest,
     EvidenceSet,
     HarnessProcess,
@@ -38,17 +33,22 @@ from gate.records.observed.evidence import (
     RunEvidence,
     TensorDigest,
 )
-from gate.records.observed.overrides import Override, OverrideKind
-from gate.records.policy_files import PolicyChange
-from gate.records.request import GateRequest
-from gate.records.runs import BASE_HERE, Commit
-from gate.records.sections.data import DataKind
-from gate.records.sections.isolation import IsolationMode
-from gate.records.settings import GateSettings
-from gate.records.verdict import Verdict
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.evidence.timings import StepTiming, Timings
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation, RunIsolation
+from gate.pipelines.gate import Ran, judge
+from gate.settings.data import DataKind
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
+from gate.settings.records_policy_files import PolicyChange
 from gate.system.git.changes import Change, ChangedLines
+from gate.training.environment import Environment
+from gate.training.runs import BASE_HERE, Commit
 from gate.verdict.assemble import error_verdict
+from gate.verdict.not_run import NotRun, Part, WhyNotRun
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Verdict
 
 STEPS = 24
 RECORDED_AT, JUDGED_AT = "2026-08-01T09:30:00+00:00", "2026-08-22T12:00:00+00:00"

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.adapters.files.files import LocalFiles
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.formats import open_state
-from gate.comparison.tensors.states import compare_states
-from gate.records.measured.state_difference import LeafDifference, NumberDifference, StateDifference
+from gate.comparison.state_difference import LeafDifference, NumberDifference, StateDifference
+from gate.comparison.states import compare_states
+from gate.system.files.files import LocalFiles
 
 MAX_BYTES = 1024**3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from gate.records.published.artifact import SealedArtifact, SealedFile
+from gate.publishing.artifact import SealedArtifact, SealedFile
 
 COMMIT = "c0ffee" + "0" * 34
 CREATED = "2026-11-23T09:00:00+00:00"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gate.records.determinism.operators_on_cuda import (
+from gate.training.operator_tables import (
     ANY,
     ON_CUDA_AND_CPU,
     InStrictMode,

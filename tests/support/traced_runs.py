@@ -6,13 +6,13 @@ from pathlib import Path
 
 from harness_runs import HarnessRuns
 
-from gate.adapters.files.files import LocalFiles
 from gate.diagnosis.traces import compare_traces
-from gate.evidence.processes.traces import read_traces
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.trace import RankTrace
-from gate.records.observed.traced import TraceFinding
-from gate.records.runs import RunMode
+from gate.evidence.harness_logs import read_traces
+from gate.evidence.observed_trace import RankTrace
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.trace import TraceFinding
+from gate.system.files.files import LocalFiles
+from gate.training.runs import RunMode
 
 FILES = LocalFiles()
 

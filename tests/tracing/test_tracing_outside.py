@@ -6,7 +6,7 @@ import pytest
 from traced_runs import TracedRuns, changed, line_of
 
 from gate.diagnosis.traces import compare_traces
-from gate.records.observed.traced import Claim
+from gate.evidence.trace import Claim
 
 pytestmark = pytest.mark.torch
 

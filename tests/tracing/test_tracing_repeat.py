@@ -6,8 +6,8 @@ import pytest
 from traced_runs import TRAINING, TracedRuns, changed, line_of
 
 from gate.diagnosis.traces import compare_traces
-from gate.records.observed.trace import Phase
-from gate.records.observed.traced import Claim
+from gate.evidence.observed_trace import Phase
+from gate.evidence.trace import Claim
 
 pytestmark = pytest.mark.torch
 

@@ -8,14 +8,13 @@ import pytest
 from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.compare import compare_results
-from gate.diagnosis.diagnosis_record import Diagnosis
+from gate.comparison.differences import EventKind, OptimizerSettingChange, OtherSetting
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.errors import GateError, InternalError, RunError, RunTimeoutError
-from gate.records.comparison import EventKind, OptimizerSettingChange, OtherSetting
-from gate.records.observed.environment import PackageMove
-from gate.records.observed.sources import Source, SourceKind
-from gate.records.verdict import Outcome
+from gate.evidence.observations import Source, SourceKind
+from gate.training.environment import PackageMove
 from gate.verdict.next_step import (
     OTHER_THRESHOLD,
     Place,
@@ -23,6 +22,7 @@ from gate.verdict.next_step import (
     next_steps,
     where_settings_differ,
 )
+from gate.verdict.verdict import Outcome
 
 HERE = Place(config="repro-gate.yml", out="out", baseline="b", base_commit="", on_runner=False)
 RAISED = RunError("strict-1 exited with 1", hint="Fix train.py.", file="train.py", line=3)

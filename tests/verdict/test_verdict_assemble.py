@@ -13,31 +13,31 @@ from evidence_cases import (
     settings_of,
 )
 
+from gate.baseline.entry import BaselineEntry
 from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.errors import ExitCode, GateError, InternalError, RunError
-from gate.isolation.guards import Isolation, RunIsolation, WriteGuard
-from gate.records.baseline import BaselineEntry
-from gate.records.comparison import (
+from gate.comparison.differences import (
     CostState,
     DeterminismCost,
     EventKind,
     OptimizerSettingChange,
 )
-from gate.records.observed.children import UnattestedChild
-from gate.records.observed.environment import Environment, UnlikeRank
-from gate.records.observed.evidence import MetricSource, RunEvidence
-from gate.records.policy_files import PolicyChange
-from gate.records.request import GateRequest
-from gate.records.sections.isolation import IsolationMode
-from gate.records.verdict import DRIFTS, Outcome, Severity, Verdict
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.errors import ExitCode, GateError, InternalError, RunError
+from gate.evidence.children import UnattestedChild
+from gate.evidence.run_evidence import MetricSource, RunEvidence
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation, RunIsolation, WriteGuard
+from gate.settings.records_policy_files import PolicyChange
+from gate.training.environment import Environment, UnlikeRank
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import decide
 from gate.verdict.environment import packages_aside, unlike_ranks
 from gate.verdict.facts import EntropyDraw, Facts
 from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import DRIFTS, Outcome, Severity, Verdict
 
 SETTINGS = settings_of()
 REQUEST = GateRequest(

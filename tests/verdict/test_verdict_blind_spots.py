@@ -4,9 +4,9 @@ import pytest
 from decision_cases import HALF, HALVED, TOLERANT, WHOLE, facts_of, with_head, without_sketches
 from evidence_cases import evidence_of, series_of, settings_of
 
-from gate.comparison.tolerance_factor import derive
-from gate.comparison.tolerances import tolerance_uses
-from gate.records.observed.evidence import (
+from gate.comparison.comparison_tolerances import tolerance_uses
+from gate.comparison.tolerances import derive
+from gate.evidence.run_evidence import (
     MetricSource,
     NotFiniteTensor,
     PassedOver,
@@ -14,9 +14,8 @@ from gate.records.observed.evidence import (
     UnusedSetting,
     WhyPassedOver,
 )
-from gate.records.sections.tolerances import Tolerance
-from gate.records.settings import NotFiniteAllowed
-from gate.records.verdict import Finding, Outcome, Severity
+from gate.settings.gate_settings import NotFiniteAllowed
+from gate.settings.tolerances import Tolerance
 from gate.verdict.blind_spots import (
     admitted_by_settings,
     left_out,
@@ -27,6 +26,7 @@ from gate.verdict.blind_spots import (
     unused_settings,
 )
 from gate.verdict.facts import Facts
+from gate.verdict.verdict import Finding, Outcome, Severity
 
 RUN = evidence_of()
 TWO = RUN.model_copy(

@@ -9,12 +9,12 @@ from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
-from gate.records.comparison import CostState, DeterminismCost
-from gate.records.verdict import Outcome
+from gate.comparison.differences import CostState, DeterminismCost
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.findings import budget_not_applied
 from gate.verdict.next_step import Place, next_steps
+from gate.verdict.verdict import Outcome
 
 RUN = evidence_of()
 OTHER = evidence_of(values=(9.0, 9.0, 9.0))

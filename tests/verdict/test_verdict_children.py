@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of
 
-from gate.records.observed.children import UnattestedChild, WeakerChild
-from gate.records.verdict import Finding, Severity
+from gate.evidence.children import UnattestedChild, WeakerChild
 from gate.verdict.findings import uninstrumented_subprocesses, weaker_children
+from gate.verdict.verdict import Finding, Severity
 
 
 def child(line: int = 5, file: str = "train.py") -> UnattestedChild:

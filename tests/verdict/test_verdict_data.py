@@ -23,14 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.data_moves import moved_data
-from gate.records.comparison import Comparison
-from gate.records.observed.data.sets import UnrepeatedData
-from gate.records.observed.evidence import RunEvidence
-from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome
+from gate.comparison.differences import Comparison
+from gate.data.data_sets import UnrepeatedData
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import GateSettings
 from gate.verdict.data import moved_data as findings_of
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Facts
+from gate.verdict.verdict import Outcome
 
 BEFORE, AFTER = (set_of({"a": b"1"}),), (set_of({"a": b"2"}),)
 MOVES = moved_data(BEFORE, AFTER)

@@ -30,14 +30,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.check_records import NotFinite, SelfTestProbe, ThresholdResult
-from gate.records.comparison import StepFault, StepFaultKind
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.levels import Level
-from gate.records.settings import GateSettings
-from gate.records.verdict import Answer, Outcome
+from gate.comparison.differences import StepFault, StepFaultKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_columns import StepDigests
+from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import Level
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, EntropyDraw
+from gate.verdict.verdict import Answer, Outcome
 
 
 def test_equal_runs_equal_to_the_baseline_reproduce_it() -> None:

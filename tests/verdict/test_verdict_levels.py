@@ -9,17 +9,17 @@ from evidence_cases import PARTS, evidence_of
 
 from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
+from gate.comparison.level_records import Agreement, Equivalence, LevelResult
 from gate.comparison.thresholds import threshold_results
 from gate.errors import SettingsError
-from gate.records.measured.levels import Agreement, Equivalence, LevelResult
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.levels import Level, ReachedLevel
-from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import Level, ReachedLevel
 from gate.settings.load import parse_settings
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought, brought_seeds
+from gate.verdict.verdict import Outcome
 
 RUN = evidence_of()
 NEAR = evidence_of(values=(2.5, 2.25, 2.25), weights=b"WEIGHTS")

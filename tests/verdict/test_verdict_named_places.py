@@ -10,12 +10,12 @@ import pytest
 from pydantic import BaseModel
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.diagnosis.diagnosis_record import CodePlace
+from gate.diagnosis.diagnosis import CodePlace
 from gate.errors import RunError
-from gate.records.verdict import Finding, NextStep, Severity, Verdict
 from gate.report.brief import brief_of
 from gate.verdict.assemble import fault_verdict
 from gate.verdict.named_places import with_named_places
+from gate.verdict.verdict import Finding, NextStep, Severity, Verdict
 
 PLACE = re.compile(r"[\w./-]+\.py:\d+")
 NAMED = re.compile(r"a line that the run names \([^)]*\)")

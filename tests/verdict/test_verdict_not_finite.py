@@ -20,12 +20,12 @@ from report_outcomes import (
     settings,
 )
 
-from gate.records.observed.evidence import NotFiniteTensor, RunEvidence
-from gate.records.request import GateRequest
-from gate.records.settings import NotFiniteAllowed
-from gate.records.verdict import Outcome, Verdict
+from gate.evidence.run_evidence import NotFiniteTensor, RunEvidence
 from gate.report.brief import brief_of
 from gate.report.wording import headline
+from gate.settings.gate_settings import NotFiniteAllowed
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Outcome, Verdict
 
 BOUND = "state/model/0/noise.upper_bound"
 SECOND = 'state/model/0/a "quoted" mask'

@@ -10,14 +10,7 @@ from torch_documentation import (
     recorded,
 )
 
-from gate.records.determinism.operators_on_cuda import (
-    release_of,
-    row_on_cuda,
-    watched,
-)
-from gate.records.determinism.uncovered_operators import UNCOVERED, watch_list
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.operator_audit import (
+from gate.evidence.operators import (
     Autotuner,
     OperatorAudit,
     OperatorReport,
@@ -25,6 +18,9 @@ from gate.records.observed.operator_audit import (
     Refusal,
     Span,
 )
+from gate.evidence.run_evidence import RunEvidence
+from gate.training.operator_tables import release_of, row_on_cuda, watched
+from gate.training.uncovered_operators import UNCOVERED, watch_list
 from gate.verdict.operators import (
     beyond_the_flag,
     operator_audit_failed,

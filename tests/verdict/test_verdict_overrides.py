@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 from evidence_cases import PARTS, evidence_of
 
+from gate.comparison.differences import Event, EventKind
 from gate.diagnosis.first_divergence import REMEDIES
 from gate.diagnosis.suspects import Known, suspects_of
-from gate.records.comparison import Event, EventKind
-from gate.records.determinism import knobs
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.overrides import Override, OverrideKind, SeedScope
-from gate.records.verdict import Finding, Severity
+from gate.evidence.overrides import Override, OverrideKind, SeedScope
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings import knobs
 from gate.verdict.overrides import (
     drawn_entropy,
     entropy_stopped_pass,
@@ -17,6 +16,7 @@ from gate.verdict.overrides import (
     suspected_seeds,
     suspected_settings,
 )
+from gate.verdict.verdict import Finding, Severity
 
 
 def override(line: int = 12, **changes: object) -> Override:

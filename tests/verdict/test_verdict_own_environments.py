@@ -27,11 +27,11 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.records.observed.evidence import RunEvidence
-from gate.records.settings import GateSettings
-from gate.records.verdict import Outcome
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.gate_settings import GateSettings
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision
+from gate.verdict.verdict import Outcome
 
 
 def _brought(

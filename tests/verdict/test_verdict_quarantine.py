@@ -10,13 +10,13 @@ from evidence_cases import COMMIT, CREATED_AT, evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.records.baseline import BaselineEntry
-from gate.records.observed.evidence import RunEvidence
-from gate.records.sections.quarantine import Quarantine
-from gate.records.verdict import Answer, Outcome
+from gate.baseline.entry import BaselineEntry
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.quarantine import Quarantine
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Decision
 from gate.verdict.quarantine import in_force, quarantine_findings
+from gate.verdict.verdict import Answer, Outcome
 
 RULE = Quarantine(reason="one runner is broken", since="2026-01-01", until="2026-01-20")
 LOSS = RULE.model_copy(update={"metrics": ("loss",)})

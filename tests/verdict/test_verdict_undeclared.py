@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.diagnosis.diagnosis_record import CodePlace
-from gate.records.observed.data.declaring import entries_for, names_of
-from gate.records.observed.evidence import RunEvidence
-from gate.records.observed.sources import Source, SourceKind
-from gate.records.sections.data import DataSource
-from gate.records.settings import GateSettings
-from gate.records.verdict import Finding, Severity
-from gate.verdict.sources import suspected_sources
-from gate.verdict.undeclared import saved_and_asked, splits_by_listing, undeclared_reads
+from gate.data.declaring import entries_for, names_of
+from gate.diagnosis.diagnosis import CodePlace
+from gate.evidence.observations import Source, SourceKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.data import DataSource
+from gate.settings.gate_settings import GateSettings
+from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
+from gate.verdict.verdict import Finding, Severity
+from gate.verdict.verdict_sources import suspected_sources
 
 
 def read(path: str = "/srv/x.npy", stamp: str = "96 1", **changes: object) -> Source:

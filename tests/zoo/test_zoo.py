@@ -8,8 +8,8 @@ import pytest
 from planted import MARK, Form, Planted, in_form, planted_faults
 from zoo import Score, told
 
-from gate.records.determinism.causes import CauseClass
-from gate.records.verdict import Outcome
+from gate.diagnosis.determinism_causes import CauseClass
+from gate.verdict.verdict import Outcome
 
 FAULTS = {planted.name: planted for planted in planted_faults()}
 # one of each kind, for every run of the tests; `make test-zoo` diagnoses all

@@ -29,9 +29,9 @@ from gate_bench import Bench
 from git_workshop import Repository
 from planted import CHECKPOINT, SCRIPT, Form, Planted, helper_of, in_form, planted_faults
 
-from gate.diagnosis.diagnosis_record import Diagnosis
-from gate.records.observed.traced import HowKnown
-from gate.records.verdict import Verdict
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.trace import HowKnown
+from gate.verdict.verdict import Verdict
 
 LEAST_SHARE: Final = 0.9
 BUDGET_SECONDS: Final = 600

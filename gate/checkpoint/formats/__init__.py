@@ -1,1 +1,1 @@
-"""The formats of saved states, each read into leaves."""
+"""Readers of saved files, without trusting a byte of them."""

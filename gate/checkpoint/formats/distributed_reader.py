@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.formats.chunked_source import Box, assembled
-from gate.checkpoint.formats.distributed_metadata import (
+from gate.checkpoint.file_part import FilePart, file_part
+from gate.checkpoint.formats.distributed import (
     Chunk,
     ChunkedTensor,
     Entry,
@@ -18,16 +18,16 @@ from gate.checkpoint.formats.distributed_metadata import (
     SavedObject,
     read_metadata,
 )
+from gate.checkpoint.formats.tensor_sources import Box, assembled
 from gate.checkpoint.formats.torch_archive import read_torch_archive
-from gate.checkpoint.formats.zip_reader import read_zip_records
+from gate.checkpoint.formats.zip_archives import read_zip_records
 from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
 from gate.checkpoint.node_leaves import below
 from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.sources.file_part import FilePart, file_part
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
-from gate.checkpoint.sources.untrusted_folder import UntrustedFolder
 from gate.checkpoint.state_tree import MAX_VISITS
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.checkpoint.untrusted_folder import UntrustedFolder
+from gate.text.untrusted_text import short_text
 
 METADATA = ".metadata"
 SHARD_SUFFIX = ".distcp"
@@ -49,7 +49,7 @@ def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
         entries = read_metadata(opened.read_at(0, opened.size_bytes))
     except StateError as error:
         raise opened.fault(error.message, hint=error.hint) from error
-    places = [place for entry in entries for place in _places(entry)]
+    places = [place for entry in entries for place in _entry_places(entry)]
     _refuse_overlaps(opened, places)
     shards = _open_shards(folder, {place.file for place in places})
     leaves: list[Leaf] = []
@@ -64,7 +64,7 @@ def read_distributed(folder: UntrustedFolder) -> tuple[StateContent, set[str]]:
     return content, {METADATA, *shards}
 
 
-def _places(entry: Entry) -> list[FileRange]:
+def _entry_places(entry: Entry) -> list[FileRange]:
     if isinstance(entry, SavedObject):
         return [entry.place]
     return [chunk.place for chunk in entry.chunks]

@@ -6,16 +6,16 @@ from enum import Enum
 
 from gate.checkpoint.dtypes import RAW_DTYPE
 from gate.checkpoint.formats.json_reader import is_json, read_json
-from gate.checkpoint.formats.legacy_reader import is_legacy_file, read_legacy_file
 from gate.checkpoint.formats.npy_reader import MAGIC, is_npz, read_npy, read_npz
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
 from gate.checkpoint.formats.torch_archive import is_script, is_torch_archive, read_torch_archive
-from gate.checkpoint.formats.zip_reader import check_unpacked, read_zip_records
+from gate.checkpoint.formats.torch_files import is_legacy_file, read_legacy_file
+from gate.checkpoint.formats.zip_archives import check_unpacked, read_zip_records
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.pickle.reader import HEADS, MAX_PICKLE_BYTES, read_pickle
-from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
+from gate.checkpoint.pickle.pickle_reader import HEADS, MAX_PICKLE_BYTES, read_pickle
+from gate.checkpoint.untrusted_files import SAVE_HINT, UntrustedFile
 from gate.errors import DocumentError, EvidenceError
 
 HEAD_BYTES = 64

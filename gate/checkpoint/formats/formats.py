@@ -15,14 +15,14 @@ from pathlib import Path, PurePosixPath
 from gate.checkpoint.formats.distributed_reader import METADATA, read_distributed
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.sharded_reader import read_index, read_shards
-from gate.checkpoint.hashing.gc_pause import gc_paused
+from gate.checkpoint.gc_pause import gc_paused
 from gate.checkpoint.leaves import Leaf, StateContent
 from gate.checkpoint.node_leaves import below
-from gate.checkpoint.sources.untrusted_file import HINT, ReadableFiles
-from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, open_untrusted_folder
 from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, text_part
-from gate.codec.untrusted_text import plain_text, short_text
+from gate.checkpoint.untrusted_files import HINT, ReadableFiles
+from gate.checkpoint.untrusted_folder import UntrustedFolder, open_untrusted_folder
 from gate.errors import DocumentError, EvidenceError
+from gate.text.untrusted_text import plain_text, short_text
 
 MAX_DEPTH = 8
 FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"

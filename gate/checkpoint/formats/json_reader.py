@@ -6,8 +6,8 @@ from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.node_leaves import no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.nodes import MapNode
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
-from gate.codec.strict_json import parse_json
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.text.strict_json import parse_json
 
 FORMAT = "JSON"
 MAX_JSON_BYTES = 64 * 1024 * 1024

@@ -10,24 +10,19 @@ import math
 import re
 from typing import Final, NamedTuple
 
+from gate.checkpoint.byte_sources import Inflated, column_major, gathered, little_endian
 from gate.checkpoint.dtypes import ELEMENT_BYTES
+from gate.checkpoint.file_part import file_part
+from gate.checkpoint.formats.zip_archives import MAX_UNPACKED_BYTES
 from gate.checkpoint.formats.zip_headers import ZipRecord
-from gate.checkpoint.formats.zip_reader import MAX_UNPACKED_BYTES
 from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
 from gate.checkpoint.node_leaves import below, no_storages, node_leaves
 from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.pickle.numpy_nodes import NUMPY_DTYPES
-from gate.checkpoint.pickle.reader import read_pickle
-from gate.checkpoint.sources.byte_sources import (
-    Inflated,
-    column_major,
-    gathered,
-    little_endian,
-)
-from gate.checkpoint.sources.file_part import file_part
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
+from gate.checkpoint.pickle.pickle_reader import read_pickle
+from gate.checkpoint.pickle.tensor_nodes import NUMPY_DTYPES
 from gate.checkpoint.state_tree import text_part
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.text.untrusted_text import short_text
 
 MAGIC: Final = b"\x93NUMPY"
 NPY_FORMAT, NPZ_FORMAT = "NumPy array", "NumPy archive"

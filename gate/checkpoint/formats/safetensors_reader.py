@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf, ValueLeaf
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
 from gate.checkpoint.state_tree import text_part
-from gate.codec.strict_json import parse_json
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.text.strict_json import parse_json
+from gate.text.untrusted_text import short_text
 
 LENGTH_BYTES = 8
 # Below the 100,000,000 bytes of the reference reader: a header becomes Python objects here.

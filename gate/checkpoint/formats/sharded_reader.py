@@ -14,12 +14,12 @@ from typing import Final
 from gate.checkpoint.formats.file_formats import UnknownContent, read_file
 from gate.checkpoint.formats.json_reader import MAX_JSON_BYTES, is_json
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
-from gate.checkpoint.sources.untrusted_folder import UntrustedFolder, is_plain_name
 from gate.checkpoint.state_tree import text_part
-from gate.codec.strict_json import parse_json
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.checkpoint.untrusted_folder import UntrustedFolder, is_plain_name
 from gate.errors import EvidenceError
+from gate.text.strict_json import parse_json
+from gate.text.untrusted_text import short_text
 
 MAP_KEY = "weight_map"
 HEAD_BYTES = 64

@@ -7,18 +7,18 @@ keys, file name and times do not count: they are no part of any leaf.
 from __future__ import annotations
 
 from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.formats.tensor_sources import tensor_source
+from gate.checkpoint.formats.formats_tensor_sources import tensor_source
 from gate.checkpoint.formats.zip_headers import ZipRecord
 from gate.checkpoint.leaves import Leaf, StateContent, TensorSource
 from gate.checkpoint.node_leaves import node_leaves
 from gate.checkpoint.pickle.calls import StateError
 from gate.checkpoint.pickle.nodes import TensorNode
-from gate.checkpoint.pickle.reader import MAX_PICKLE_BYTES, read_pickle
-from gate.checkpoint.sources.untrusted_file import SAVE_HINT, UntrustedFile
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.pickle.pickle_reader import MAX_PICKLE_BYTES, read_pickle
+from gate.checkpoint.untrusted_files import SAVE_HINT, UntrustedFile
+from gate.text.untrusted_text import short_text
 
 PICKLE_NAME = "/data.pkl"
-FORMAT = "torch.save archive"
+ARCHIVE_FORMAT = "torch.save archive"
 
 
 def is_torch_archive(records: dict[str, ZipRecord]) -> bool:
@@ -41,7 +41,7 @@ def read_torch_archive(opened: UntrustedFile, records: dict[str, ZipRecord]) -> 
         leaves = tuple(archive.leaves())
     except StateError as error:
         raise opened.fault(error.message, hint=error.hint) from error
-    return StateContent(shown=opened.shown, format=FORMAT, leaves=leaves)
+    return StateContent(shown=opened.shown, format=ARCHIVE_FORMAT, leaves=leaves)
 
 
 class _TorchArchive:

@@ -11,10 +11,10 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from gate.checkpoint.sources.read_groups import grouped
-from gate.checkpoint.sources.untrusted_file import UntrustedFile
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.read_groups import grouped
+from gate.checkpoint.untrusted_files import UntrustedFile
 from gate.errors import EvidenceError
+from gate.text.untrusted_text import short_text
 
 ENCRYPTED_FLAG = 0x1
 # The sizes stand behind the data instead, and in the directory: so torch writes every entry.
@@ -67,7 +67,7 @@ def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipReco
 
     Raises `EvidenceError` for a header that contradicts its entry.
     """
-    for window in grouped(sorted(entries, key=attrgetter("header_start")), _are_near):
+    for window in grouped(sorted(entries, key=attrgetter("header_start")), _headers_are_near):
         first, last = window[0].header_start, window[-1]
         length = last.header_start + LOCAL.size + len(last.name) - first
         if length < READ_BYTES:
@@ -145,7 +145,7 @@ def _contradiction(
     return opened.fault(f"zip entry {text}: its two headers contradict each other")
 
 
-def _are_near(first: Entry, before: Entry, entry: Entry) -> bool:
+def _headers_are_near(first: Entry, before: Entry, entry: Entry) -> bool:
     start = entry.header_start
     near = start - before.header_start <= MAX_GAP_BYTES
     return near and start - first.header_start <= WINDOW_BYTES

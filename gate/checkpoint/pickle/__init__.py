@@ -1,1 +1,1 @@
-"""Pickles, interpreted without running them."""
+"""Pickles interpreted as data: nothing is imported, nothing is called."""

@@ -19,9 +19,9 @@ from gate.checkpoint.pickle.nodes import (
     TensorNode,
     global_node,
 )
-from gate.checkpoint.sources.untrusted_file import HINT
-from gate.codec.untrusted_text import short_text
+from gate.checkpoint.untrusted_files import HINT
 from gate.errors import EvidenceError
+from gate.text.untrusted_text import short_text
 
 MAX_DIMENSIONS = 64
 MAX_INTEGER = 2**62

@@ -15,7 +15,7 @@ from gate.checkpoint.pickle.calls import (
     rebuild_quantized,
 )
 from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, TensorNode
-from gate.checkpoint.pickle.numpy_nodes import ArrayNode
+from gate.checkpoint.pickle.tensor_nodes import ArrayNode
 
 COMPRESSED: Final = {
     "torch.sparse_csr": ("row_offsets", "columns"),

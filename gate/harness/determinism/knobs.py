@@ -1,6 +1,6 @@
 """The knobs that are set inside the process: what each mode asks for, how to set and read them.
 
-The gate has the same table with sources and checks (gate/records/determinism/knobs.py); it cannot
+The gate has the same table with sources and checks (gate/settings/knobs.py); it cannot
 be imported here, and a test ties the two together.
 """
 

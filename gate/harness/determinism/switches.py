@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from .. import cuda
+from .. import harness_cuda
 from ..output import Problems
 from ..settings import ON, VARIABLES, HarnessSettings
 from ..this_process import is_worker
@@ -84,7 +84,7 @@ def not_as_asked(settings: HarnessSettings, readings: Readings) -> list[str]:
 
 def seed_of_cuda() -> str:
     """A seed given before CUDA starts waits for its start."""
-    return str(torch.cuda.initial_seed()) if cuda.in_use() else "CUDA not started"
+    return str(torch.cuda.initial_seed()) if harness_cuda.in_use() else "CUDA not started"
 
 
 _READERS: Final[dict[str, Callable[[], str]]] = {

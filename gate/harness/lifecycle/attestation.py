@@ -1,65 +1,117 @@
-"""What a process says of itself beside its settings: where it runs, with what, started how."""
+"""Facts beside the parts of the environment: told, never compared, see docs/harness-protocol.md."""
 
 from __future__ import annotations
 
-import multiprocessing
+import hashlib
 import os
 import platform
-import sys
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from .. import cuda
-from ..determinism import switches
-from ..output import Problems
-from ..this_process import current_rank
-from . import devices, variables
+from ..recording.training_hooks import Loaders
+from . import variables
 
-NONE = "none"
-# An optional part of torch, seen through one untyped name.
+# Untyped parts of torch, seen through one untyped name.
+_cuda: Final[Any] = torch.cuda
 _distributed: Final[Any] = torch.distributed
+MAX_TEXT: Final = 4000
+MAX_VARIABLE: Final = 200
+MAX_VARIABLES: Final = 200
+PREFIXES: Final = ("NCCL_", "CUDA_", "CUBLAS_", "OMP_", "MKL_", "TORCH_")
+# nobody should, but somebody may keep a word of theirs under such a name
+SECRETS: Final = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH")
+MEMORY: Final = Path("/proc/meminfo")
+MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+_TOTAL: Final = re.compile(r"^MemTotal:\s*(\d+) kB$", re.MULTILINE)
+_ENVIRONMENT: Final = "Environment variables:"
 
 
-def about_this_process(problems: Problems) -> dict[str, object]:
-    """`parent`, `started`, `device`, `devices`, `versions` and `variables` of the attestation."""
-    with problems.noting("describing this process"):
-        return {
-            "parent": os.getppid(),
-            "started": _how_started(),
-            "device": _device(),
-            "versions": _versions(),
-            "devices": devices.device_facts(),
-            "variables": {**variables.attested(), **switches.variables()},
-        }
-    return {}
+class Group:
+    """What the default process group reduces by, as of the first step: at the end it is gone."""
+
+    # `cpu:gloo,cuda:nccl`; empty where there is no group
+    backends = ""
+
+    @classmethod
+    def remember(cls) -> None:
+        """Called while the group is there; as with all facts, nothing fails without it."""
+        with suppress(Exception):
+            if _distributed.is_available() and _distributed.is_initialized():
+                cls.backends = str(_distributed.distributed_c10d.get_backend_config())
 
 
-def training_rank() -> int:
-    """The rank as the process group knows it, or else as the launcher set it, or 0.
-
-    Workers of `torch.multiprocessing.spawn` often hand their rank to `init_process_group` only.
-    """
-    if _distributed.is_available() and _distributed.is_initialized():
-        return int(_distributed.get_rank())
-    return current_rank()
-
-
-def _how_started() -> str:
-    """`program`, or `worker` for what multiprocessing started."""
-    return "program" if multiprocessing.parent_process() is None else "worker"
+def facts() -> dict[str, str]:
+    """Name to text; what does not apply or cannot be read is not there."""
+    found: dict[str, str] = {}
+    for name, read in _READERS.items():
+        # nothing is judged by them, so none that is missing may fail a strict run
+        with suppress(Exception):
+            text = read()[:MAX_TEXT]
+            if text:
+                found[name] = text
+    return found
 
 
-def _device() -> str:
-    """The started GPUs that it uses, by name; asking never starts one."""
-    return devices.described()[:200] if cuda.in_use() else "cpu"
-
-
-def _versions() -> dict[str, str]:
-    numpy = sys.modules.get("numpy")
-    return {
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": NONE if numpy is None else str(numpy.__version__),
-        "cuda": torch.version.cuda or NONE,
+def told_variables(source: Path = variables.AT_START) -> dict[str, str]:
+    """Those that the process was started with and that a library of the computation reads."""
+    chosen = {
+        name: text[:MAX_VARIABLE]
+        for name, text in sorted(variables.at_start(source).items())
+        if name.startswith(PREFIXES) and not SECRETS.search(name) and len(name) <= MAX_VARIABLE
     }
+    return dict(list(chosen.items())[:MAX_VARIABLES])
+
+
+def _torch_build() -> str:
+    return " ".join(torch.__config__.show().split())
+
+
+def _torch_parallel() -> str:
+    """Without the variables at its end, which are told by themselves."""
+    return " ".join(torch.__config__.parallel_info().partition(_ENVIRONMENT)[0].split())
+
+
+def _built_for_nccl() -> str:
+    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return ""
+    return ".".join(map(str, _cuda.nccl.version()))
+
+
+def _allowed_cpus() -> str:
+    # systems other than Linux do not have it
+    asked: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return str(len(asked(0))) if asked is not None else ""
+
+
+def _memory_bytes() -> str:
+    total = _TOTAL.search(_text(MEMORY))
+    return str(int(total[1]) * 1024) if total else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_TEXT)
+    except OSError:
+        return ""
+
+
+_READERS: Final[dict[str, Callable[[], str]]] = {
+    "torch_build": _torch_build,
+    "torch_build_sha256": lambda: hashlib.sha256(_torch_build().encode()).hexdigest(),
+    "torch_parallel": _torch_parallel,
+    "torch_cuda": lambda: torch.version.cuda or "",
+    "torch_nccl": _built_for_nccl,
+    "process_group": lambda: Group.backends,
+    "kernel": lambda: f"{platform.system()} {platform.release()}",
+    "cpus": lambda: str(os.cpu_count() or ""),
+    "allowed_cpus": _allowed_cpus,
+    "loader_workers": lambda: str(Loaders.most_workers or ""),
+    "memory_bytes": _memory_bytes,
+    "memory_limit_bytes": lambda: _text(MEMORY_LIMIT).strip().replace("max", ""),
+}

@@ -10,23 +10,20 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim import Optimizer
 
-from .. import cuda
-from ..determinism import override_hooks, switches
+from .. import harness_cuda, operator_policy, trials
+from ..determinism import overrides, precision, switches
 from ..determinism.guard import Guard
 from ..determinism.override_log import OverrideEvent
-from ..operators import policy
-from ..operators.policy import Operators
+from ..operator_policy import Operators
 from ..output import Problems
 from ..recording import auxiliary_state, cuda_graphs, first_inputs, module_search, training_hooks
 from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings
-from ..sources import precision
 from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
 from ..this_process import process_id
 from ..tracing import mode
-from ..trials import workers
 from ..user_code import calling_frame
-from .endings import TrainingStopped
+from .ending import TrainingStopped
 from .hold import wait_until_let_go
 from .hook_integrity import remember_functions
 from .session import HarnessSession
@@ -42,12 +39,12 @@ def begin(settings: HarnessSettings) -> None:
     global _settings, _session
     wait_until_let_go(settings.sign)
     _settings = settings
-    _session = HarnessSession(settings, switches.read_back(Problems()), late=cuda.in_use())
+    _session = HarnessSession(settings, switches.read_back(Problems()), late=harness_cuda.in_use())
     switches.apply(settings, _session.problems)
     # only now that switches and seed are set: what the harness does itself is no override
     with _session.problems.noting("watching the knobs"):
-        override_hooks.install(override_hooks.guarded_settings(settings), _guard)
-        override_hooks.hook_seeds(_on_seed, _working_step)
+        overrides.install(overrides.guarded_settings(settings), _guard)
+        overrides.hook_seeds(_on_seed, _working_step)
     with _session.problems.noting("watching for sources of nondeterminism"):
         precision.install()
         hook_reads()
@@ -55,18 +52,21 @@ def begin(settings: HarnessSettings) -> None:
         SOURCES.subscribe(_on_source)
     with _session.problems.noting("watching torch"):
         training_hooks.install(
-            (_on_backward, _on_grad), _on_batch, (_before_step, _after_step), policy.inspect_error
+            (_on_backward, _on_grad),
+            _on_batch,
+            (_before_step, _after_step),
+            operator_policy.inspect_error,
         )
         module_search.remember()
         # also where nothing is observed: who was called is no garbage, which is slow to rule out
         first_inputs.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
-        cuda_graphs.install(_capture, _on_replay)
+        cuda_graphs.install_graph_hooks(_capture, _on_replay)
         # by now every module that has hooks is loaded
         remember_functions()
     with _session.problems.noting("watching operators"):
-        policy.install(settings, _operators)
+        operator_policy.install(settings, _operators)
     _try_setting(settings, _session.problems)
     if settings.trace_from:
         with _session.problems.noting("tracing operators"):
@@ -85,7 +85,7 @@ def _try_setting(settings: HarnessSettings, problems: Problems) -> None:
         if settings.trial == ONE_THREAD:
             torch.set_num_interop_threads(1)
         if settings.trial == NO_LOADER_WORKERS:
-            workers.no_loader_workers(torch.utils.data.DataLoader)
+            trials.no_loader_workers(torch.utils.data.DataLoader)
 
 
 def current() -> HarnessSession | None:
@@ -118,7 +118,7 @@ def _on_backward(loss: torch.Tensor) -> None:
     session = current()
     if session is None:
         return
-    if cuda.capturing():
+    if harness_cuda.capturing():
         session.capture.note(loss)
         return
     with session.problems.noting("noting the loss"):
@@ -128,21 +128,21 @@ def _on_backward(loss: torch.Tensor) -> None:
 
 def _on_grad(loss: torch.Tensor) -> None:
     session = current()
-    if session is not None and not cuda.capturing():
+    if session is not None and not harness_cuda.capturing():
         with session.problems.noting("noting the loss"):
             session.recorder.note_grad(loss)
 
 
 def _on_batch(batch: object, collated: bool) -> None:  # noqa: FBT001 - a hook's signature
     session = current()
-    if session is not None and not cuda.capturing():
+    if session is not None and not harness_cuda.capturing():
         with session.problems.noting("noting a batch"):
             session.recorder.note_batch(batch, collated=collated)
 
 
 def _on_input(module: nn.Module, arguments: object) -> None:
     session = current()
-    if session is not None and not cuda.capturing():
+    if session is not None and not harness_cuda.capturing():
         with session.problems.noting("noting an input of the model"):
             session.recorder.note_input(arguments)
             if not session.recorder.steps:
@@ -152,7 +152,7 @@ def _on_input(module: nn.Module, arguments: object) -> None:
 
 def _on_buffer(module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
     session = current()
-    if session is not None and not cuda.capturing() and not torch.compiler.is_compiling():
+    if session is not None and not harness_cuda.capturing() and not torch.compiler.is_compiling():
         with session.problems.noting("noting a buffer"):
             session.constants.note_registered(module, name, buffer)
 
@@ -165,7 +165,7 @@ def _on_source(source: Source) -> None:
 
 def _before_step(optimizer: Optimizer) -> None:
     session = current()
-    if session is not None and not cuda.capturing():
+    if session is not None and not harness_cuda.capturing():
         with session.problems.noting("looking at an optimizer"):
             session.before_step(optimizer)
 
@@ -174,7 +174,7 @@ def _after_step(optimizer: Optimizer) -> None:
     session = current()
     if session is None:
         return
-    if cuda.capturing():
+    if harness_cuda.capturing():
         session.capture.note(optimizer)
         return
     try:
@@ -205,7 +205,7 @@ def _on_replay(passed: cuda_graphs.Passed) -> None:
 
 def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: auxiliary_state.Step) -> Any:
     session = current()
-    if session is None or cuda.capturing():
+    if session is None or harness_cuda.capturing():
         return step()
     return session.scaler_step(scaler, optimizer, step)
 

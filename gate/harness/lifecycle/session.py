@@ -12,11 +12,11 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from .. import cuda
-from ..determinism import override_hooks, switches
+from .. import harness_cuda
+from ..determinism import overrides, precision, switches
 from ..determinism.guard import Guard
 from ..determinism.override_log import OverrideEvent, OverrideLog
-from ..operators.policy import Operators
+from ..operator_policy import Operators
 from ..output import Output, Problems
 from ..recording import auxiliary_state, memory
 from ..recording.constant_buffers import ConstantBuffers
@@ -25,19 +25,20 @@ from ..recording.hand_updates import HandUpdates
 from ..recording.recorder import Recorder
 from ..recording.schedule import Schedule
 from ..recording.state import capture, parameter_names, write_gradients
+from ..safetensors_file import write_safetensors
 from ..settings import HarnessSettings
-from ..sources import outside, precision
+from ..sources import outside
 from ..sources.addresses import tell_addresses
-from ..sources.completions import tell_unwaited
+from ..sources.concurrency import tell_unwaited
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_splits
-from ..tensors.safetensors_file import write_safetensors
 from ..this_process import current_rank, monotonic, perf_counter, process_id, started_at
-from . import attestation, environment, facts, untrained
-from .attestation import training_rank
-from .endings import TrainingStopped, tell_end
+from . import attestation as facts
+from . import lifecycle_attestation, lifecycle_environment, untrained
+from .ending import TrainingStopped, tell_end
 from .hold import Waiting
 from .hook_integrity import replaced_functions
+from .lifecycle_attestation import training_rank
 
 Kept = TypeVar("Kept")
 # Backward passes without any optimizer step after which a script is ended. More than any first step
@@ -78,7 +79,7 @@ class HarnessSession:
         self.first_step_clock_seconds: float | None = None
         self.override_log = OverrideLog(self.output)
         self.guard = Guard(
-            override_hooks.guarded_settings(settings),
+            overrides.guarded_settings(settings),
             mode=settings.on_override,
             report=self.note_override,
             step=self.working_step,
@@ -141,7 +142,7 @@ class HarnessSession:
             "late": self.late,
             "before": self.before,
             "applied": readings,
-            **attestation.about_this_process(self.problems),
+            **lifecycle_attestation.about_this_process(self.problems),
             "problems": self.problems.sentences,
         }
         self.output.document_or_complaint("process", document)
@@ -237,10 +238,10 @@ class HarnessSession:
 
     def _before_first_step(self) -> None:
         """Settle what could not be known when torch was imported."""
-        if cuda.in_bad_fork():
+        if harness_cuda.in_bad_fork():
             # a worker that only reads data may be forked so, one that trains cannot use the GPU
             self.problems.note("this process was forked after CUDA had been initialised")
-        if self.output.rank != training_rank() or cuda.in_bad_fork():
+        if self.output.rank != training_rank() or harness_cuda.in_bad_fork():
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = training_rank()
             self.attest()
@@ -255,12 +256,12 @@ class HarnessSession:
             if not self.output.first_to_train():
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
-            cuda.wait(self.recorder.devices)
+            harness_cuda.wait(self.recorder.devices)
             since_start = perf_counter() - started_at
             self.first_step_seconds = since_start - Waiting.waited_seconds
             self.first_step_clock_seconds = monotonic()
         self._look_at_open_files()
-        if cuda.in_use():
+        if harness_cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
             with self.problems.noting("attesting the device"):
                 self._write_attestation(self._applied | {"seed_cuda": switches.seed_of_cuda()})
@@ -291,7 +292,7 @@ class HarnessSession:
             outside.tell_saved()
         if self.settings.shake:
             # no other run imports anything of it
-            from ..shaking.readings import tell_code
+            from ..variation_readings import tell_code
 
             with self.problems.noting("looking for what reads the variation"):
                 tell_code(self.settings.shake)
@@ -339,8 +340,8 @@ class HarnessSession:
         summary = {
             "steps": self.recorder.steps,
             "stopped_by": stopped_by,
-            "environment": environment.parts(self.problems),
-            **vars(environment.packages(self.problems, self.settings.tree)),
+            "environment": lifecycle_environment.parts(self.problems),
+            **vars(lifecycle_environment.packages(self.problems, self.settings.tree)),
             "facts": facts.facts(),
             "variables": facts.told_variables(),
             "peak_memory_bytes": memory.peak_resident_bytes(),

@@ -76,7 +76,7 @@ def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
     if not name:
         return ()
     try:
-        from ..shaking.install import shake
+        from ..install import shake
 
         return shake(name)
     except Exception as error:
@@ -133,7 +133,7 @@ def _trial(settings: HarnessSettings) -> dict[str, Callable[[], None]]:
 
 def _try_fill(byte: int) -> None:
     try:
-        from ..trials.memory import fill_numpy
+        from ..memory import fill_numpy
 
         fill_numpy(byte)
     except Exception as error:
@@ -142,7 +142,7 @@ def _try_fill(byte: int) -> None:
 
 def _try_one_worker(module: str) -> None:
     try:
-        from ..trials.workers import one_worker
+        from ..trials import one_worker
 
         one_worker(module)
     except Exception as error:
@@ -172,7 +172,7 @@ def _hook_threads() -> None:
 def _hook_completions(name: str) -> None:
     """A module has been imported that hands on results in the order in which they are done."""
     try:
-        from ..sources.completions import hook_completions
+        from ..sources.concurrency import hook_completions
 
         hook_completions(sys.modules[name])
     except Exception as error:
@@ -204,7 +204,7 @@ def _finish(settings: HarnessSettings) -> None:
         process.finish_at_exit()
         return
     try:
-        from .endings import tell_end
+        from .ending import tell_end
         from .untrained import tell_without_torch
 
         tell_without_torch(settings.out)

@@ -16,7 +16,7 @@ TRAINERS = (
     "numpy",
 )
 # a script may start thousands of small programs, and the first ones say enough
-MAX_FILES = 200
+MAX_UNTRAINED_FILES = 200
 
 
 def trainers() -> list[str]:
@@ -26,7 +26,7 @@ def trainers() -> list[str]:
 
 def tell_without_torch(folder: str) -> None:
     """Write that this process never imported torch; `OSError` when that is impossible."""
-    if len(os.listdir(folder)) >= MAX_FILES:  # noqa: PTH208 - pathlib is slow to import
+    if len(os.listdir(folder)) >= MAX_UNTRAINED_FILES:  # noqa: PTH208 - pathlib is slow to import
         return
     rank, pid = current_rank(), process_id()
     # by hand, of digits and of names above: json is slow to import

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
-from ..tensors.plain_bytes import byte_size, use_bytes
+from ..plain_bytes import byte_size, use_bytes
 
 MAX_BUFFERS = 1000
 MAX_BYTES = 4 << 20

@@ -38,7 +38,9 @@ class Capture:
         return passed
 
 
-def install(capture: Callable[[], Capture | None], on_replay: Callable[[Passed], None]) -> None:
+def install_graph_hooks(
+    capture: Callable[[], Capture | None], on_replay: Callable[[Passed], None]
+) -> None:
     """Hook the end of each capture and each replay; `capture` gives that of this process."""
     graph: Any = torch.cuda.CUDAGraph
     plain_end, plain_replay = graph.capture_end, graph.replay

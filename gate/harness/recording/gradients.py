@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 import torch
 from torch.optim import Optimizer
 
-from .. import cuda
+from .. import harness_cuda
 from ..output import Problems
-from ..tensors.digests import StartedDigest, bodies_once
-from ..tensors.plain_parts import gradient
-from .clock import StepClock
+from ..plain_tensors import gradient
+from ..tensor_digests import StartedDigest, bodies_once
 from .module_search import known_optimizers, outermost_owners
 from .order import Order
 from .state import optimized_parameters
+from .time_and_memory import StepClock
 
 # A script may have an optimizer for each parameter: there the update follows at once.
 MAX_OPTIMIZERS = 8
@@ -81,7 +81,7 @@ class ReturnedGradients:
 
     def look(self, looking: Looking, passes: int, steps: Steps) -> None:
         """A pass has returned, the n-th since the last step."""
-        with cuda.free_to_wait(), self._problems.noting("looking at gradients"):
+        with harness_cuda.free_to_wait(), self._problems.noting("looking at gradients"):
             if not self._searched and not steps.optimizers:
                 with self._clock.span(), bodies_once():
                     self._search(steps.order)

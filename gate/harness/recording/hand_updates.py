@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from ..tensors.plain_bytes import UnsupportedTensorError
-from ..tensors.plain_parts import plain_parts
+from ..plain_bytes import UnsupportedTensorError
+from ..plain_tensors import plain_parts
 
 # nodes of the graph that are looked at for a parameter: the last layer's lies near the loss
 MAX_NODES = 2000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from .. import cuda
+from .. import harness_cuda
 
 KIB = 1024
 _NOTHING = nullcontext()
@@ -56,21 +56,21 @@ class DevicePeak:
         self.training_bytes = 0
         self._with_harness_bytes = 0
 
-    def read(self, devices: cuda.Devices) -> int:
+    def read(self, devices: harness_cuda.Devices) -> int:
         """The training's peak in bytes until now, over these devices; 0 without any."""
-        now = cuda.peak_bytes(devices)
+        now = harness_cuda.peak_bytes(devices)
         if now > self._with_harness_bytes:
             self.training_bytes = now
-        return max(self.training_bytes, cuda.allocated_bytes(devices))
+        return max(self.training_bytes, harness_cuda.allocated_bytes(devices))
 
-    def of_the_harness(self, devices: cuda.Devices) -> AbstractContextManager[None]:
+    def of_the_harness(self, devices: harness_cuda.Devices) -> AbstractContextManager[None]:
         """What the body allocates is not the training's."""
         return self._apart(devices) if devices else _NOTHING
 
     @contextmanager
-    def _apart(self, devices: cuda.Devices) -> Iterator[None]:
+    def _apart(self, devices: harness_cuda.Devices) -> Iterator[None]:
         self.training_bytes = self.read(devices)
         try:
             yield
         finally:
-            self._with_harness_bytes = cuda.peak_bytes(devices)
+            self._with_harness_bytes = harness_cuda.peak_bytes(devices)

@@ -17,15 +17,15 @@ import torch
 from torch.optim import Optimizer
 
 from ..output import Problems
-from ..tensors.digests import HostCopies, StartedDigest, finish_all, start_parameters
-from ..tensors.plain_parts import gradient, structure
-from ..tensors.values import start_value
-from .clock import StepClock
+from ..plain_tensors import gradient, structure
+from ..tensor_digests import HostCopies, StartedDigest, finish_all, start_parameters
+from ..values import start_value
 from .gradients import Returned, gradient_versions
 from .order import Order
 from .random_states import random_states
 from .schedule import BATCH, RANDOM, TENSORS, Schedule
 from .state import named_tensors, optimized_parameters
+from .time_and_memory import StepClock
 
 _NO_COPIES: Final = HostCopies(())
 

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..tensors.digests import StartedDigest, finish_all
-from ..tensors.plain_parts import gradient, structure
+from ..plain_tensors import gradient, structure
+from ..tensor_digests import StartedDigest, finish_all
 
 NAMED, NAMELESS = 0, 1
 # whether a module names it, the module's or its own structure, what that held, and its place there

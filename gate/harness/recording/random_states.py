@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import torch
 
-from .. import cuda
+from .. import harness_cuda
 from ..output import Problems
-from ..tensors.plain_bytes import use_bytes
-from ..tensors.values import nested_digest
+from ..plain_bytes import use_bytes
+from ..values import nested_digest
 
 
 def random_states(problems: Problems) -> dict[str, str]:
@@ -51,7 +51,7 @@ def _torch() -> str:
 
 
 def _cuda() -> str:
-    return _of_states([generator.get_state() for generator in cuda.generators()])
+    return _of_states([generator.get_state() for generator in harness_cuda.generators()])
 
 
 def _of_states(states: list[torch.Tensor]) -> str:
@@ -66,5 +66,5 @@ GENERATORS: Final[dict[str, tuple[Callable[[], bool], Callable[[], str]]]] = {
     "python": (lambda: "random" in sys.modules, _python),
     "numpy": (lambda: "numpy.random" in sys.modules, _numpy),
     "torch": (lambda: True, _torch),
-    "cuda": (cuda.in_use, _cuda),
+    "cuda": (harness_cuda.in_use, _cuda),
 }

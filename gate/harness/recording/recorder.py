@@ -11,17 +11,16 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from .. import cuda
+from .. import harness_cuda
 from ..output import FLOAT_TYPES, Output, Problems, exact
-from ..tensors.digests import bodies_once
-from ..tensors.plain_bytes import UnsupportedTensorError
-from ..tensors.plain_parts import own_number
+from ..plain_bytes import UnsupportedTensorError
+from ..plain_tensors import own_number
+from ..tensor_digests import bodies_once
 from ..this_process import perf_counter
 from ..user_code import inside_backward
 from . import first_inputs, memory
 from .auxiliary_state import Skipped, unscaled
 from .batch_size import MAX_SAMPLES, samples_in
-from .clock import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
 from .given import GivenSettings
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
@@ -29,6 +28,7 @@ from .observer import Observer, StepObservation
 from .order import Order, SortKey, module_key, ranking
 from .schedule import TENSORS, Schedule
 from .state import optimized_parameters
+from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
 
 # Of one step; beyond it the last one replaces its forerunner.
 MAX_LOSSES: Final = 256
@@ -100,7 +100,7 @@ class Recorder:
         self._written_at = 0.0
 
     @property
-    def devices(self) -> cuda.Devices:
+    def devices(self) -> harness_cuda.Devices:
         """The GPUs that hold what is optimized."""
         return self._clock.devices
 
@@ -154,7 +154,7 @@ class Recorder:
         self._samples = _sum(self._samples, samples_in(batch) if collated else None)
         self._clock.spent_since(begun)
         if self._observer is not None:
-            with cuda.free_to_wait():
+            with harness_cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
 
     def note_input(self, arguments: object) -> None:
@@ -166,12 +166,12 @@ class Recorder:
         self._rows = _sum(self._rows, samples_in(arguments))
         self._clock.spent_since(begun)
         if self._observer is not None:
-            with cuda.free_to_wait():
+            with harness_cuda.free_to_wait():
                 self._observer.note_input(arguments, self.steps + 1)
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
-        with cuda.free_to_wait(), self._bodies_once(optimizer):
+        with harness_cuda.free_to_wait(), self._bodies_once(optimizer):
             begun = self._clock.mark()
             number = self._number(optimizer)
             step = self._step_counts[number] + 1
@@ -201,7 +201,7 @@ class Recorder:
 
     def end_step(self, optimizer: Optimizer) -> None:
         """The step is over: from here on time is the harness's and not the step's."""
-        with cuda.free_to_wait():
+        with harness_cuda.free_to_wait():
             self._number(optimizer)
             self._ended = self._clock.take_spans(), self._clock.mark()
 
@@ -211,7 +211,7 @@ class Recorder:
         `skipped` tells whether a `GradScaler` skipped it, and is None without one. The step ended
         at `end_step`, where that was called, or else here.
         """
-        with cuda.free_to_wait():
+        with harness_cuda.free_to_wait():
             number = self._number(optimizer)
             inside, done = self._ended or (self._clock.take_spans(), self._clock.mark())
             self._ended, self.just_wrote = None, False
@@ -233,7 +233,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Write the lines of all steps, waiting for what is still on its way."""
-        with cuda.free_to_wait():
+        with harness_cuda.free_to_wait():
             steps, self._open = list(self._open), deque()
             self._write(steps)
         # no line is left that could tell of this
@@ -247,7 +247,7 @@ class Recorder:
                 return number
         self.optimizers.append(optimizer)
         self._step_counts.append(0)
-        self._clock.follow(cuda.devices_of(optimized_parameters(optimizer)))
+        self._clock.follow(harness_cuda.devices_of(optimized_parameters(optimizer)))
         if self._clock.devices:
             self._schedule.leave_steps_alone()
         self._burst += bool(self._backwards or self._derived)
@@ -313,7 +313,7 @@ class Recorder:
             "rows": self._rows,
             "unobserved": [],
             "threads": threading.active_count(),
-            "device_bytes": cuda.allocated_bytes(devices),
+            "device_bytes": harness_cuda.allocated_bytes(devices),
         }
         with self._problems.noting("reading an optimizer's settings"):
             known |= self._given.take(number, optimizer, step)
@@ -403,7 +403,7 @@ def _is_plain_number(loss: torch.Tensor) -> bool:
     return loss.device.type == "cpu" and loss.dtype in _FLOATS and not loss.dim()
 
 
-def _sent(scalar: torch.Tensor | None, devices: cuda.Devices) -> torch.Tensor | None:
+def _sent(scalar: torch.Tensor | None, devices: harness_cuda.Devices) -> torch.Tensor | None:
     """The scalar on its way to the host, without waiting where its device is followed."""
     if scalar is None or scalar.device.type == "cpu":
         return scalar

@@ -14,9 +14,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..output import Output, Problems
-from ..tensors.plain_bytes import UnsupportedTensorError
-from ..tensors.plain_parts import gradient, plain_parts
-from ..tensors.safetensors_file import write_safetensors
+from ..plain_bytes import UnsupportedTensorError
+from ..plain_tensors import gradient, plain_parts
+from ..safetensors_file import write_safetensors
 from .order import Order
 
 NamedTensor = tuple[str, torch.Tensor]

@@ -23,7 +23,7 @@ SETS = frozenset(("set", "frozenset"))
 # from Python 3.14 on (PEP 649) annotations are code of their own, which runs only when asked for
 ANNOTATIONS = "__annotate__"
 MAX_FILES = 100
-MAX_BYTES = 1_000_000
+MAX_SOURCE_BYTES = 1_000_000
 # now, when torch is imported: once a script has run to its end, Python takes the name away
 _SCRIPT = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or os.sep)  # noqa: PTH100 - as text
 
@@ -54,7 +54,7 @@ def users_files() -> Iterator[tuple[str, bytes]]:
     loaded = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
     every = map(os.path.abspath, [_SCRIPT, *(str(file) for file in loaded if file)])
     for file in list(dict.fromkeys(filter(is_users_file, every)))[:MAX_FILES]:
-        if os.path.isfile(file) and os.path.getsize(file) <= MAX_BYTES:  # noqa: PTH113, PTH202 - names of modules are text
+        if os.path.isfile(file) and os.path.getsize(file) <= MAX_SOURCE_BYTES:  # noqa: PTH113, PTH202 - names of modules are text
             yield file, Path(file).read_bytes()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Who starts threads for the user.
-POOLS = frozenset(("threading", "concurrent", "multiprocessing", "asyncio"))
+THREAD_MAKERS = frozenset(("threading", "concurrent", "multiprocessing", "asyncio"))
 NO_DRAWS = frozenset(("seed", "getstate", "setstate", "get_state", "set_state"))
 # a thread may draw millions of numbers
 MAX_LOOKS = 1_000
@@ -37,7 +37,7 @@ def hook_threads(module: ModuleType) -> None:
     def start(self: Any) -> Any:
         try:
             frame = calling_frame(1)
-            user = users_frame(frame, POOLS)
+            user = users_frame(frame, THREAD_MAKERS)
             if user is not None and not _feeds_a_queue(frame):
                 SOURCES.found_at(THREAD, _started_by(frame, user), user)
                 hook_draws()

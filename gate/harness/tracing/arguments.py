@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from ..tensors.digests import StartedDigest, finish_all
-from ..tensors.plain_parts import plain_parts, type_and_shape
+from ..plain_tensors import plain_parts, type_and_shape
+from ..tensor_digests import StartedDigest, finish_all
 
 MAX_LIST: Final = 10_000
 MAX_TEXT: Final = 400

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..tensors.plain_parts import plain_parts
+from ..plain_tensors import plain_parts
 
 MAX_STORAGES: Final = 100_000
 MAX_PRODUCERS: Final = 64

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ..operators.dispatch_recorder import operator_name
-from ..operators.forward_lines import ForwardLines
+from ..forward_lines import ForwardLines
+from ..operator_audit import operator_name
 from . import places
 from .arguments import (
     FROM_OUTSIDE,

@@ -1,1 +1,1 @@
-"""The page: one file of HTML without a script."""
+"""The report as one HTML page."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from gate.records.measured.base_head import Closeness, ComparedCommits
-from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.runs import Commit, RunMode
-from gate.report.measured.base_head_words import (
+from gate.comparison.measured_base_head import Closeness, ComparedCommits
+from gate.evidence.run_evidence import MetricSeries, RunEvidence
+from gate.report.measurements import (
     compared_facts,
     compared_headline,
     compared_sections,
@@ -16,6 +15,7 @@ from gate.report.page.curves import Mark
 from gate.report.page.run_charts import MetricPicture, series_picture
 from gate.report.page.step_times import TimedSteps, TimesPicture, times_picture
 from gate.report.page.templates import template
+from gate.training.runs import Commit, RunMode
 
 PAGE_BYTES = 2_000_000
 # rows of a table and number of metrics drawn, tried in this order until the page is small enough
@@ -24,7 +24,7 @@ LIMITS = ((500, 12), (200, 8), (50, 4), (10, 1))
 
 def compare_page(compared: ComparedCommits, runs: tuple[RunEvidence, ...]) -> str:
     """The page, below 2 MB of UTF-8: what does not fit is counted."""
-    pictures, times = _pictures(compared, runs), _times(runs)
+    pictures, times = _compared_pictures(compared, runs), _times(runs)
     page = ""
     for rows, drawn in LIMITS:
         page = template("compare.html").render(
@@ -45,7 +45,9 @@ def compare_page(compared: ComparedCommits, runs: tuple[RunEvidence, ...]) -> st
     return page
 
 
-def _pictures(compared: ComparedCommits, runs: tuple[RunEvidence, ...]) -> list[MetricPicture]:
+def _compared_pictures(
+    compared: ComparedCommits, runs: tuple[RunEvidence, ...]
+) -> list[MetricPicture]:
     """Base and head of each metric, of the first strict run of each; the loss before all others."""
     sides = [
         {series.name: series for series in run.metrics}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.records.measured.state_difference import StateDifference
+from gate.comparison.state_difference import StateDifference
 from gate.report.difference_words import difference_headline, facts, sections
 from gate.report.page.templates import template
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-from gate.records.comparison import Comparison
-from gate.records.observed.columns.digests import StepDigests
-from gate.records.observed.fingerprints import order_of
-from gate.records.verdict import Verdict
+from gate.comparison.differences import Comparison
+from gate.evidence.fingerprints import order_of
+from gate.evidence.step_columns import StepDigests
 from gate.report.page.curves import WIDTH
 from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.scales import Scale, Tick, step_ticks
 from gate.report.wording import count
+from gate.verdict.verdict import Verdict
 
 COLUMNS = 96
 LEFT, RIGHT = 150, 14

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gate.codec.parameter_names import short_names, with_parameter
-from gate.records.published.links import ReportLinks
-from gate.records.verdict import Verdict
+from gate.comparison.parameter_names import short_names, with_parameter
 from gate.report.assembly import report_of
+from gate.report.budget_words import TITLE
 from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
 from gate.report.layout import Limits, Report, Section, cells_renamed
-from gate.report.measured.budget_words import TITLE
+from gate.report.links import ReportLinks
 from gate.report.overview import NOT_RUN
 from gate.report.page import curves, fingerprint_map, step_times
-from gate.report.page.difference_map import difference_map
-from gate.report.page.history_picture import history_picture
+from gate.report.page.maps import difference_map
 from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
+from gate.report.page.pictures import history_picture
 from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
 from gate.report.page.templates import template
 from gate.report.page.timeline_picture import timeline_picture
 from gate.report.wording import not_run_words, why_not_run
+from gate.verdict.verdict import Verdict
 
 PAGE_BYTES = 2_000_000
 MAX_CURVES = 12

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gate.records.baseline import Baseline, BaselineEntry
-from gate.records.comparison import BASELINE_SIDE, Comparison
-from gate.records.observed.evidence import EvidenceSet, MetricSeries, RunEvidence
-from gate.records.observed.state_distance import StateDistance
-from gate.records.runs import FIRST_STRICT, Commit, RunMode, label_of
-from gate.records.verdict import Verdict
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.comparison.differences import BASELINE_SIDE, Comparison
+from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
+from gate.evidence.state_distance import StateDistance
+from gate.training.runs import FIRST_STRICT, Commit, RunMode, label_of
+from gate.verdict.verdict import Verdict
 
 LOOKS = (
     *(label_of(mode, number) for mode in (RunMode.STRICT, RunMode.DEFAULT) for number in (1, 2)),

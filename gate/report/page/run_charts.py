@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gate.records.observed.evidence import MetricSeries, RunEvidence
-from gate.records.runs import FIRST_STRICT
-from gate.records.verdict import SeriesSummary, Verdict
+from gate.evidence.run_evidence import MetricSeries, RunEvidence
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Table
 from gate.report.page.curves import Chart, Line, Mark, chart
 from gate.report.page.page_sources import PageSources, differing, style_of
 from gate.report.page.scales import evenly
 from gate.report.wording import count
+from gate.training.runs import FIRST_STRICT
+from gate.verdict.verdict import SeriesSummary, Verdict
 
 MAX_VALUES = 60
 GIBIBYTE = 2**30

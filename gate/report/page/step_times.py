@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gate.records.runs import RunMode
 from gate.report.page.curves import LEFT, WIDTH
 from gate.report.page.page_sources import PageSources, style_of
 from gate.report.page.scales import Scale, Tick, evenly, ticks
 from gate.report.wording import count, duration
+from gate.training.runs import RunMode
 
 ROW_HEIGHT = 44
 RIGHT, TOP, BOTTOM = 14, 8, 46

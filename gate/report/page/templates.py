@@ -7,9 +7,9 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from gate.codec.untrusted_text import visible
 from gate.report.escape import clean, clean_name
 from gate.report.layout import Cell
+from gate.text.untrusted_text import visible
 
 CELL_LIMIT = 400
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.records.measured.timeline import TimedRun, Timeline
-from gate.report.measured.time_words import long, time_words
 from gate.report.page.page_sources import style_of
+from gate.report.time_words import long, time_words
+from gate.training.measured_timeline import TimedRun, Timeline
 
 MAX_LANES = 24
 OWN = "gate"

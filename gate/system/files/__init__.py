@@ -1,1 +1,1 @@
-"""TODO."""
+"""Files: read without trust, written without following a link."""

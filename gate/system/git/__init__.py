@@ -1,1 +1,1 @@
-"""TODO."""
+"""Repositories, read without running anything that they configure."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from gate.records.published.folder_commit import FolderCommit
 from gate.system.git.changes import Change
+from gate.system.git.folder_commit import FolderCommit
 
 
 class Git(Protocol):

@@ -1,1 +1,1 @@
-"""TODO."""
+"""GitHub's REST API: pull requests, statuses, artifacts."""

@@ -1,1 +1,0 @@
-"""The effects: processes, git, files, GitHub, the clock, the console."""

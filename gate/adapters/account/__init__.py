@@ -1,1 +1,0 @@
-"""An account of the training's own, and what it may reach."""

@@ -1,1 +1,0 @@
-"""Declared data on this machine: fetched, listed, looked at again."""

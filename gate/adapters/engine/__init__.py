@@ -1,1 +1,0 @@
-"""The container engine, and a separate container for the training."""

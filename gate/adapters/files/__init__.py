@@ -1,1 +1,0 @@
-"""Regular files, without following a link."""

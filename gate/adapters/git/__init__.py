@@ -1,1 +1,0 @@
-"""The git repository, by its own program."""

@@ -1,1 +1,0 @@
-"""GitHub's REST interface."""

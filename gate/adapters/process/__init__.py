@@ -1,1 +1,0 @@
-"""A child process: how it starts, what confines it, how it ends."""

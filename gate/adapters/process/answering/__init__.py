@@ -1,1 +1,0 @@
-"""A process that answers questions, each in a child of its own."""

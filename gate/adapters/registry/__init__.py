@@ -1,1 +1,0 @@
-"""Sealed packages in a registry of containers: OCI image and distribution specifications 1.1."""

@@ -1,1 +1,0 @@
-"""The services of Sigstore, and its verifier."""

@@ -1,1 +1,0 @@
-"""Statement, envelope, keys, package: the seal and its verification."""

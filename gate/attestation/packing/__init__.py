@@ -1,1 +1,0 @@
-"""The package: one archive format, written, read and explained."""

@@ -1,0 +1,93 @@
+"""What an entry of the baseline says of its own way into the file: measured, never judged anew."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from gate.text.records_document import Document
+
+# whatever a proposal from elsewhere claims
+TEXT_CHARACTERS: Final = 1000
+
+
+def _where(metric: str, step: int | None) -> str:
+    return metric if step is None else f"{metric} at step {step}"
+
+
+class Movement(Document):
+    """How far a result is from the entry that it replaces.
+
+    `metric` is the one that is farthest off, empty where every metric is equal; `before` and
+    `after` are its values there. `relative` is |a - b| / |before| and `ulp` the distance in units
+    in the last place, None where there is none. `tolerances` is the difference as a multiple of its
+    tolerance, None where the settings have none for it. `outcome` is what the gate said of the new
+    result against the old one; empty where no gate call did. `structure` says that one side has
+    other metrics, steps or tensors.
+    """
+
+    commit: str = Field(max_length=TEXT_CHARACTERS)
+    outcome: str = Field(default="", max_length=TEXT_CHARACTERS)
+    metric: str = Field(default="", max_length=TEXT_CHARACTERS)
+    step: int | None = None
+    before: str = Field(default="", max_length=TEXT_CHARACTERS)
+    after: str = Field(default="", max_length=TEXT_CHARACTERS)
+    relative: float | None = None
+    ulp: int | None = None
+    tolerances: float | None = None
+    weights_equal: bool
+    structure: bool = False
+
+    @property
+    def where(self) -> str:
+        """For example `loss at step 3`."""
+        return _where(self.metric, self.step)
+
+
+class FarFromPeers(Document):
+    """Where an entry is farthest from those of the same training in other environments.
+
+    `least` and `most` are what they have there, `room` is how far outside these two it may be, all
+    in the metric's own unit. `value` is empty, and the numbers are None, where the entry lacks what
+    every peer has.
+    """
+
+    peers: int = Field(ge=1)
+    metric: str = Field(max_length=TEXT_CHARACTERS)
+    step: int | None = None
+    value: str = Field(default="", max_length=TEXT_CHARACTERS)
+    least: float | None = None
+    most: float | None = None
+    room: float | None = None
+
+    @property
+    def described(self) -> str:
+        """For example `loss at step 3 is 9.1, and the 2 others have 2.1 to 2.2`."""
+        others = f"the {self.peers} others have" if self.peers > 1 else "the other has"
+        where = _where(self.metric, self.step)
+        if not self.value or self.least is None or self.most is None:
+            return f"it has no {where}, which {others}"
+        between = f"{self.least:.6g}"
+        if self.least != self.most:
+            between = f"{between} to {self.most:.6g}"
+        return f"{where} is {self.value}, and {others} {between}"
+
+
+class ProvisionalEntry(Document):
+    """An entry that may not judge yet, and whether this run repeats it bit for bit.
+
+    `brought` says that the pull request brings it.
+    """
+
+    far: FarFromPeers
+    repeated: bool
+    brought: bool
+
+
+class InQuarantine(Document):
+    """The rule of the settings that covers what differs from the entry: `metrics`, or all of it."""
+
+    metrics: tuple[str, ...]
+    reason: str
+    until: str

@@ -1,0 +1,107 @@
+"""Is a new entry of the baseline like those of the same training in other environments?
+
+Another machine gives other last digits, and no other training. What is far off was made by another
+program, from other data, or is no result of a training at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gate.baseline.acceptance import FarFromPeers
+from gate.baseline.entry import BaselineEntry
+from gate.comparison.metrics import tolerance_at, tolerances_for
+from gate.evidence.run_evidence import MetricSeries
+from gate.settings.tolerances import Tolerance
+
+# of the largest value that a peer's metric takes: a rounding error that a machine makes is far
+# below it in a smoke training, and a wrong one costs no more than a second recording
+MARGIN: Final = 0.01
+
+
+def far_from_peers(
+    entry: BaselineEntry, peers: Sequence[BaselineEntry], tolerances: tuple[Tolerance, ...]
+) -> FarFromPeers | None:
+    """Where the entry is farthest from its peers, or None where it is near all of them.
+
+    A number is far when it lies outside the peers' least and most by more than the widest of
+    three: their own range there, what the tolerance allows, and 1 % of the largest value of that
+    metric. The range grows with every peer; with one there is none and the other two decide. Of
+    equally distributed results the next of n lies outside the range of the others with probability
+    2 / (n + 1), whatever the distribution is; so the range alone would say far much too often.
+    """
+    if not peers:
+        return None
+    worst, farthest = 1.0, None
+    for name in sorted(set.intersection(*(_names(one) for one in peers))):
+        own = _series(entry, name)
+        others = [series for one in peers if (series := _series(one, name)) is not None]
+        if own is None:
+            return FarFromPeers(peers=len(peers), metric=name)
+        rules = tolerances_for(name, tolerances)
+        for share, found in _points(own, others, rules, len(peers)):
+            if share > worst:
+                worst, farthest = share, found
+    return farthest
+
+
+def _names(entry: BaselineEntry) -> set[str]:
+    return {series.name for series in entry.metrics}
+
+
+def _series(entry: BaselineEntry, name: str) -> MetricSeries | None:
+    return next((series for series in entry.metrics if series.name == name), None)
+
+
+def _points(
+    own: MetricSeries,
+    others: list[MetricSeries],
+    rules: tuple[Tolerance, ...],
+    peers: int,
+) -> Iterator[tuple[float, FarFromPeers]]:
+    """Each step that all have: how far outside, in multiples of the room, and what it is."""
+    values = [dict(series.points.pairs()) for series in others]
+    largest = max((abs(value) for one in values for value in one.values()), default=0.0)
+    here = dict(own.points.pairs())
+    for step in sorted(set.intersection(*(set(one) for one in values))):
+        value = here.get(step)
+        if value is None:
+            yield math.inf, FarFromPeers(peers=peers, metric=own.name, step=step)
+            continue
+        there = [one[step] for one in values]
+        least, most = min(there), max(there)
+        room = max(most - least, _allowed(step, rules, there), MARGIN * largest)
+        outside = max(value - most, least - value, 0.0)
+        found = own.name, step, value
+        yield _share(outside, room), _far(found, (least, most, room), peers)
+
+
+def _far(
+    found: tuple[str, int, float], range_and_room: tuple[float, float, float], peers: int
+) -> FarFromPeers:
+    metric, step, value = found
+    least, most, room = range_and_room
+    return FarFromPeers(
+        peers=peers,
+        metric=metric,
+        step=step,
+        value=repr(value),
+        least=least,
+        most=most,
+        room=room,
+    )
+
+
+def _share(outside: float, room: float) -> float:
+    if outside <= 0:
+        return 0.0
+    return outside / room if room > 0 else math.inf
+
+
+def _allowed(step: int, rules: tuple[Tolerance, ...], values: list[float]) -> float:
+    rule = tolerance_at(step, rules)
+    if rule is None:
+        return 0.0
+    return max(rule.absolute, rule.relative * max(map(abs, values)))

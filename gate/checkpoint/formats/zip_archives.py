@@ -1,0 +1,290 @@
+"""Finds the records of a zip archive, as `torch.save` and NumPy write it.
+
+Only what these writers make is read: stored or deflated entries, no encryption, no comment, every
+name once, no two entries over the same bytes. Anything else is refused, because two readers could
+see two different archives in it. Source: PKWARE APPNOTE 6.3.10, sections 4.3 and 4.5.3. The
+checksum of every stored entry is verified here, before anything is read from it, so no reader can
+forget to; that of a deflated one by `Inflated`, whenever its bytes are unpacked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any
+from zlib import crc32
+
+from gate.checkpoint.byte_sources import DAMAGED_HINT, WRONG_CRC, Inflated
+from gate.checkpoint.file_part import file_part
+from gate.checkpoint.formats.zip_headers import (
+    DEFLATED,
+    ENCRYPTED_FLAG,
+    MAX_GAP_BYTES,
+    STORED,
+    UNKNOWN_32,
+    Entry,
+    ZipRecord,
+    located,
+    shown_name,
+)
+from gate.checkpoint.leaves import PIECE_BYTES, FileSpan
+from gate.checkpoint.read_groups import grouped
+from gate.checkpoint.tensor_hashing import available_threads, run_all
+from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.errors import EvidenceError
+from gate.text.untrusted_text import short_text
+
+MAX_ENTRIES = 200_000
+MAX_DIRECTORY_BYTES = 64 * 1024 * 1024
+UNKNOWN_16 = 0xFFFF
+# Rows of the directory that are taken apart before it is known whether they have one length.
+ROWS_AT_ONCE = 512
+ZIP64_FIELD = 1
+# Of a large entry at once: it stays in the cache of a core.
+CHECKED_BYTES = 256 * 1024
+MAX_UNPACKED_BYTES = 8 * 1024**3
+# Deflate cannot do better than 1,032 to 1 (RFC 1951: 258 bytes for two bits).
+MAX_RATIO = 1032
+
+END = struct.Struct("<4s4H2IH")
+END_MAGIC = b"PK\x05\x06"
+END64_LOCATOR = struct.Struct("<4sIQI")
+END64_LOCATOR_MAGIC = b"PK\x06\x07"
+END64 = struct.Struct("<4sQ2H2I4Q")
+END64_MAGIC = b"PK\x06\x06"
+# Of an entry: magic, flags, method, CRC-32, both sizes, the three lengths, where its header begins.
+CENTRAL = struct.Struct("<4s4x2H4x3I3H8xI")
+CENTRAL_MAGIC = b"PK\x01\x02"
+LENGTHS = slice(6, 9)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Directory:
+    """The central directory: its place, and how many entries it says to have."""
+
+    start: int
+    size_bytes: int
+    entries: int
+
+
+def read_zip_records(opened: UntrustedFile) -> dict[str, ZipRecord]:
+    """All records by name.
+
+    Raises `EvidenceError` naming the file, the entry and what is wrong with it.
+    """
+    directory = _find_directory(opened)
+    if directory.entries > MAX_ENTRIES or directory.size_bytes > MAX_DIRECTORY_BYTES:
+        raise opened.fault(f"zip archive with {directory.entries:,} entries is too large to read")
+    entries = list(_central_entries(opened, directory))
+    records = {record.name: record for record in located(opened, entries)}
+    # of two entries with one name some readers take the first, others the last
+    if len(records) < len(entries):
+        raise opened.fault(f"zip entry {short_text(_repeated(entries))} occurs twice")
+    _check_apart(opened, records.values(), directory.start)
+    # torch writes 0 for all of them after `set_crc32_options(False)`
+    if not any(record.crc for record in records.values()):
+        return {name: record._replace(crc=None) for name, record in records.items()}
+    _check_bytes(opened, [record for record in records.values() if not record.deflated])
+    return records
+
+
+def _repeated(entries: list[Entry]) -> str:
+    """The first name that occurs twice."""
+    counts = Counter(shown_name(entry.name) for entry in entries)
+    return next(name for name, count in counts.items() if count > 1)
+
+
+def _find_directory(opened: UntrustedFile) -> _Directory:
+    # at the very end, without the usual search backwards: in a comment behind it (APPNOTE 4.3.16) a
+    # second end record could stand, and readers differ in which they find
+    end_start = opened.size_bytes - END.size
+    magic, disk, start_disk, here, entries, size_bytes, start, comment = END.unpack(
+        opened.read_at(end_start, END.size)
+    )
+    if magic != END_MAGIC or comment:
+        raise opened.fault("zip archive without an end record: it is truncated or has a comment")
+    if disk or start_disk or here != entries:
+        raise opened.fault("zip archive in several parts")
+    directory = _Directory(start=start, size_bytes=size_bytes, entries=entries)
+    directory_end = end_start
+    if end_start >= END64_LOCATOR.size:
+        locator = opened.read_at(end_start - END64_LOCATOR.size, END64_LOCATOR.size)
+        if locator.startswith(END64_LOCATOR_MAGIC):
+            directory_end, directory = _large_directory(opened, locator, directory)
+    # Python's zipfile adds such a shift to every offset without a word: room for a second archive
+    if directory.start + directory.size_bytes != directory_end:
+        raise opened.fault("zip directory is not where the end record says")
+    return directory
+
+
+def _large_directory(
+    opened: UntrustedFile, locator: bytes, small: _Directory
+) -> tuple[int, _Directory]:
+    """The 64-bit end record; the 32-bit one must agree wherever it holds a value."""
+    record_start = END64_LOCATOR.unpack(locator)[2]
+    fields = END64.unpack(opened.read_at(record_start, END64.size))
+    magic, entries, size_bytes, start = fields[0], fields[7], fields[8], fields[9]
+    large = _Directory(start=start, size_bytes=size_bytes, entries=entries)
+    agrees = (
+        small.entries in {UNKNOWN_16, entries}
+        and small.size_bytes in {UNKNOWN_32, size_bytes}
+        and small.start in {UNKNOWN_32, start}
+    )
+    if magic != END64_MAGIC or fields[6] != entries or not agrees:
+        raise opened.fault("zip archive with two end records that contradict each other")
+    return record_start, large
+
+
+def _central_entries(opened: UntrustedFile, directory: _Directory) -> Iterator[Entry]:
+    """What the directory says of each entry, checked."""
+    data = memoryview(opened.read_at(directory.start, directory.size_bytes))
+    position = number = 0
+    while number < directory.entries:
+        if position + CENTRAL.size > len(data):
+            raise opened.fault(f"zip directory ends before entry {number + 1}")
+        lengths = CENTRAL.unpack_from(data, position)[LENGTHS]
+        row = struct.Struct(CENTRAL.format + "{}s{}s{}x".format(*lengths))
+        # names of the same length follow each other: such rows are taken apart together
+        rows = min((len(data) - position) // row.size, directory.entries - number, ROWS_AT_ONCE)
+        found = list(row.iter_unpack(data[position : position + rows * row.size]))
+        same = next(
+            (
+                index
+                for index, fields in enumerate(found)
+                if fields[LENGTHS] != lengths or fields[0] != CENTRAL_MAGIC
+            ),
+            len(found),
+        )
+        if not same:
+            raise opened.fault(f"zip directory is damaged at entry {number + 1}")
+        yield from _entries(opened, found[:same])
+        number += same
+        position += same * row.size
+    # rows that the count leaves out would be seen by a reader that goes to the end
+    if position != len(data):
+        raise opened.fault("zip directory has bytes after its last entry")
+
+
+def _entries(opened: UntrustedFile, rows: list[tuple[Any, ...]]) -> Iterator[Entry]:
+    """Rows as entries; as torch writes them they need no look at each."""
+    _, flags, methods, checksums, stored, sizes, *_, starts, names, _ = zip(*rows, strict=True)
+    plain = set(methods) == {STORED} and not any(flag & ENCRYPTED_FLAG for flag in set(flags))
+    if plain and stored == sizes and max(stored) < UNKNOWN_32 and max(starts) < UNKNOWN_32:
+        return map(Entry, starts, names, methods, stored, sizes, checksums)
+    return (_entry(opened, fields) for fields in rows)
+
+
+def _entry(opened: UntrustedFile, fields: tuple[Any, ...]) -> Entry:
+    """One entry, checked; large values have taken the place of those that do not fit."""
+    _, flags, method, crc, stored_bytes, size_bytes, _, _, _, header_start, name, extra = fields
+    if flags & ENCRYPTED_FLAG:
+        raise _fault(opened, name, "is encrypted")
+    if method not in {STORED, DEFLATED}:
+        raise _fault(opened, name, f"is compressed by method {method}, which is not supported")
+    if UNKNOWN_32 in {size_bytes, stored_bytes, header_start}:
+        size_bytes, stored_bytes, header_start = _large_values(
+            opened, name, (size_bytes, stored_bytes, header_start), extra
+        )
+    if method == STORED and stored_bytes != size_bytes:
+        raise _fault(opened, name, "is stored with a size other than its own")
+    # a bomb (CWE-409) is refused for what it claims, before any of it is unpacked
+    if size_bytes > stored_bytes * MAX_RATIO + MAX_RATIO:
+        problem = f"claims to unpack {stored_bytes:,} bytes to {size_bytes:,}"
+        raise _fault(opened, name, f"{problem}, which no compression can")
+    return Entry(header_start, name, method, stored_bytes, size_bytes, crc)
+
+
+def _fault(opened: UntrustedFile, name: bytes, problem: str) -> EvidenceError:
+    return opened.fault(f"zip entry {short_text(shown_name(name))} {problem}")
+
+
+def _large_values(
+    opened: UntrustedFile, name: bytes, plain: tuple[int, int, int], extra: bytes
+) -> list[int]:
+    """Full size, stored size, start: what does not fit 32 bits stands in the zip64 field so."""
+    # APPNOTE 4.5.3: the field holds only those values that did not fit, in this order
+    large = iter(_large_numbers(extra))
+    found = [next(large, -1) if value == UNKNOWN_32 else value for value in plain]
+    if -1 in found:
+        raise _fault(opened, name, "lacks its 64-bit sizes")
+    return found
+
+
+def _large_numbers(extra: bytes) -> list[int]:
+    large = _extra_field(extra, ZIP64_FIELD)
+    return [value for (value,) in struct.iter_unpack("<Q", large[: len(large) // 8 * 8])]
+
+
+def _extra_field(extra: bytes, wanted: int) -> bytes:
+    position = 0
+    while position + 4 <= len(extra):
+        kind, size_bytes = struct.unpack_from("<2H", extra, position)
+        if kind == wanted:
+            return extra[position + 4 : position + 4 + size_bytes]
+        position += 4 + size_bytes
+    return b""
+
+
+def _check_apart(opened: UntrustedFile, records: Iterable[ZipRecord], limit: int) -> None:
+    """No record may reach into the next one or into the directory."""
+    end = 0
+    for name, start, stored_bytes, *_ in sorted(records, key=itemgetter(1, 2)):
+        # entries over the same bytes are how a small archive unpacks to petabytes (D. Fifield, A
+        # better zip bomb, WOOT 2019)
+        if start < end or start + stored_bytes > limit:
+            raise opened.fault(f"zip entry {short_text(name)} overlaps other data")
+        end = start + stored_bytes
+
+
+def check_unpacked(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
+    """Verify the deflated entries of an archive whose content nobody unpacks otherwise.
+
+    Not those that unpack to more than `MAX_UNPACKED_BYTES` together: that work is the run's choice.
+    """
+    packed = [record for record in records if record.deflated]
+    if sum(record.size_bytes for record in packed) > MAX_UNPACKED_BYTES:
+        return
+    for record in packed:
+        shown = f"{opened.shown}: zip entry {short_text(record.name)}"
+        part = file_part(opened, record.start, record.stored_bytes, shown)
+        source = Inflated(part, 0, record.stored_bytes, record.size_bytes, 0, record.crc)
+        for _ in source.pieces(PIECE_BYTES):
+            pass
+
+
+def _check_bytes(opened: UntrustedFile, records: Iterable[ZipRecord]) -> None:
+    """The checksum of each stored record, on all cores; small neighbours are read together."""
+    groups = grouped(sorted(records, key=itemgetter(1)), _are_near)
+    run_all([partial(_check_group, opened, group) for group in groups], available_threads())
+
+
+def _are_near(first: ZipRecord, before: ZipRecord, record: ZipRecord) -> bool:
+    gap = record.start - (before.start + before.stored_bytes)
+    end = record.start + record.stored_bytes
+    return gap <= MAX_GAP_BYTES and end - first.start <= PIECE_BYTES
+
+
+def _check_group(opened: UntrustedFile, group: list[ZipRecord]) -> None:
+    """One record of any size, or several that fit into one piece together."""
+    if len(group) == 1:
+        (record,) = group
+        crc = 0
+        for piece in FileSpan(opened, record.start, record.stored_bytes).pieces(CHECKED_BYTES):
+            crc = crc32(piece, crc)
+        _check_crc(opened, record, crc)
+        return
+    first, last = group[0].start, group[-1]
+    data = memoryview(opened.read_at(first, last.start + last.stored_bytes - first))
+    for record in group:
+        start = record.start - first
+        _check_crc(opened, record, crc32(data[start : start + record.stored_bytes]))
+
+
+def _check_crc(opened: UntrustedFile, record: ZipRecord, crc: int) -> None:
+    if record.crc != crc:
+        problem = f"zip entry {short_text(record.name)} is damaged"
+        raise opened.fault(f"{problem}: {WRONG_CRC}", hint=DAMAGED_HINT)

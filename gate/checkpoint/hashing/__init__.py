@@ -1,1 +1,0 @@
-"""Digests of leaves and of states."""

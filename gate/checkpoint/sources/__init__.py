@@ -1,1 +1,0 @@
-"""Bytes of untrusted files, read within bounds."""

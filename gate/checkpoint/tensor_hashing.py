@@ -1,0 +1,206 @@
+"""Digests of many leaves at once: all cores, each byte read once, no tensor held in memory.
+
+Small tensors that lie near each other are read together; large ones are cut into the chunks of the
+canonical form, which are hashed in parallel. `hashlib` lets other threads run while it hashes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+
+from gate.checkpoint.canonical import CHUNK_BYTES, WHOLE, chunked_digest, tensor_head, value_digest
+from gate.checkpoint.leaves import PIECE_BYTES, FileSpan, Leaf, TensorLeaf, ValueLeaf
+from gate.checkpoint.read_groups import grouped
+from gate.checkpoint.untrusted_files import UntrustedFile
+
+SMALL_BYTES = 64 * 1024
+WINDOW_BYTES = PIECE_BYTES
+MAX_GAP_BYTES = 4096
+# Of a large tensor at once: it stays in the cache of a core.
+HASHED_BYTES = 256 * 1024
+
+
+def available_threads() -> int:
+    """One for each core that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def digest_leaves(leaves: Sequence[Leaf], threads: int) -> list[bytes]:
+    """The digest of each leaf, in the order given; equal sources are hashed once.
+
+    Raises whatever reading the sources raises.
+    """
+    found: list[bytes] = [b""] * len(leaves)
+    firsts: dict[tuple[Hashable, ...], int] = {}
+    copies: list[tuple[int, int]] = []
+    small: list[SmallTensor] = []
+    tensors: list[tuple[int, TensorLeaf]] = []
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, ValueLeaf):
+            found[index] = value_digest(leaf.kind, leaf.data)
+            continue
+        _, dtype, shape, source = leaf
+        if isinstance(source, FileSpan) and source.size_bytes <= SMALL_BYTES:
+            opened, start, size_bytes = source
+            small.append((id(opened), start, size_bytes, dtype, shape, index, opened))
+            continue
+        # tied weights and views of one storage: the same place is read and hashed once
+        first = firsts.setdefault((source.identity, dtype, shape), index)
+        if first == index:
+            tensors.append((index, leaf))
+        else:
+            copies.append((index, first))
+    _digest_tensors(small, tensors, threads, found)
+    for index, first in copies:
+        found[index] = found[first]
+    return found
+
+
+# File, place, size, dtype, shape, position in the answer: sorted, equal tensors are neighbours.
+SmallTensor = tuple[int, int, int, str, tuple[int, ...], int, UntrustedFile]
+
+
+def _digest_tensors(
+    small: list[SmallTensor],
+    tensors: list[tuple[int, TensorLeaf]],
+    threads: int,
+    found: list[bytes],
+) -> None:
+    buffers = _Buffers()
+    tasks: list[Callable[[], object]] = []
+    chunked: list[tuple[int, TensorLeaf, list[bytes]]] = []
+    for index, leaf in tensors:
+        span = leaf.source
+        if not isinstance(span, FileSpan) or span.size_bytes <= CHUNK_BYTES:
+            tasks.append(partial(_one_odd, index, leaf, found))
+            continue
+        starts = range(0, span.size_bytes, CHUNK_BYTES)
+        digests = [b""] * len(starts)
+        chunked.append((index, leaf, digests))
+        tasks += [
+            partial(_one_chunk, span, start, number, (buffers, digests))
+            for number, start in enumerate(starts)
+        ]
+    # the position in the answer is unique and stands before the file, so files are never compared
+    small.sort()
+    tasks += [partial(_one_window, window, buffers, found) for window in grouped(small, _are_near)]
+    run_all(tasks, threads)
+    for index, leaf, digests in chunked:
+        found[index] = chunked_digest(leaf.dtype, leaf.shape, digests)
+
+
+class _Buffers(threading.local):
+    """A buffer for each thread, used again and again, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(PIECE_BYTES))
+
+
+def _one_chunk(
+    span: FileSpan, first: int, number: int, places: tuple[_Buffers, list[bytes]]
+) -> None:
+    buffers, digests = places
+    end = min(first + CHUNK_BYTES, span.size_bytes)
+    hasher = sha256()
+    # a piece is hashed while it is in the cache: to map each chunk would cost more than the copy
+    for start in range(first, end, HASHED_BYTES):
+        piece = buffers.view[: min(HASHED_BYTES, end - start)]
+        span.opened.read_into(span.start + start, piece)
+        hasher.update(piece)
+    digests[number] = hasher.digest()
+
+
+def _one_odd(index: int, leaf: TensorLeaf, found: list[bytes]) -> None:
+    """A tensor whose bytes come in order from wherever they are."""
+    if leaf.source.size_bytes <= CHUNK_BYTES:
+        hasher = sha256(tensor_head(WHOLE, leaf.dtype, leaf.shape))
+        for piece in leaf.source.pieces(PIECE_BYTES):
+            hasher.update(piece)
+        found[index] = hasher.digest()
+        return
+    chunks = (sha256(piece).digest() for piece in _whole_chunks(leaf))
+    found[index] = chunked_digest(leaf.dtype, leaf.shape, chunks)
+
+
+def _whole_chunks(leaf: TensorLeaf) -> Iterator[bytes]:
+    """Chunks of exactly `CHUNK_BYTES`, but for the last."""
+    held = bytearray()
+    for piece in leaf.source.pieces(CHUNK_BYTES):
+        held += piece
+        while len(held) >= CHUNK_BYTES:
+            yield bytes(held[:CHUNK_BYTES])
+            del held[:CHUNK_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def _are_near(first: SmallTensor, before: SmallTensor, item: SmallTensor) -> bool:
+    """Whether one read may serve them; the gap between the last two is read as well."""
+    file, start, size_bytes = item[:3]
+    return (
+        file == first[0]
+        and start - (before[1] + before[2]) <= MAX_GAP_BYTES
+        and start + size_bytes - first[1] <= WINDOW_BYTES
+    )
+
+
+def _one_window(window: list[SmallTensor], buffers: _Buffers, found: list[bytes]) -> None:
+    first, opened = window[0][1], window[0][-1]
+    end = max(start + size_bytes for _, start, size_bytes, *_ in window)
+    view = buffers.view[: end - first]
+    opened.read_into(first, view)
+    heads: dict[tuple[str, tuple[int, ...]], bytes] = {}
+    before: tuple[object, ...] = ()
+    digest = b""
+    for _, start, size_bytes, dtype, shape, index, _ in window:
+        same = (start, size_bytes, dtype, shape)
+        if same != before:
+            head = heads.get((dtype, shape))
+            if head is None:
+                head = heads[dtype, shape] = tensor_head(WHOLE, dtype, shape)
+            # head and bytes at once: copying a little costs less than a second call
+            digest = sha256(head + view[start - first : start - first + size_bytes]).digest()
+            before = same
+        found[index] = digest
+
+
+def run_all(tasks: Sequence[Callable[[], object]], threads: int) -> None:
+    """Run every task, the caller's thread being one of `threads`; the first fault ends the rest.
+
+    Not a pool of the standard library, whose import alone costs as much as a small state.
+    """
+    waiting = deque(tasks)
+    faults: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while waiting and not faults:
+                _next(waiting)()
+        except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
+            faults.append(fault)
+
+    # the calling thread works too: with one thread none is started at all
+    others = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
+    for other in others:
+        other.start()
+    try:
+        work()
+    finally:
+        # whatever ends this, no thread reads on when the file is closed
+        for other in others:
+            other.join()
+    if faults:
+        raise faults[0]
+
+
+def _next(waiting: deque[Callable[[], object]]) -> Callable[[], object]:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        # another thread took the last task between the question and this call
+        return lambda: None

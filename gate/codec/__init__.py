@@ -1,1 +1,0 @@
-"""Canonical text and digests: strict parsing in, deterministic bytes out."""

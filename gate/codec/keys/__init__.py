@@ -1,1 +1,0 @@
-"""The forms of keys: where one is, and the bytes of its file."""

@@ -1,0 +1,304 @@
+"""`repro-gate keys`: make a key pair, and keep the file of the keys that count."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gate.commands.keys_view import keys_view
+from gate.commands.options import AsJson, console
+from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
+from gate.errors import SettingsError
+from gate.isolation.confined_look import read_apart
+from gate.package.keys import (
+    generate_private_key,
+    private_pem,
+    public_key,
+    public_pem,
+    read_trusted_keys,
+    trusted_key,
+    with_key,
+)
+from gate.package.seal_records import MAX_KEY_TEXT, KeyAlgorithm, TrustedKey, TrustedKeys
+from gate.package.secrets import FileSecrets
+from gate.package.trust_file import (
+    find_key,
+    read_public_key,
+    with_key_retired,
+    with_key_revoked,
+    write_trusted_keys,
+)
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, nearest_settings, parse_settings_apart
+from gate.settings.sealed_signer_places import FilePlace, SignerPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.clock import SystemClock
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
+
+ENTRY: Final[RecordForm[TrustedKey]] = RecordForm(TrustedKey)
+TRUSTED: Final[RecordForm[TrustedKeys]] = RecordForm(TrustedKeys)
+MAX_PEM_BYTES: Final = 64 * 1024
+TRUST_FILE: Final = Path(".repro-gate/trusted-keys.json")
+TrustFile = Annotated[
+    Path | None,
+    typer.Option("--trusted-keys", help="The trust file; default: that of the settings."),
+]
+KeyId = Annotated[
+    str, typer.Argument(metavar="ID", help="The key's id, or as much of it as names one.")
+]
+Comment = Annotated[str, typer.Option(help="Kept beside the public key.")]
+
+keys_app = typer.Typer(
+    help="Generate signing keys; say which count.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@keys_app.command("generate")
+def generate_command(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the three files.")],
+    comment: Comment = "",
+    algorithm: Annotated[
+        KeyAlgorithm, typer.Option(help="ecdsa-p256 verifies with every outside tool.")
+    ] = KeyAlgorithm.ECDSA_P256,
+    *,
+    allow_plain: Annotated[
+        bool, typer.Option("--allow-plain", help="Write the private key without a pass phrase.")
+    ] = False,
+) -> None:
+    """Generate a key pair and a trust file.
+
+    The pass phrase comes from REPRO_GATE_PASSPHRASE.
+
+    Example: REPRO_GATE_PASSPHRASE=$(openssl rand -base64 24) repro-gate keys generate --out keys
+    """
+    _check_text("--comment", comment)
+    secret, trust = folder / "signing-key.pem", folder / "trusted-keys.json"
+    # parsed before there is a private key here, which no child may have a copy of
+    before = None if FILES.exists(secret) else _bytes_of(trust)
+    known = _read(trust) if before is not None else TrustedKeys(keys=())
+    key = generate_private_key(algorithm)
+    passphrase = FileSecrets(None, FILES, os.environ).passphrase()
+    pem = private_pem(key, passphrase, allow_plain=allow_plain)
+    entry = trusted_key(key.public_key(), added_at=_now(), comment=comment)
+    with FILES.one_writer(folder):
+        # an overwritten private key cannot be recovered
+        if FILES.exists(secret):
+            raise SettingsError(f"{secret} already holds a key", hint="Choose another folder.")
+        if _bytes_of(trust) != before:
+            raise SettingsError(
+                f"{safe_line(str(trust))}: changed meanwhile", hint="Run the command again."
+            )
+        data = write_trusted_keys(with_key(known, entry))
+        # the temporary file behind this is 0600 too: at no time can another account read it
+        FILES.write_bytes(secret, pem, mode=0o600)
+        FILES.write_bytes(folder / "gate-public-key.pem", public_pem(key.public_key()))
+        FILES.write_bytes(trust, data)
+    sys.stdout.write(f"key {entry.key_id}\nprivate: {secret}\npublic:  {trust}\n")
+
+
+@keys_app.command("list")
+def list_command(trusted_keys: TrustFile = None, *, as_json: AsJson = False) -> None:
+    """List trusted keys and whether they count.
+
+    Behind the comment stands why a key was revoked; --json prints ids and texts whole.
+
+    Example: repro-gate keys list --trusted-keys keys/trusted-keys.json
+    """
+    document = _read(_trust_file(trusted_keys))
+    if as_json:
+        # in ASCII: a terminal obeys some of the characters that JSON leaves as they are
+        facts = document.model_dump(mode="json")
+        sys.stdout.write(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+        return
+    console().print(keys_view(document))
+
+
+@keys_app.command("add")
+def add_command(
+    public: Annotated[
+        str,
+        typer.Argument(
+            metavar="PUBLIC.pem|WHERE",
+            help="The public key in PEM; or pkcs11:…, vault:MOUNT/KEY or exec:COMMAND, which "
+            "are asked for it.",
+        ),
+    ],
+    trusted_keys: TrustFile = None,
+    comment: Comment = "",
+) -> None:
+    """Trust a public key from now on.
+
+    ECDSA on P-256, or Ed25519. The file is made where there is none.
+
+    Example: repro-gate keys add gate-public-key.pem --comment "release team, 2026"
+    """
+    _check_text("--comment", comment)
+    entry = _entry(read_signer_place(public), comment)
+    path = _trust_file(trusted_keys)
+    with FILES.one_writer(path.parent):
+        known = _read(path) if FILES.exists(path) else TrustedKeys(keys=())
+        FILES.write_bytes(path, write_trusted_keys(with_key(known, entry)))
+    _tell(f"key {entry.key_id} added to {path}")
+
+
+@keys_app.command("retire")
+def retire_command(key: KeyId, trusted_keys: TrustFile = None) -> None:
+    """Stop a key; its earlier seals still count.
+
+    For a key that is replaced. One that was lost or stolen is revoked.
+
+    Example: repro-gate keys retire 3f9a
+    """
+    now = _now()
+    path = _trust_file(trusted_keys)
+
+    def retired(document: TrustedKeys) -> tuple[TrustedKeys, str]:
+        found = find_key(document, key, safe_line(str(path)))
+        return with_key_retired(document, found, at=now), found.key_id
+
+    key_id = _changed(path, retired)
+    _tell(f"key {key_id} retired: a seal made after {now} does not verify")
+
+
+@keys_app.command("revoke")
+def revoke_command(
+    key: KeyId,
+    trusted_keys: TrustFile = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Since when others may have had it, such as 2026-01-31T12:00:00Z; default: now.",
+        ),
+    ] = "",
+    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
+) -> None:
+    """Revoke a key; none of its seals counts.
+
+    For a key that was lost or stolen. There is no way back.
+
+    Example: repro-gate keys revoke 3f9a --reason "laptop stolen"
+    """
+    _check_text("--reason", reason)
+    since = _past_time(at) if at else _now()
+    path = _trust_file(trusted_keys)
+
+    def revoked(document: TrustedKeys) -> tuple[TrustedKeys, str]:
+        found = find_key(document, key, safe_line(str(path)))
+        return with_key_revoked(document, found, at=since, reason=reason), found.key_id
+
+    key_id = _changed(path, revoked)
+    _tell(f"key {key_id} revoked: no seal of it verifies any more")
+
+
+def _trust_file(given: Path | None) -> Path:
+    """The file that was named, else that of the settings here or of the repository, else ours."""
+    if given is not None:
+        return given
+    settings = nearest_settings(Path(), FILES)
+    if settings is None:
+        return _without_links(TRUST_FILE, Path())
+    text = FILES.read_bytes(settings, max_bytes=MAX_SETTINGS_BYTES)
+    chosen = parse_settings_apart(text, str(settings)).signing.trusted_keys
+    return _without_links(settings.parent / chosen, settings.parent)
+
+
+def _without_links(path: Path, below: Path) -> Path:
+    """Of a folder that may be no clone, such as an archive of somebody's that was unpacked."""
+    FILES.refuse_links(path.absolute(), below=below.absolute())
+    return path
+
+
+def _entry(place: SignerPlace, comment: str) -> TrustedKey:
+    """The entry for the key of a PEM file, or of a signer, which is asked for it."""
+    now = _now()
+    if isinstance(place, FilePlace):
+        pem, shown = (
+            FILES.read_bytes(place.path, max_bytes=MAX_PEM_BYTES),
+            safe_line(str(place.path)),
+        )
+
+        def read() -> TrustedKey:
+            return trusted_key(read_public_key(pem, shown), added_at=now, comment=comment)
+
+        return read_apart(ENTRY, read, what=shown)
+    signer = FileSecrets(place, FILES, os.environ).signer()
+    assert signer is not None  # noqa: S101 - it is no file
+    key = public_key(signer.public_key(), "the signer's public key")
+    return trusted_key(key, added_at=now, comment=comment)
+
+
+def _changed(path: Path, change: Callable[[TrustedKeys], tuple[TrustedKeys, str]]) -> str:
+    """Write the changed file; what `change` says beside it, the key's id, comes back."""
+    if not FILES.exists(path):
+        raise _no_file(path)
+    with FILES.one_writer(path.parent):
+        document, key_id = change(_read(path))
+        FILES.write_bytes(path, write_trusted_keys(document))
+    return key_id
+
+
+def _read(path: Path) -> TrustedKeys:
+    if not FILES.exists(path):
+        raise _no_file(path)
+    data, shown = FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES), safe_line(str(path))
+    return read_apart(TRUSTED, lambda: read_trusted_keys(data, shown), what=shown)
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    return FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES) if FILES.exists(path) else None
+
+
+def _no_file(path: Path) -> SettingsError:
+    return SettingsError(
+        f"there is no trust file {safe_line(str(path))}",
+        hint="Name it with --trusted-keys, or begin one with `repro-gate keys add PUBLIC.pem`.",
+    )
+
+
+def _check_text(option: str, text: str) -> None:
+    """Refuse what a reader of the file would not see as it is."""
+    if len(text) > MAX_KEY_TEXT:
+        raise SettingsError(
+            f"{option} has {len(text):,} characters", hint=f"Give {MAX_KEY_TEXT} at most."
+        )
+    if not text.isprintable():
+        raise SettingsError(
+            f"{option} holds a control character", hint="Give one line of plain text."
+        )
+
+
+def _past_time(text: str) -> str:
+    """A time in UTC with whole seconds; `SettingsError` for another text and for the future."""
+    hint = "Give a time with its offset, such as 2026-01-31T12:00:00Z."
+    try:
+        time = datetime.fromisoformat(text)
+        since = time.astimezone(UTC).replace(microsecond=0).isoformat()
+    except (ValueError, OverflowError) as error:
+        raise SettingsError(f"--at {safe_line(text)!r} is not a time", hint=hint) from error
+    if time.tzinfo is None:
+        raise SettingsError(f"--at {safe_line(text)!r} has no offset", hint=hint)
+    if time > SystemClock().now():
+        raise SettingsError(
+            f"--at {safe_line(text)!r} is in the future",
+            hint="A key is revoked at once; leave --at out, or give a time in the past.",
+        )
+    return since
+
+
+def _now() -> str:
+    return SystemClock().now().isoformat()
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{safe_line(line)}\n")

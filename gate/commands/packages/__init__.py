@@ -1,1 +1,0 @@
-"""Verbs about packages, their keys, and what a repository's numbers rest on."""

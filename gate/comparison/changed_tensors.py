@@ -1,0 +1,179 @@
+"""Which of many pairs of tensors differ, and by how much, on all cores and in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from gate.checkpoint.leaves import FileSpan, TensorLeaf
+from gate.checkpoint.read_groups import grouped
+from gate.checkpoint.tensor_hashing import SMALL_BYTES, WINDOW_BYTES, run_all
+from gate.comparison.equal_bytes import (
+    STRETCH_BYTES,
+    Stretch,
+    equal_sources,
+    in_file,
+    mapped_stretches,
+    stretches,
+)
+from gate.comparison.state_difference import NumberDifference
+
+if TYPE_CHECKING:
+    from gate.comparison.tensors_tensor_numbers import TensorNumbers
+
+
+class TensorPair(NamedTuple):
+    """Two tensors of one type and shape."""
+
+    left: TensorLeaf
+    right: TensorLeaf
+
+    @property
+    def identity(self) -> tuple[Hashable, ...]:
+        """Equal for pairs of the same bytes, so that shared ones are compared once."""
+        return self.left.source.identity, self.right.source.identity, self.left.dtype
+
+    @property
+    def splits(self) -> bool:
+        """Whether several threads may share the work on it."""
+        large = self.left.source.size_bytes > STRETCH_BYTES
+        return large and in_file(self.left.source, self.right.source)
+
+
+def changed_tensors(pairs: Sequence[TensorPair], threads: int) -> list[TensorPair]:
+    """Those whose bytes differ, in the order given."""
+    differing: set[Hashable] = set()
+    small: list[_SmallPair] = []
+    large: dict[Hashable, TensorPair] = {}
+    names: list[Hashable] = []
+    for number, pair in enumerate(pairs):
+        left, right = pair.left.source, pair.right.source
+        if (
+            isinstance(left, FileSpan)
+            and isinstance(right, FileSpan)
+            and left.size_bytes <= SMALL_BYTES
+        ):
+            # an id and places first: sorting puts neighbours of one file together
+            small.append(_SmallPair(id(left.opened), left.start, number, left, right))
+            names.append(number)
+        else:
+            names.append(pair.identity)
+            large[pair.identity] = pair
+    small.sort()
+    tasks: list[Callable[[], object]] = [
+        *(task for name, pair in large.items() for task in _tasks(name, pair, differing)),
+        *(partial(_compare_window, window, differing) for window in grouped(small, _are_near)),
+    ]
+    run_all(tasks, threads)
+    return [pair for pair, name in zip(pairs, names, strict=True) if name in differing]
+
+
+def _tasks(
+    name: Hashable, pair: TensorPair, differing: set[Hashable]
+) -> Iterator[Callable[[], object]]:
+    """What is to be done for one tensor that is not small."""
+    if not pair.splits:
+        yield partial(_compare_whole, name, pair, differing)
+        return
+    for start in range(0, pair.left.source.size_bytes, STRETCH_BYTES):
+        yield partial(_compare_stretch, name, pair, start, differing)
+
+
+class _SmallPair(NamedTuple):
+    """Two small tensors in files; sorted, neighbours in the left file follow each other."""
+
+    file: int
+    place: int
+    number: int
+    left: FileSpan
+    right: FileSpan
+
+
+def _are_near(first: _SmallPair, _: _SmallPair, pair: _SmallPair) -> bool:
+    """Whether one read of each file may serve them."""
+    return (
+        pair.file == first.file
+        and pair.right.opened is first.right.opened
+        and pair.left.start - first.left.start <= WINDOW_BYTES
+        and abs(pair.right.start - first.right.start) <= WINDOW_BYTES
+    )
+
+
+def _compare_window(window: Sequence[_SmallPair], differing: set[Hashable]) -> None:
+    left, left_first = _read([pair.left for pair in window])
+    right, right_first = _read([pair.right for pair in window])
+    for pair in window:
+        one, other = pair.left.start - left_first, pair.right.start - right_first
+        size_bytes = pair.left.size_bytes
+        if left[one : one + size_bytes] != right[other : other + size_bytes]:
+            differing.add(pair.number)
+
+
+def _read(spans: Sequence[FileSpan]) -> tuple[bytes, int]:
+    """The bytes around all spans of one file, and where they begin."""
+    first = min(span.start for span in spans)
+    end = max(span.start + span.size_bytes for span in spans)
+    return spans[0].opened.read_at(first, end - first), first
+
+
+def _compare_whole(name: Hashable, pair: TensorPair, differing: set[Hashable]) -> None:
+    if not equal_sources(pair.left.source, pair.right.source):
+        differing.add(name)
+
+
+def _compare_stretch(
+    name: Hashable, pair: TensorPair, first: int, differing: set[Hashable]
+) -> None:
+    """One part of a large tensor; nothing is read of one that is known to differ."""
+    # the set is read and added to without a lock: at worst a stretch is compared in vain
+    if name not in differing and not all(stretch.equal for stretch in _stretch(pair, first)):
+        differing.add(name)
+
+
+def _stretch(pair: TensorPair, first: int) -> Iterator[Stretch]:
+    left, right = pair.left.source, pair.right.source
+    if isinstance(left, FileSpan) and isinstance(right, FileSpan):
+        end = min(first + STRETCH_BYTES, left.size_bytes)
+        yield from mapped_stretches(left, right, first, end)
+
+
+def number_differences(pairs: Sequence[TensorPair], threads: int) -> list[NumberDifference | None]:
+    """By how much the numbers of tensors that differ differ; None where a type has no numbers."""
+    if not pairs:
+        return []
+    # slow to import, and most comparisons find nothing that differs
+    from gate.comparison.tensors_tensor_numbers import TensorNumbers, has_numbers  # noqa: PLC0415
+
+    differences: list[NumberDifference | None] = [None] * len(pairs)
+    known = [(index, pair) for index, pair in enumerate(pairs) if has_numbers(pair.left.dtype)]
+
+    def work(index: int, pair: TensorPair) -> None:
+        numbers = TensorNumbers(pair.left.dtype, pair.left.shape)
+        run_all(adding(pair, numbers), threads if pair.splits else 1)
+        differences[index] = numbers.result()
+
+    # small ones beside each other, each on a thread; large ones one by one, each on all of them
+    run_all([partial(work, *item) for item in known if not item[1].splits], threads)
+    for index, pair in known:
+        if pair.splits:
+            work(index, pair)
+    return differences
+
+
+def adding(pair: TensorPair, numbers: TensorNumbers) -> list[Callable[[], object]]:
+    """The tasks that add all of a pair, in any order: one for each stretch where that can be."""
+    if not pair.splits:
+        return [partial(_add_all, pair, numbers)]
+    starts = range(0, pair.left.source.size_bytes, STRETCH_BYTES)
+    return [partial(_add_stretch, pair, start, numbers) for start in starts]
+
+
+def _add_all(pair: TensorPair, numbers: TensorNumbers) -> None:
+    for stretch in stretches(pair.left.source, pair.right.source):
+        numbers.add(*stretch)
+
+
+def _add_stretch(pair: TensorPair, first: int, numbers: TensorNumbers) -> None:
+    for stretch in _stretch(pair, first):
+        numbers.add(*stretch)

@@ -1,0 +1,197 @@
+"""What determinism costs here: strict over default, with an interval and a noise control.
+
+Method: each run gives the durations of its steady steps (warm-up left out, twice that of the first
+run of a call, which starts on a cold machine; observers outside the durations). A strict run and
+the default run beside it are a round; `bootstrap.py` makes the ratio and its interval. Where each
+run has enough steps in which the gate's own observing took next to nothing, only those count: a GPU
+works beside the host, and what observing delayed it by there cannot be told exactly.
+The control is one run over another of its own kind, default over default and strict over strict,
+either way round: where machines are noisy, that is not one either, and a cost inside that band is
+no finding. Runs go default, strict, strict, default, so that a speed that drifts favours no side;
+where the strict ones go beside each other for a while, steps of that while do not count. A cost
+counts as measured only when each strict run with the default run of its round lies outside the
+band, on one side. A cost outside `PLAUSIBLE` counts as implausible: something else than determinism
+changed the time of a step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gate.comparison.bootstrap import (
+    Ratio,
+    RoundOfRuns,
+    Seconds,
+    noise_band,
+    paired_ratio,
+    typical_seconds,
+)
+from gate.comparison.differences import CostState, DeterminismCost
+from gate.comparison.undisturbed import timed_alone
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.timings import Timings
+from gate.settings.measuring import CostSettings
+
+# of a step's time, the most that the harness may take in one that counts as undisturbed
+UNDISTURBED = 0.02
+# as ratios: from half the time of a step to four times that
+PLAUSIBLE = (0.5, 4.0)
+
+
+def determinism_cost(
+    strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...], settings: CostSettings
+) -> DeterminismCost:
+    """The cost of strict mode on this workload, or why it cannot be measured.
+
+    `strict[i]` and `default[i]` are a round; steps beside which another run went do not count.
+    """
+    whole = (*strict, *default)
+    strict, default = (timed_alone(runs, whole, settings) for runs in (strict, default))
+    memory = memory_ratio(strict, default)
+    # one default run has no other of its kind, so nothing says what this machine does by itself
+    if not strict or len(default) < 2:  # noqa: PLR2004 - the control needs two runs
+        return _not_measurable("too few runs in default mode", memory, 0)
+    # the very first run of the call starts on a cold machine
+    coldest = min(whole, key=lambda run: run.run.begun_seconds).run.label
+    arms = [_steady_runs(runs, settings, coldest) for runs in (strict, default)]
+    shortest = min(len(run) for arm in arms for run in arm)
+    if shortest < settings.min_steps:
+        reason = too_few_steps(whole, (*strict, *default), settings, settings.min_steps)
+        return _not_measurable(reason, memory, shortest)
+    undisturbed = [_steady_runs(runs, settings, coldest, UNDISTURBED) for runs in (strict, default)]
+    fewest = min(len(run) for arm in undisturbed for run in arm)
+    if fewest >= settings.min_steps / 2:
+        arms, shortest = undisturbed, fewest
+    if any(np.min(run) <= 0 for arm in arms for run in arm):
+        return _not_measurable("steps too short for this clock", memory, shortest)
+    rounds = tuple(
+        RoundOfRuns(over=(one,), under=(other,)) for one, other in zip(*arms, strict=False)
+    )
+    strict_seconds, default_seconds = (typical_seconds(tuple(arm[: len(rounds)])) for arm in arms)
+    ratio, band = paired_ratio(rounds), noise_band(_controls(arms))
+    apart = _on_one_side((ratio, *(paired_ratio((one,)) for one in rounds)), band)
+    state, reason = judged_ratio(ratio.value, "" if apart else "within the noise of this machine")
+    return DeterminismCost(
+        state=state,
+        reason=reason,
+        strict_step_seconds=strict_seconds,
+        default_step_seconds=default_seconds,
+        time_ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        control_low=1 / band,
+        control_high=band,
+        memory_ratio=memory,
+        steps_used=shortest,
+    )
+
+
+def judged_ratio(ratio: float, inconclusive: str) -> tuple[CostState, str]:
+    """How much a ratio means, and why no more; `inconclusive` says what speaks against it."""
+    if inconclusive:
+        return CostState.INCONCLUSIVE, inconclusive
+    low, high = PLAUSIBLE
+    if not low <= round(ratio, 6) <= high:
+        bounds = f"{(low - 1) * 100:+.0f} % to {(high - 1) * 100:+.0f} %"
+        return CostState.IMPLAUSIBLE, (
+            f"outside {bounds}; check what else changes the time of a step between the modes"
+        )
+    return CostState.MEASURED, ""
+
+
+def too_few_steps(
+    whole: tuple[RunEvidence, ...],
+    alone: tuple[RunEvidence, ...],
+    settings: CostSettings,
+    least: int,
+) -> str:
+    """Why steps are missing: the runs are too short, or too many steps had another run beside them.
+
+    `alone` are the runs of `whole` with only those steps that ran alone.
+    """
+    steps = min(len(steady(run, settings.warmup_steps)) for run in whole)
+    if steps < least:
+        found = "1 steady step is" if steps == 1 else f"{steps} steady steps are"
+        after = f" after its warm-up of {settings.warmup_steps}" if settings.warmup_steps else ""
+        return f"{found} too few; a run needs at least {least}{after}"
+    labels = [run.run.label for run in alone if len(steady(run, settings.warmup_steps)) < least]
+    return (
+        f"{' and '.join(labels)} ran side by side with another run for too many steps; "
+        "runs.parallel: never times them alone"
+    )
+
+
+def _steady_runs(
+    runs: tuple[RunEvidence, ...],
+    settings: CostSettings,
+    coldest: str,
+    harness_share: float | None = None,
+) -> list[Seconds]:
+    """The steady steps of each run; the coldest warms up twice as long, where it can."""
+    # the first steps compile, allocate and fill caches: a price of starting and not of training
+    durations = [steady(run, settings.warmup_steps, harness_share) for run in runs]
+    if runs[0].run.label == coldest:
+        warmer = steady(runs[0], 2 * settings.warmup_steps, harness_share)
+        durations[0] = warmer if len(warmer) >= settings.min_steps else durations[0]
+    return durations
+
+
+def _controls(arms: list[list[Seconds]]) -> list[Ratio]:
+    """One half of the runs of an arm over the other half, for each arm that has two."""
+    halves = [(arm[: len(arm) // 2], arm[len(arm) // 2 :]) for arm in arms if len(arm) > 1]
+    return [paired_ratio((RoundOfRuns(over=tuple(a), under=tuple(b)),)) for a, b in halves]
+
+
+def _on_one_side(ratios: tuple[Ratio, ...], band: float) -> bool:
+    """Whether all intervals lie outside the band, above it or below it."""
+    return all(ratio.low > band for ratio in ratios) or all(
+        ratio.high < 1 / band for ratio in ratios
+    )
+
+
+def _not_measurable(reason: str, memory: float | None, steps: int) -> DeterminismCost:
+    return DeterminismCost(
+        state=CostState.NOT_MEASURABLE, reason=reason, memory_ratio=memory, steps_used=steps
+    )
+
+
+def steady(run: RunEvidence, warmup_steps: int, harness_share: float | None = None) -> Seconds:
+    """Durations in seconds of the steps after the warm-up, shape (steps,).
+
+    With a `harness_share`, without those in which the harness's own work took more than that share
+    of the step's time.
+    """
+    later = _later_steps(run, warmup_steps, harness_share)
+    return np.array(later.seconds, np.float64)
+
+
+def steady_steps(runs: tuple[RunEvidence, ...], settings: CostSettings) -> list[Timings]:
+    """The steps of each run after the warm-up: undisturbed ones where each run has enough."""
+    undisturbed = [_later_steps(run, settings.warmup_steps, UNDISTURBED) for run in runs]
+    if min(map(len, undisturbed), default=0) >= settings.min_steps / 2:
+        return undisturbed
+    return [_later_steps(run, settings.warmup_steps, None) for run in runs]
+
+
+def _later_steps(run: RunEvidence, warmup_steps: int, harness_share: float | None) -> Timings:
+    later = (row for row in run.timings.rows() if row[0] > warmup_steps)
+    if harness_share is None:
+        return Timings(later)
+    return Timings(
+        (step, seconds, harness_seconds, samples)
+        for step, seconds, harness_seconds, samples in later
+        if harness_seconds <= harness_share * seconds
+    )
+
+
+def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:
+    """Peak memory, strict over default: the device's when one was used, else the process's."""
+    # all or none: a ratio of device memory over host memory means nothing
+    on_device = all(run.device_memory_bytes > 0 for run in (*strict, *default))
+    peaks = [
+        [run.device_memory_bytes if on_device else run.peak_memory_bytes for run in runs]
+        for runs in (strict, default)
+    ]
+    if not all(peaks) or not all(all(arm) for arm in peaks):
+        return None
+    return float(np.median(peaks[0]) / np.median(peaks[1]))

@@ -1,0 +1,108 @@
+"""Prices from the rounds of `repro-gate cost`: one arm over another, against the control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gate.comparison.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio, typical_seconds
+from gate.comparison.cost import judged_ratio, memory_ratio, steady
+from gate.comparison.differences import CostState
+from gate.comparison.equality import distinct_results
+from gate.comparison.measurements import ArmFigures, Price
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.measuring import CostSettings
+
+MIN_ROUNDS = 3
+Arms = Mapping[str, tuple[RunEvidence, ...]]
+
+
+def shortest_run(arms: Arms, settings: CostSettings) -> int:
+    """Steady steps of the shortest run."""
+    return min(len(steady(run, settings.warmup_steps)) for runs in arms.values() for run in runs)
+
+
+def control_price(arms: Arms, names: tuple[str, str], settings: CostSettings) -> Price:
+    """The second default run of each round over the first: what this machine does by itself."""
+    return _price(arms, (names[1], (names[0],)), settings, None)
+
+
+def arm_price(
+    arms: Arms, arm: str, over: tuple[str, ...], settings: CostSettings, control: Price
+) -> Price:
+    """One arm over one or several others of the same rounds.
+
+    `measured` only when the whole interval lies outside the control's, taken symmetrically: which
+    of two equal runs came first means nothing.
+    """
+    return _price(arms, (arm, over), settings, control)
+
+
+def _price(
+    arms: Arms, names: tuple[str, tuple[str, ...]], settings: CostSettings, control: Price | None
+) -> Price:
+    arm, over = names
+    shown = "default" if len(over) > 1 else over[0]
+    chosen = {name: arms[name] for name in (arm, *over)}
+    memory = memory_ratio(arms[arm], tuple(run for name in over for run in arms[name]))
+    missing = settings.min_steps - shortest_run(chosen, settings)
+    seconds = {
+        name: [steady(run, settings.warmup_steps) for run in runs] for name, runs in chosen.items()
+    }
+    reason = ""
+    if missing > 0:
+        reason = f"{missing} steps too short"
+    elif any(np.min(run) <= 0 for runs in seconds.values() for run in runs):
+        reason = "steps too short for this clock"
+    if reason:
+        state = CostState.NOT_MEASURABLE
+        return Price(arm=arm, over=shown, state=state, reason=reason, memory_ratio=memory)
+    rounds = tuple(
+        RoundOfRuns(over=(seconds[arm][index],), under=tuple(seconds[name][index] for name in over))
+        for index in range(len(arms[arm]))
+    )
+    ratio = paired_ratio(rounds)
+    state, reason = judged_ratio(ratio.value, _why_inconclusive(len(rounds), ratio, control))
+    return Price(
+        arm=arm,
+        over=shown,
+        state=state,
+        reason=reason,
+        ratio=ratio.value,
+        low=ratio.low,
+        high=ratio.high,
+        memory_ratio=memory,
+    )
+
+
+def _why_inconclusive(rounds: int, ratio: Ratio, control: Price | None) -> str:
+    if rounds < MIN_ROUNDS:
+        return f"fewer than {MIN_ROUNDS} rounds"
+    if control is None:
+        return ""
+    if control.ratio is None or control.low is None or control.high is None:
+        return "without a control"
+    band = noise_band((Ratio(value=control.ratio, low=control.low, high=control.high),))
+    if ratio.low > band or ratio.high < 1 / band:
+        return ""
+    return "within the noise of this machine"
+
+
+def arm_figures(
+    name: str, knobs: tuple[str, ...], runs: tuple[RunEvidence, ...], settings: CostSettings
+) -> ArmFigures:
+    """What is typical of the runs of an arm, and whether they gave one result."""
+    timed = [steady(run, settings.warmup_steps) for run in runs]
+    timed = [seconds for seconds in timed if len(seconds) and np.median(seconds) > 0]
+    starts = [run.first_step_seconds for run in runs if run.first_step_seconds is not None]
+    return ArmFigures(
+        name=name,
+        knobs=knobs,
+        runs=len(runs),
+        step_seconds=typical_seconds(tuple(timed)) if timed else None,
+        cold_start_seconds=float(np.median(starts)) if starts else None,
+        peak_memory_bytes=int(np.median([run.peak_memory_bytes for run in runs])),
+        device_memory_bytes=int(np.median([run.device_memory_bytes for run in runs])),
+        distinct_results=distinct_results(runs),
+    )

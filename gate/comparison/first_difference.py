@@ -1,0 +1,181 @@
+"""Where two results first differ: every series and every fingerprint in one numbering.
+
+The numbering is that of optimizer steps. What the harness records counts them already. A script
+numbers its own metrics as it likes: from 0 or from 1, by steps or by epochs. A series that reaches
+at least half as far as the optimizer did is taken to count steps (from 0 on, its step 0 is the
+first); any other counts something else, and stands behind everything whose step is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from gate.comparison.differences import (
+    Event,
+    EventKind,
+    FingerprintDifference,
+    MetricDelta,
+    SeriesFault,
+    SeriesFaultKind,
+    TensorDelta,
+    WorkChange,
+    WorkKind,
+)
+from gate.evidence.fingerprints import FAMILIES, PARAMETERS, family_of, optimizer_of
+from gate.evidence.given import Given, turn_of
+from gate.evidence.run_evidence import MetricSeries, MetricSource
+
+# The members stand in the order in which one causes the next: at one step the cause comes first.
+ORDER = tuple(EventKind)
+FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
+LOSS = "loss"
+WORK_NAMES = {
+    WorkKind.SAMPLES: "samples per step",
+    WorkKind.ROWS: "rows of input per step",
+    WorkKind.PASSES: "backward passes per step",
+    WorkKind.TURNS: "turns of the optimizers",
+}
+SERIES_KINDS = {
+    SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
+    SeriesFaultKind.EXTRA: EventKind.METRIC_MISSING,
+    SeriesFaultKind.DTYPE: EventKind.METRIC,
+    SeriesFaultKind.STEPS: EventKind.METRIC_MISSING,
+}
+
+
+class Numbering:
+    """The optimizer step at which a metric's own step stands; `steps` is how many were taken."""
+
+    def __init__(self, series: Iterable[MetricSeries], steps: int) -> None:
+        self._offsets = {metric.name: _offset(metric, steps) for metric in series}
+
+    def step(self, metric: str, own: int | None) -> int | None:
+        """The optimizer step, or None when the metric counts something else."""
+        offset = self._offsets.get(metric)
+        return None if own is None or offset is None else own + offset
+
+
+def _offset(series: MetricSeries, steps: int) -> int | None:
+    if series.source is MetricSource.HARNESS:
+        return 0
+    own = series.points.steps
+    if not own:
+        return None
+    # a script that counts from 0 calls the first optimizer step 0
+    offset = 1 if min(own) == 0 else 0
+    return offset if (max(own) + offset) * 2 >= steps else None
+
+
+def first_events(  # noqa: PLR0913 - each is another kind of what may differ
+    numbering: Numbering,
+    *,
+    steps: tuple[int, int],
+    given: Given = (),
+    work: Iterable[WorkChange] = (),
+    fingerprints: Iterable[FingerprintDifference],
+    deltas: Iterable[MetricDelta],
+    faults: Iterable[SeriesFault],
+    tensors: Iterable[TensorDelta],
+) -> tuple[Event, ...]:
+    """One event for each thing that differs: earliest first, causes before what they cause.
+
+    `steps` holds how many optimizer steps each side took. That a metric ends where its run ended is
+    no event of its own.
+    """
+    events = [
+        *_step_events(*steps),
+        *(_work_event(change) for change in work),
+        *map(_fingerprint_event, _apart(tuple(fingerprints))),
+        *_metric_events(numbering, deltas),
+        *_fault_events(numbering, faults, min(steps) if steps[0] != steps[1] else None),
+    ]
+    names = sorted(delta.name for delta in tensors)
+    events += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
+    return tuple(sorted(events, key=partial(_place, given)))
+
+
+def _place(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:
+    """The end comes last, and before it what counts something else than steps.
+
+    Within a step the optimizers follow each other: what one updates, the passes of the next see.
+    Where one makes several steps before the next makes its first, it is earlier in each of them.
+    """
+    at_the_end = event.kind is EventKind.STATE
+    optimizer = optimizer_of(event.name)
+    # what has no step could be anywhere: it never stands before something that is known
+    step = math.inf if event.step is None else event.step
+    turn = step if event.step is None else turn_of(given, optimizer, event.step)
+    return turn, at_the_end, optimizer, step, ORDER.index(event.kind), event.name
+
+
+def _step_events(expected: int, observed: int) -> Iterator[Event]:
+    if expected != observed:
+        last = min(expected, observed)
+        yield Event(
+            kind=EventKind.STEPS,
+            name="optimizer steps",
+            step=last + 1,
+            equal_until=last or None,
+        )
+
+
+def _work_event(change: WorkChange) -> Event:
+    return Event(
+        kind=EventKind(change.kind.value),
+        name=WORK_NAMES[change.kind],
+        step=change.step,
+        equal_until=change.step - 1 or None,
+    )
+
+
+def _apart(
+    fingerprints: tuple[FingerprintDifference, ...],
+) -> Iterator[FingerprintDifference]:
+    """Without the digest of all optimizers' parameters where that of one differs as early."""
+    own = [one.first_step for one in fingerprints if one.fingerprint.startswith(f"{PARAMETERS}.")]
+    for one in fingerprints:
+        if one.fingerprint != PARAMETERS or not own or one.first_step < min(own):
+            yield one
+
+
+def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
+    # the name is the training's word: one that the harness never makes is told, and no fault of
+    # ours
+    return Event(
+        kind=FINGERPRINTS.get(family_of(fingerprint.fingerprint), EventKind.METRIC),
+        name=fingerprint.fingerprint,
+        step=fingerprint.first_step,
+        equal_until=fingerprint.equal_until,
+    )
+
+
+def kind_of_metric(name: str) -> EventKind:
+    """`loss` for what the harness saw `backward` called on, else `metric`."""
+    is_loss = name == LOSS or name.startswith(f"{LOSS}.")
+    return EventKind.LOSS if is_loss else EventKind.METRIC
+
+
+def _metric_events(numbering: Numbering, deltas: Iterable[MetricDelta]) -> Iterator[Event]:
+    first: dict[str, int] = {}
+    for delta in deltas:
+        first[delta.metric] = min(delta.step, first.get(delta.metric, delta.step))
+    for name, own in first.items():
+        step = numbering.step(name, own)
+        yield Event(kind=kind_of_metric(name), name=name, step=step, own_step=own)
+
+
+def _fault_events(
+    numbering: Numbering, faults: Iterable[SeriesFault], ended_after: int | None
+) -> Iterator[Event]:
+    for fault in faults:
+        step = numbering.step(fault.metric, fault.first_step)
+        follows = ended_after is not None and (step is None or step > ended_after)
+        if not follows:
+            yield Event(
+                kind=SERIES_KINDS[fault.kind],
+                name=fault.metric,
+                step=step,
+                own_step=fault.first_step,
+            )

@@ -1,0 +1,170 @@
+"""The level that the policy asks for, judged by the results of several seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from gate.comparison.level_records import Agreement, Equivalence, LevelResult
+from gate.comparison.ranking import ranking
+from gate.comparison.statistical_tests import equivalence
+from gate.evidence.seeds import SeedResult
+from gate.settings.levels import LEAST_SEEDS, Level, LevelPolicy, Margin, Ranking
+
+NO_EFFECT = (
+    "the seed has no effect: all {count} seeds give the same result, bit for bit{whose}. Let the "
+    "script take it from {{seed}} in train.command or from the variable REPRO_GATE_SEED"
+)
+NO_SEEDS = (
+    "the baseline entry holds no result of {what}; record it again (repro-gate baseline record)"
+)
+Results = tuple[SeedResult, ...]
+# the results of one training, by seed
+BySeed = Mapping[int, SeedResult]
+
+
+def seeds_without_effect(results: Results) -> str:
+    """Why these results say nothing of seeds, or the empty text: all of one training are alike."""
+    for variant in sorted({one.variant for one in results}):
+        own = [one for one in results if one.variant == variant]
+        if len({one.digest for one in own}) == 1 and len(own) > 1:
+            whose = f" (variant {variant})" if variant else ""
+            return NO_EFFECT.format(count=len(own), whose=whose)
+    return ""
+
+
+def judge_level(baseline: Results, head: Results, policy: LevelPolicy) -> LevelResult:
+    """Whether the head's results over seeds reach the level, against those of a baseline entry.
+
+    The level is one that needs seeds.
+    """
+    problem = seeds_without_effect(head) or _broken(head, "")
+    problem = problem or seeds_without_effect(baseline) or _broken(baseline, "the baseline's ")
+    if problem:
+        return LevelResult(asked=policy.level, problem=problem)
+    if policy.level is Level.SCIENTIFIC and policy.ranking is not None:
+        return _ranked(_by_variant(baseline), _by_variant(head), policy.ranking)
+    return _equivalent(_by_variant(baseline).get("", {}), _by_variant(head)[""], policy.equivalence)
+
+
+def _broken(results: Results, whose: str) -> str:
+    for one in results:
+        for value in one.values:
+            if not math.isfinite(value.point.value):
+                at = f"seed {one.seed}" + (f" of variant {one.variant}" if one.variant else "")
+                return f"{whose}{value.metric} is {value.point.decimal} at {at}"
+    return ""
+
+
+def _by_variant(results: Results) -> dict[str, dict[int, SeedResult]]:
+    found: dict[str, dict[int, SeedResult]] = {}
+    for one in results:
+        found.setdefault(one.variant, {})[one.seed] = one
+    return found
+
+
+def _equivalent(baseline: BySeed, head: BySeed, margins: Mapping[str, Margin]) -> LevelResult:
+    if len(baseline) < LEAST_SEEDS:
+        return LevelResult(asked=Level.STATISTICAL, problem=NO_SEEDS.format(what="several seeds"))
+    names = sorted(_metrics((*baseline.values(), *head.values())))
+    unknown = [
+        pattern for pattern in margins if not any(fnmatchcase(name, pattern) for name in names)
+    ]
+    if unknown:
+        return LevelResult(
+            asked=Level.STATISTICAL,
+            problem=f"no metric fits {unknown[0]}, which policy.equivalence names",
+        )
+    margin_of = {
+        name: next((margins[one] for one in margins if fnmatchcase(name, one)), None)
+        for name in names
+    }
+    found = tuple(
+        _one_metric(name, baseline, head, margin)
+        for name, margin in margin_of.items()
+        if margin is not None
+    )
+    return LevelResult(asked=Level.STATISTICAL, problem=_worst(found), equivalences=found)
+
+
+def _metrics(results: Iterable[SeedResult]) -> set[str]:
+    return {value.metric for one in results for value in one.values}
+
+
+def _one_metric(metric: str, baseline: BySeed, head: BySeed, margin: Margin) -> Equivalence:
+    missing = _missing(metric, baseline, head)
+    if missing:
+        return Equivalence(metric=metric, agreement=Agreement.UNDECIDED, reason=missing)
+    before, now = (tuple(_by_seed(metric, side).values()) for side in (baseline, head))
+    return equivalence(metric, before, now, margin)
+
+
+def _missing(metric: str, baseline: BySeed, head: BySeed) -> str:
+    """Why the last values of a metric are not those of the same step everywhere."""
+    steps = set()
+    for side, whose in ((baseline, "the baseline's "), (head, "")):
+        for seed, result in side.items():
+            point = result.value(metric)
+            if point is None:
+                return f"is missing at {whose}seed {seed}"
+            steps.add(point.step)
+    if len(steps) > 1:
+        return f"ends at different steps: {', '.join(map(str, sorted(steps)[:5]))}"
+    return ""
+
+
+def _by_seed(metric: str, results: BySeed) -> dict[int, float]:
+    points = {seed: result.value(metric) for seed, result in results.items()}
+    return {seed: point.value for seed, point in points.items() if point is not None}
+
+
+def _worst(found: tuple[Equivalence, ...]) -> str:
+    """Why the metrics are not all equivalent, by the first that is different, else undecided."""
+    for agreement in (Agreement.DIFFERENT, Agreement.UNDECIDED):
+        for one in found:
+            if one.agreement is agreement:
+                return f"{one.metric} {one.reason or _words(one)}"
+    return ""
+
+
+def _words(one: Equivalence) -> str:
+    tested, seeds = one.tested, one.head.seeds if one.head else 0
+    if tested is None:
+        return "was not tested"
+    interval = f"{tested.low:+.3g} to {tested.high:+.3g}"
+    if one.agreement is Agreement.DIFFERENT:
+        return f"differs by {interval} over {seeds} seeds, which is outside ±{tested.margin:g}"
+    return (
+        f"is undecided: over {seeds} seeds it differs by {interval}, across the margin of "
+        f"±{tested.margin:g}; {_needed(tested.seeds_needed)}"
+    )
+
+
+def _needed(seeds: int | None) -> str:
+    if seeds is None:
+        return "more than 1,000 seeds would be needed"
+    return f"about {seeds} seeds on each side would decide, if mean and spread stay"
+
+
+def _ranked(baseline: Mapping[str, BySeed], head: Mapping[str, BySeed], by: Ranking) -> LevelResult:
+    asked = Level.SCIENTIFIC
+    if any(len(baseline.get(name, {})) < LEAST_SEEDS for name in head):
+        what = next(name for name in head if len(baseline.get(name, {})) < LEAST_SEEDS)
+        return LevelResult(asked=asked, problem=NO_SEEDS.format(what=f"variant {what}"))
+    if by.metric not in _metrics(one for side in head.values() for one in side.values()):
+        return LevelResult(
+            asked=asked, problem=f"there is no metric {by.metric}, which policy.ranking names"
+        )
+    for name in head:
+        missing = _missing(by.metric, baseline[name], head[name])
+        if missing:
+            problem = f"{by.metric} of variant {name} {missing}"
+            return LevelResult(asked=asked, problem=problem)
+    before, now = (
+        {name: _by_seed(by.metric, side[name]) for name in head} for side in (baseline, head)
+    )
+    variants, pairs, problem = ranking(before, now, by.better_is)
+    return LevelResult(
+        asked=asked, problem=problem, metric=by.metric, variants=variants, pairs=pairs
+    )

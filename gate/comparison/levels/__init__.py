@@ -1,1 +1,0 @@
-"""Whether a result that is another one is good enough: over seeds, and over variants."""

@@ -1,0 +1,101 @@
+"""Throughput and run-time variance of the runs of one kind.
+
+The steps are those after the warm-up, without the harness's own time; where each run has enough in
+which the harness took next to nothing, only those (see `cost.py`). Variances within runs are pooled
+by their degrees of freedom (NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.5.3).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gate.comparison.bootstrap import Seconds
+from gate.comparison.cost import steady_steps, too_few_steps
+from gate.comparison.measured_performance import Performance
+from gate.comparison.undisturbed import timed_alone
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.timings import UNKNOWN, Timings
+from gate.settings.measuring import CostSettings
+from gate.training.runs import Commit, RunMode
+
+KINDS = tuple(
+    (commit, mode)
+    for commit in (Commit.HEAD, Commit.BASE)
+    for mode in (RunMode.STRICT, RunMode.DEFAULT)
+)
+# one step has no deviation
+LEAST_STEPS = 2
+
+
+def performance_of(
+    runs: tuple[RunEvidence, ...], settings: CostSettings
+) -> tuple[Performance, ...]:
+    """Each kind of run that there is: head before base, strict before default."""
+    alone = timed_alone(runs, runs, settings)
+    made = {
+        kind: [pair for pair in zip(runs, alone, strict=True) if _kind(pair[0]) == kind]
+        for kind in KINDS
+    }
+    return tuple(_of_kind(kind, pairs, settings) for kind, pairs in made.items() if pairs)
+
+
+def _kind(run: RunEvidence) -> tuple[Commit, RunMode]:
+    return run.run.commit, run.run.mode
+
+
+def _of_kind(
+    kind: tuple[Commit, RunMode],
+    pairs: list[tuple[RunEvidence, RunEvidence]],
+    settings: CostSettings,
+) -> Performance:
+    """Of runs, each whole and with the steps that ran alone."""
+    whole, runs = tuple(zip(*pairs, strict=True))
+    measured = Performance(
+        commit=kind[0],
+        mode=kind[1],
+        runs=len(runs),
+        peak_memory_bytes=int(np.median([run.peak_memory_bytes for run in runs])),
+        device_memory_bytes=int(np.median([run.device_memory_bytes for run in runs])),
+    )
+    timings = steady_steps(runs, settings)
+    fewest = min(map(len, timings))
+    seconds = [np.array(steps.seconds, np.float64) for steps in timings]
+    reason = ""
+    if fewest < LEAST_STEPS:
+        reason = too_few_steps(whole, runs, settings, LEAST_STEPS)
+    elif not all(float(run.sum()) > 0 for run in seconds):
+        reason = "steps too short for this clock"
+    if reason:
+        return measured.model_copy(update={"steps_used": sum(map(len, timings)), "reason": reason})
+    return measured.model_copy(update=_figures(seconds, _samples(timings)))
+
+
+def _figures(seconds: list[Seconds], samples: int | None) -> dict[str, float | None]:
+    steps = sum(map(len, seconds))
+    total = float(sum(run.sum() for run in seconds))
+    mean = total / steps
+    means = [float(run.mean()) for run in seconds]
+    squares = sum(float(((run - run.mean()) ** 2).sum()) for run in seconds)
+    # one degree of freedom goes to each run's own mean
+    within = math.sqrt(squares / (steps - len(seconds)))
+    between = float(np.std(means, ddof=1)) if len(means) > 1 else None
+    return {
+        "steps_used": steps,
+        "steps_per_second": steps / total,
+        "samples_per_second": None if samples is None else samples / total,
+        "step_seconds": mean,
+        "median_step_seconds": float(np.median([np.median(run) for run in seconds])),
+        "step_deviation_seconds": within,
+        "step_variation": within / mean,
+        "run_deviation_seconds": between,
+        "run_variation": None if between is None else between / float(np.mean(means)),
+    }
+
+
+def _samples(timings: list[Timings]) -> int | None:
+    """All samples of these steps; None where one is not known, or no DataLoader was used."""
+    known = [count for steps in timings for count in steps.samples if count != UNKNOWN]
+    complete = len(known) == sum(map(len, timings))
+    return (sum(known) or None) if complete else None

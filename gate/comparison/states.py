@@ -1,0 +1,209 @@
+"""Two saved states, leaf by leaf: bytes first, numbers only where bytes differ.
+
+No tensor is held in memory. The first pass compares bytes on all cores and leaves a tensor at the
+first stretch that differs; the second takes the numbers of those tensors, stretch by stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gate.checkpoint.digest import check_leaves
+from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Excluded, Exclusion, without_excluded
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf, ValueLeaf, is_tensor, kind_of
+from gate.checkpoint.parts import part_of
+from gate.checkpoint.tensor_hashing import available_threads
+from gate.comparison.changed_tensors import TensorPair, changed_tensors, number_differences
+from gate.comparison.parameter_names import parameter_of, short_names
+from gate.comparison.state_difference import (
+    ComparedState,
+    LeafChange,
+    LeafDifference,
+    LeftOut,
+    NumberDifference,
+    StateDifference,
+)
+from gate.comparison.values import relative_gap, shown_value
+from gate.errors import EvidenceError
+
+STRUCTURE: Final = frozenset(LeafChange) - {LeafChange.CHANGED}
+
+
+def compare_states(
+    left: StateContent,
+    right: StateContent,
+    *,
+    exclusions: Sequence[Exclusion] = DEFAULT_EXCLUSIONS,
+    threads: int | None = None,
+    max_bytes: int | None = None,
+) -> StateDifference:
+    """Every leaf that differs, worst first; leaves that an exclusion takes out do not count.
+
+    `max_bytes` bounds the logical bytes of each state. Raises `EvidenceError` for that, for a path
+    that occurs twice, for whatever is wrong with the bytes, and when there is nothing to compare:
+    that is never an agreement.
+    """
+    sides = [_kept(content, exclusions, max_bytes) for content in (left, right)]
+    (ours, our_excluded), (theirs, their_excluded) = sides
+    structure = [*_unpaired(ours, theirs), *_retyped(ours, theirs)]
+    values, equal_values = _value_differences(ours, theirs)
+    pairs = list(_tensor_pairs(ours, theirs))
+    # two empty sides agree in everything that they hold, and that must not read as equal
+    if not ours and not theirs:
+        raise EvidenceError(
+            f"{left.shown} and {right.shown}: hold nothing to compare",
+            hint="Name files that hold a state, or leave fewer leaves out.",
+        )
+    tensors = _tensor_differences(pairs, threads or available_threads())
+    names = _agreed_names(left.parameter_names, right.parameter_names)
+    ordered = sorted([*structure, *values, *tensors], key=_badness)
+    return StateDifference(
+        left=_named(left),
+        right=_named(right),
+        equal_tensors=len(pairs) - len(tensors),
+        equal_values=equal_values,
+        differences=tuple(
+            replace(found, parameter=parameter_of(found.path, names)) for found in ordered
+        ),
+        left_out=_left_out(our_excluded, their_excluded),
+    )
+
+
+Leaves = dict[str, Leaf]
+
+
+def _kept(
+    content: StateContent, exclusions: Sequence[Exclusion], max_bytes: int | None
+) -> tuple[Leaves, tuple[Excluded, ...]]:
+    kept, excluded = without_excluded(content.leaves, exclusions)
+    # `check_leaves` finds a path that is there twice by looking at neighbours
+    kept.sort(key=lambda leaf: leaf.path)
+    check_leaves(content.shown, kept, max_bytes)
+    return {leaf.path: leaf for leaf in kept}, excluded
+
+
+def _named(content: StateContent) -> ComparedState:
+    return ComparedState(shown=content.shown, format=content.format, notes=content.notes)
+
+
+def _agreed_names(left: Mapping[str, str], right: Mapping[str, str]) -> dict[str, str]:
+    """Names of parameters that no side contradicts."""
+    return short_names(
+        {place: leaf for place, leaf in {**left, **right}.items() if left.get(place, leaf) == leaf}
+    )
+
+
+def _left_out(left: Sequence[Excluded], right: Sequence[Excluded]) -> tuple[LeftOut, ...]:
+    ours = {(one.pattern, one.reason): one.leaves for one in left}
+    theirs = {(one.pattern, one.reason): one.leaves for one in right}
+    return tuple(
+        LeftOut(
+            pattern=pattern,
+            reason=reason,
+            leaves=(ours.get((pattern, reason), 0), theirs.get((pattern, reason), 0)),
+        )
+        for pattern, reason in {**ours, **theirs}
+    )
+
+
+def _unpaired(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
+    for path in sorted(ours.keys() ^ theirs.keys()):
+        one, other = ours.get(path), theirs.get(path)
+        change = LeafChange.EXTRA if one is None else LeafChange.MISSING
+        yield _difference(path, change, one, other, math.inf)
+
+
+def _retyped(ours: Leaves, theirs: Leaves) -> Iterator[LeafDifference]:
+    """Leaves that stand on both sides and cannot be compared element by element."""
+    for path, one in ours.items():
+        other = theirs.get(path)
+        if other is None:
+            continue
+        if isinstance(one, TensorLeaf) and isinstance(other, TensorLeaf):
+            if one.dtype != other.dtype:
+                yield _difference(path, LeafChange.RETYPED, one, other, math.inf)
+            elif one.shape != other.shape:
+                yield _difference(path, LeafChange.RESHAPED, one, other, math.inf)
+        elif type(one) is not type(other) or kind_of(one) != kind_of(other):
+            yield _difference(path, LeafChange.RETYPED, one, other, math.inf)
+
+
+def _value_differences(ours: Leaves, theirs: Leaves) -> tuple[list[LeafDifference], int]:
+    found, equal = [], 0
+    for path, one in ours.items():
+        other = theirs.get(path)
+        if not isinstance(one, ValueLeaf) or not isinstance(other, ValueLeaf):
+            continue
+        if one.kind != other.kind:
+            continue
+        if one.data == other.data:
+            equal += 1
+        else:
+            gap = relative_gap(one, other)
+            found.append(_difference(path, LeafChange.CHANGED, one, other, gap))
+    return found, equal
+
+
+def _tensor_pairs(ours: Leaves, theirs: Leaves) -> Iterator[TensorPair]:
+    for path, one in ours.items():
+        other = theirs.get(path)
+        if not isinstance(one, TensorLeaf) or not isinstance(other, TensorLeaf):
+            continue
+        if (one.dtype, one.shape) == (other.dtype, other.shape):
+            yield TensorPair(one, other)
+
+
+def _tensor_differences(pairs: Sequence[TensorPair], threads: int) -> list[LeafDifference]:
+    changed = changed_tensors(pairs, threads)
+    found = []
+    for pair, numbers in zip(changed, number_differences(changed, threads), strict=True):
+        # without numbers (raw bytes, or sums that left float64) it ranks as wholly different
+        gap = 1.0 if numbers is None or numbers.relative_l2 is None else numbers.relative_l2
+        found.append(
+            _difference(pair.left.path, LeafChange.CHANGED, pair.left, pair.right, gap, numbers)
+        )
+    return found
+
+
+def _difference(
+    path: str,
+    change: LeafChange,
+    left: Leaf | None,
+    right: Leaf | None,
+    relative: float,
+    numbers: NumberDifference | None = None,
+) -> LeafDifference:
+    there = left if left is not None else right
+    return LeafDifference(
+        path=path,
+        part=part_of(
+            path,
+            kind_of(there) if there is not None else "",
+            tensor=there is not None and is_tensor(there),
+        ),
+        change=change,
+        left=_shown(left),
+        right=_shown(right),
+        relative=relative,
+        numbers=numbers,
+    )
+
+
+def _shown(leaf: Leaf | None) -> str:
+    if leaf is None:
+        return ""
+    if isinstance(leaf, TensorLeaf):
+        return f"{leaf.dtype}{list(leaf.shape)}"
+    return shown_value(leaf)
+
+
+def _badness(difference: LeafDifference) -> tuple[int, float, str]:
+    """Another structure first, then numbers that became infinite or NaN, then by size."""
+    if difference.change in STRUCTURE:
+        return 0, 0.0, difference.path
+    numbers = difference.numbers
+    odd = numbers is not None and numbers.finiteness_moved
+    return (1 if odd else 2), -difference.relative, difference.path

@@ -1,1 +1,0 @@
-"""Saved tensors against each other, by their bytes and by their numbers."""

@@ -1,0 +1,349 @@
+"""Fetched data by its digest, in one folder that the gates of an account share.
+
+`objects/` holds what is whole and checked, read-only; `fetching/` what is on its way; `locks/` lets
+one gate fetch while others wait; `using/` tells what living gates use; `sizes/` how large an object
+is and, by its time, when it was used last. The locks are `flock`s: the kernel lets go of them when
+a process is gone, however it ended.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from gate.data.digest_cache import FILE_NAME as DIGESTS_NAME
+from gate.errors import DataError, StorageError
+from gate.system.files import trees, writing
+from gate.system.progress import Progress
+from gate.text.untrusted_text import safe_line
+
+LOCKED_FILE: Final = os.O_RDWR | os.O_CREAT
+POLL_SECONDS: Final = 0.2
+STALE_SECONDS: Final = 7 * 24 * 3600.0
+FOLDERS: Final = ("objects", "fetching", "locks", "using", "sizes")
+MARK: Final = ".repro-gate-cache"
+WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+LIMIT_HINT: Final = "Raise fetch.max_bytes in repro-gate.yml, or declare less data."
+
+
+class SharedCache:
+    """Objects are named `ALGORITHM/DIGEST`; every fault is a `DataError`.
+
+    `max_bytes` bounds all objects together; what was unused for longest goes first, and nothing
+    that a living gate uses. A cache that was opened is closed with `close`.
+    """
+
+    def __init__(
+        self, root: Path, max_bytes: int, progress: Progress, *, named: bool = True
+    ) -> None:
+        """`named`: the settings say where it lies, and not the gate itself."""
+        self._named = named
+        self.max_bytes = max_bytes
+        self.root = root
+        self._progress = progress
+        self._held = ExitStack()
+        self._using: int | None = None
+
+    def close(self) -> None:
+        """Let other gates remove what this one used."""
+        self._held.close()
+        self._using = None
+
+    def path(self, name: str) -> Path:
+        """Where an object lies, or would."""
+        algorithm, _, digest = name.partition("/")
+        return self.root / "objects" / algorithm / digest[:2] / digest
+
+    def claim(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Keep these for this process; those that are not there are answered, each once."""
+        wanted = tuple(dict.fromkeys(names))
+        with self._faults():
+            self._open()
+            # an eviction in between would not know of the claim
+            with self._locked(self.root / "lock", exclusive=False):
+                if self._using is None:
+                    self._using = self._register()
+                os.write(self._using, "".join(f"{name}\n" for name in wanted).encode())
+                missing = tuple(name for name in wanted if not os.path.lexists(self.path(name)))
+            for name in set(wanted) - set(missing):
+                with suppress(FileNotFoundError):
+                    writing.set_time_to_now(self._size_file(name))
+        return missing
+
+    @contextmanager
+    def being_fetched(self, key: str, wait_seconds: float) -> Iterator[Path]:
+        """A folder for what is on its way, for one process at a time; what lay in it stays.
+
+        Raises `DataError` when another process has it for longer than `wait_seconds`.
+        """
+        with self._faults():
+            self._open()
+            lock = self.root / "locks" / key
+            with self._locked(lock, wait_seconds=wait_seconds):
+                staging = self.root / "fetching" / key
+                with suppress(FileExistsError):
+                    writing.new_folder(staging, mode=0o700)
+                yield staging
+
+    def done(self, staging: Path) -> None:
+        """Remove a folder of `being_fetched`."""
+        with self._faults():
+            trees.remove_tree(staging)
+
+    def store(self, name: str, staged: Path, size_bytes: int) -> Path:
+        """Give a whole and checked file or folder its name; all may read it, and nobody write."""
+        there = self.path(name)
+        with self._faults():
+            _make_readable(staged)
+            for folder in (there.parents[1], there.parent, self._size_file(name).parent):
+                _make_folder(folder)
+            # before the object: without its size no eviction would count it
+            writing.write_whole(self._size_file(name), f"{size_bytes}\n".encode("ascii"))
+            if os.path.lexists(there):
+                trees.remove_tree(staged)
+            else:
+                writing.rename(staged, there)
+        return there
+
+    def size_of(self, name: str) -> int:
+        """Size of an object in bytes, as it was stored; 0 for one that is not there."""
+        with self._faults(), suppress(FileNotFoundError):
+            text = self._size_file(name).read_text("ascii").strip()
+            return int(text) if text.isdigit() else 0
+        return 0
+
+    def drop(self, name: str) -> None:
+        """Remove an object that is not what its name says."""
+        with self._faults():
+            with self._locked(self.root / "lock"):
+                gone = self._remove(name)
+            for path in gone:
+                with suppress(OSError):
+                    trees.remove_tree(path)
+
+    def make_room(self, size_bytes: int, what: str) -> int:
+        """Have room for so many bytes more; answers how many there can be at most.
+
+        Raises `DataError` where the limit or the disk has no such room.
+        """
+        if size_bytes > self.max_bytes:
+            raise DataError(
+                f"{what} has {size_bytes:,} bytes; the cache may hold {self.max_bytes:,}",
+                hint=LIMIT_HINT,
+            )
+        with self._faults():
+            self._open()
+            left = self.max_bytes - self._evict(size_bytes)
+        if size_bytes > left:
+            raise DataError(
+                f"{what} has {size_bytes:,} bytes; beside what gates use now, the cache may hold "
+                f"{max(left, 0):,} more",
+                hint=LIMIT_HINT,
+            )
+        free = self.free_bytes()
+        if size_bytes > free:
+            raise disk_full(self.root, f"{what} has {size_bytes:,} bytes, {free:,} are free")
+        return min(left, free)
+
+    def free_bytes(self) -> int:
+        """Free space on the cache's disk, as far as it tells."""
+        disk = os.statvfs(self.root)
+        return disk.f_bavail * disk.f_frsize if disk.f_blocks else self.max_bytes
+
+    def _evict(self, coming_bytes: int) -> int:
+        """Remove the oldest until so many more fit; answers the bytes that are left."""
+        gone: list[Path] = []
+        with self._locked(self.root / "lock"):
+            used = self._names_in_use()
+            sizes = sorted(self._sizes())
+            total = sum(size for _, _, size in sizes)
+            for _, name, size in sizes:
+                if total + coming_bytes <= self.max_bytes:
+                    break
+                if name not in used:
+                    gone += self._remove(name)
+                    total -= size
+        for path in chain(gone, self._abandoned()):
+            # another gate may be removing the same
+            with suppress(OSError):
+                trees.remove_tree(path)
+        return total
+
+    def _remove(self, name: str) -> list[Path]:
+        """Take an object's name away; the moved content is left to be removed."""
+        trash = self.root / "fetching" / f"gone-{secrets.token_hex(8)}"
+        writing.remove(self._size_file(name))
+        try:
+            writing.rename(self.path(name), trash)
+        except FileNotFoundError:
+            return []
+        return [trash]
+
+    def _abandoned(self) -> Iterator[Path]:
+        """What calls left that never came back to it, and removed objects of a killed one."""
+        for entry in list(os.scandir(self.root / "fetching")):
+            old = time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS
+            if entry.name.startswith("gone-"):
+                yield Path(entry.path)
+            elif old:
+                with suppress(DataError), self._locked(self.root / "locks" / entry.name, 0.0):
+                    yield Path(entry.path)
+
+    def _sizes(self) -> Iterator[tuple[float, str, int]]:
+        """Time of the last use, name and size of each object."""
+        for algorithm in os.scandir(self.root / "sizes"):
+            for entry in os.scandir(algorithm.path):
+                name = f"{algorithm.name}/{entry.name}"
+                yield entry.stat().st_mtime, name, self.size_of(name)
+
+    def _size_file(self, name: str) -> Path:
+        return self.root / "sizes" / name
+
+    def _register(self) -> int:
+        """A file of this process, locked for its life, for the names that it uses."""
+        path = self.root / "using" / secrets.token_hex(16)
+        descriptor = writing.open_file(path, LOCKED_FILE | os.O_EXCL | os.O_APPEND)
+        self._held.callback(writing.remove, path)
+        self._held.callback(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+
+    def _names_in_use(self) -> set[str]:
+        """Of living processes; the files of others are removed."""
+        names: set[str] = set()
+        for entry in list(os.scandir(self.root / "using")):
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "r", encoding="ascii") as file:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    names.update(file.read().split("\n"))
+                else:
+                    writing.remove(Path(entry.path))
+        return names
+
+    @contextmanager
+    def _locked(
+        self, path: Path, wait_seconds: float = 60.0, *, exclusive: bool = True
+    ) -> Iterator[None]:
+        descriptor = writing.open_file(path, LOCKED_FILE)
+        try:
+            self._lock(descriptor, path, wait_seconds, exclusive=exclusive)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, descriptor: int, path: Path, wait_seconds: float, *, exclusive: bool) -> None:
+        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        end = time.monotonic() + wait_seconds
+        told = False
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise DataError(
+                        f"another process has held {safe_line(str(path))} for {wait_seconds:g} s",
+                        hint="Wait for the other gate, or raise fetch.timeout_seconds.",
+                    ) from None
+                # the cache's own lock is held for moments only
+                if not told and path.parent != self.root:
+                    self._progress.step("waiting for another gate that fetches the same data")
+                told = True
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+
+    def prepare(self) -> None:
+        """Have the folder itself; `DataError` where it must not be made or used."""
+        with self._faults():
+            if not self._named:
+                # below the home of the gate's own account
+                writing.make_folders(self.root.parent)
+            try:
+                trees.make_named_folder(self.root, 0o755, is_ours=_is_cache)
+            except StorageError as error:
+                raise DataError(f"fetch.cache: {error.message}", hint=error.hint) from error
+            # Before all else in it: a gate that looks while another one fills it, or after that one
+            # was killed, sees nothing or the mark. Another account's folder is refused later.
+            with suppress(FileExistsError, PermissionError):
+                writing.write_new(self.root / MARK, (), 0o644)
+
+    def _open(self) -> None:
+        """Make the folders; one that others can write to would let them choose what is trained."""
+        if self._using is not None:
+            return
+        self.prepare()
+        facts = self.root.stat()
+        if facts.st_uid != os.geteuid() or facts.st_mode & WRITABLE_BY_OTHERS:
+            raise DataError(
+                f"the cache {safe_line(str(self.root))} belongs to, or can be written by, "
+                "another account",
+                hint="Name a folder of the gate's own account as fetch.cache (chmod 755).",
+            )
+        for name in FOLDERS:
+            _make_folder(self.root / name)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        with cache_faults(self.root):
+            yield
+
+
+@contextmanager
+def cache_faults(root: Path) -> Iterator[None]:
+    """Turn an `OSError` of the body into a `DataError` about the cache."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(root, error.strerror or "no space") from error
+        raise DataError(
+            f"the cache {safe_line(str(root))} cannot be used: {error.strerror or error}",
+            hint="Name a folder that the gate's account can write to as fetch.cache.",
+        ) from error
+
+
+def disk_full(root: Path, why: str) -> DataError:
+    """The same words wherever it is noticed."""
+    return DataError(
+        f"the disk of the cache {safe_line(str(root))} is full: {why}",
+        hint="Free some space there, or name a folder of another disk as fetch.cache.",
+    )
+
+
+def _is_cache(names: frozenset[str]) -> bool:
+    """Whether a folder is a cache already, whole or begun, or has known digests of files alone."""
+    if MARK in names or names.issuperset(FOLDERS):
+        return True
+    return all(name.startswith(DIGESTS_NAME) for name in names)
+
+
+def _make_folder(path: Path) -> None:
+    """One that all may enter, whatever the account's umask says; one that is there stays so."""
+    try:
+        writing.new_folder(path)
+    except FileExistsError:
+        return
+    writing.set_mode(path, 0o755)
+
+
+def _make_readable(path: Path) -> None:
+    """Read-only for all; folders can be entered."""
+    if not stat.S_ISDIR(path.lstat().st_mode):
+        writing.set_mode(path, 0o444)
+        return
+    for folder, _, names in os.walk(path):
+        for name in names:
+            writing.set_mode(Path(folder, name), 0o444)
+        writing.set_mode(Path(folder), 0o755)

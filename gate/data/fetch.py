@@ -1,0 +1,247 @@
+"""An entry of `data` becomes files of this machine: the port `DataStore`'s fetching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gate.data import dvc, lfs
+from gate.data.amounts import shown_bytes
+from gate.data.cache import SharedCache
+from gate.data.checks import sha256_of
+from gate.data.data_sets import DataPointer, DataPointers
+from gate.data.declared import CopiedFile, FetchedData, FetchSources
+from gate.data.machine_path import machine_path
+from gate.data.tools import Tools
+from gate.errors import DataError, StorageError
+from gate.settings.data import DataKind, DataSource, Verify
+from gate.system.files.reading import open_regular
+
+if TYPE_CHECKING:
+    from gate.system.retry import RetryPolicy
+
+# silence of a server; the whole of an entry has fetch.timeout_seconds
+SILENCE_SECONDS: Final = 60.0
+DEFAULT_FOLDER: Final = Path("repro-gate", "data")
+LOCAL_CONFIG: Final = Path(".dvc", "config.local")
+MAX_CONFIG_BYTES: Final = 64 * 1024
+
+
+def default_cache(environment: Mapping[str, str]) -> Path:
+    """`repro-gate/data` in the cache folder of the gate's account.
+
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
+    told = environment.get("XDG_CACHE_HOME", "")
+    home = Path(environment.get("HOME") or Path.home())
+    # "All paths must be absolute. If an implementation encounters a relative path ... ignore it"
+    return (Path(told) if Path(told).is_absolute() else home / ".cache") / DEFAULT_FOLDER
+
+
+class Fetcher:
+    """Has declared data on this machine; `close` lets go of the shared cache."""
+
+    def __init__(
+        self, top: Path, sources: FetchSources, tools: Tools, policy: RetryPolicy | None = None
+    ) -> None:
+        """`top` is the clone's work tree."""
+        settings = sources.settings
+        root = settings.cache or default_cache(tools.environment)
+        self._cache = SharedCache(
+            Path(root), settings.max_bytes, tools.progress, named=settings.cache is not None
+        )
+        self._top = top
+        self._sources = sources
+        self._seconds = settings.timeout_seconds
+        self._tools = tools
+        self._policy = policy
+
+    def close(self) -> None:
+        """Let other gates remove what this one used."""
+        self._cache.close()
+
+    @property
+    def cache_folder(self) -> Path:
+        """Where fetched data is kept."""
+        return self._cache.root
+
+    def prepare_cache(self) -> None:
+        """Have that folder; `DataError` where it must not be made or used."""
+        self._cache.prepare()
+
+    def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
+        """As the port `DataStore` says."""
+        if source.kind is DataKind.PATH:
+            return (self._path(source),)
+        if source.kind is DataKind.URL:
+            return (self._url(source),)
+        if source.kind is DataKind.LFS:
+            return self._lfs(source, pointers)
+        return self._dvc(source, pointers)
+
+    def _path(self, source: DataSource) -> FetchedData:
+        there = machine_path(source.label, Path(source.path or ""), self._sources.closed)
+        return FetchedData(
+            name=source.label, kind=DataKind.PATH, origin=source.path or "", source=there
+        )
+
+    def _url(self, source: DataSource) -> FetchedData:
+        # slow to import, and few projects declare an address
+        from gate.data.web import Download, WebFile  # noqa: PLC0415
+        from gate.system.retry import RetryPolicy  # noqa: PLC0415
+
+        policy = self._policy or RetryPolicy(timeout_seconds=SILENCE_SECONDS)
+        digest, url = source.sha256 or "", source.url or ""
+        name = f"sha256/{digest}"
+
+        def fetch(_: tuple[str, ...], staging: Path) -> None:
+            file = WebFile(
+                entry=source.label,
+                url=url,
+                sha256=digest,
+                seconds=self._seconds,
+                make_room=partial(self._cache.make_room, what=f"data: {source.label}"),
+            )
+            path = Download(file, self._tools.progress, policy).fetch(staging)
+            self._cache.store(name, path, path.lstat().st_size)
+
+        self._have(source, {name: partial(_has_sha256, digest)}, fetch)
+        return FetchedData(
+            name=source.label, kind=DataKind.URL, origin=url, source=self._cache.path(name)
+        )
+
+    def _dvc(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
+        named = {dvc.object_name(pointer): pointer for pointer in pointers}
+        call = dvc.DvcFetch(
+            entry=source.label,
+            tools=self._tools,
+            cache=self._cache,
+            trusted=tuple(self._configurations()),
+            top=self._top,
+            seconds=self._seconds,
+        )
+        self._have(
+            source,
+            {name: partial(dvc.is_sound, pointer) for name, pointer in named.items()},
+            lambda missing, staging: call.fetch([named[name] for name in missing], staging),
+        )
+        return tuple(self._of_dvc(source, pointer, pointers) for pointer in pointers)
+
+    def _of_dvc(
+        self, source: DataSource, pointer: DataPointer, pointers: DataPointers
+    ) -> FetchedData:
+        several = len(pointers) > 1
+        return FetchedData(
+            name=f"{source.label}:{pointer.path}" if several else source.label,
+            kind=DataKind.DVC,
+            origin=f"md5:{pointer.digest}{dvc.FILE_END if pointer.is_folder else ''}",
+            place=pointer.path,
+            source=dvc.content_of(self._cache, pointer),
+        )
+
+    def _configurations(self) -> Iterator[tuple[bytes, bool]]:
+        """The trusted one, and, where the clone itself is, its own on top."""
+        own = self._sources.clone_is_trusted
+        yield self._sources.dvc_config, own
+        local = self._top / LOCAL_CONFIG
+        if own and local.exists():
+            try:
+                with open_regular(local, MAX_CONFIG_BYTES) as file:
+                    yield file.read(), True
+            except StorageError as error:
+                raise DataError(f"data: {error.message}", hint=error.hint) from error
+
+    def _lfs(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
+        """Nothing for an entry whose files are all in the commit themselves."""
+        if not pointers:
+            return ()
+        named = {lfs.object_name(pointer.digest): pointer for pointer in pointers}
+        call = lfs.LfsFetch(
+            entry=source.label,
+            tools=self._tools,
+            cache=self._cache,
+            top=self._top,
+            trusted=self._sources.lfs_config,
+            seconds=self._seconds,
+        )
+        self._have(
+            source,
+            {name: partial(_has_sha256, pointer.digest) for name, pointer in named.items()},
+            lambda missing, staging: call.fetch(tuple(named[name] for name in missing), staging),
+        )
+        copies = tuple(self._copy(pointer) for pointer in pointers)
+        return (
+            FetchedData(
+                name=source.label,
+                kind=DataKind.LFS,
+                origin=f"{len(named):,} object{'' if len(named) == 1 else 's'} of Git LFS",
+                copies=copies,
+            ),
+        )
+
+    def _copy(self, pointer: DataPointer) -> CopiedFile:
+        name = lfs.object_name(pointer.digest)
+        return CopiedFile(
+            source=self._cache.path(name),
+            place=pointer.path,
+            sha256=pointer.digest,
+            # not what the pointer says: that is the commit's own word
+            size_bytes=self._cache.size_of(name),
+        )
+
+    def _have(
+        self,
+        source: DataSource,
+        wanted: Mapping[str, Callable[[Path], bool]],
+        fetch: Callable[[tuple[str, ...], Path], None],
+    ) -> None:
+        """Have all objects in the cache, whole; only one gate at a time fetches them."""
+        missing = self._missing(source, wanted)
+        if not missing:
+            return
+        key = sha256("\n".join(sorted(missing)).encode()).hexdigest()
+        with self._cache.being_fetched(key, self._seconds) as staging:
+            missing = self._cache.claim(missing)
+            if missing:
+                began = time.monotonic()
+                with self._tools.progress.running(f"fetching {source.label}"):
+                    fetch(missing, staging)
+                self._tell(source, missing, time.monotonic() - began)
+            self._cache.done(staging)
+
+    def _missing(
+        self, source: DataSource, wanted: Mapping[str, Callable[[Path], bool]]
+    ) -> tuple[str, ...]:
+        """What is not there, or, where every byte is to be read, is not what its name says."""
+        missing = self._cache.claim(wanted)
+        if source.verify is not Verify.FULL:
+            return missing
+        spoilt = [
+            name
+            for name, is_sound in wanted.items()
+            if name not in missing and not is_sound(self._cache.path(name))
+        ]
+        for name in spoilt:
+            self._tools.progress.step(
+                f"{source.label}: what the cache held of it was damaged, and is fetched again"
+            )
+            self._cache.drop(name)
+        return (*missing, *spoilt)
+
+    def _tell(self, source: DataSource, names: tuple[str, ...], seconds: float) -> None:
+        size = sum(self._cache.size_of(name) for name in names)
+        self._tools.progress.step(
+            f"{source.label}: fetched {shown_bytes(size)} in {seconds:.1f} s, "
+            f"{shown_bytes(size / max(seconds, 1e-3))}/s"
+        )
+
+
+def _has_sha256(digest: str, path: Path) -> bool:
+    try:
+        return sha256_of(path) == digest
+    except OSError:
+        return False

@@ -1,0 +1,168 @@
+"""Objects of Git LFS: taken from the clone where they are there, else fetched by `git lfs`.
+
+It runs in a repository of the gate's own that holds the wanted pointers and nothing else, so no
+hook, filter, attribute or configuration of the commit under test is in its reach.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gate.data.cache import SharedCache
+from gate.data.checks import sha256_of
+from gate.data.data_sets import DataPointer
+from gate.data.lfs_endpoint import endpoint_of
+from gate.data.tools import ToolCall, Tools, said
+from gate.errors import DataError, RepositoryError, StorageError
+from gate.isolation.process_request import ProcessResult
+from gate.system.files import trees, writing
+from gate.system.files.reading import open_regular
+from gate.system.git.command import GitCommand
+
+REFERENCE: Final = "refs/heads/wanted"
+INSTALL_HINT: Final = "Install it: `apt install git-lfs`, or https://git-lfs.com."
+PUSH_HINT: Final = (
+    "Push what the commit names (`git lfs push --all origin`), and check that the gate's account "
+    "may read the remote: `git lfs fetch` by hand, in its environment. Or let actions/checkout "
+    "fetch them (`lfs: true`)."
+)
+WHERE: Final = Path("lfs", "objects")
+
+
+def object_name(digest: str) -> str:
+    """What the cache calls an object."""
+    return f"sha256/{digest}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LfsFetch:
+    """One call: for which entry, of which clone; `trusted` is the base commit's `.lfsconfig`."""
+
+    entry: str
+    tools: Tools
+    cache: SharedCache
+    top: Path
+    trusted: bytes
+    seconds: float
+
+    def fetch(self, pointers: tuple[DataPointer, ...], staging: Path) -> None:
+        """Have the objects of all pointers in the cache; raises `DataError`."""
+        sizes = {pointer.digest: pointer.size_bytes or 0 for pointer in pointers}
+        room = self.cache.make_room(sum(sizes.values()), f"data: {self.entry}")
+        folder = self._objects_of_clone()
+        missing = {
+            digest: size
+            for digest, size in sizes.items()
+            if folder is None or not self._taken(folder, digest, size, staging)
+        }
+        if missing:
+            self._fetch(missing, staging, room)
+
+    def _objects_of_clone(self) -> Path | None:
+        """Where the clone keeps objects; a work tree of several shares them."""
+        git = GitCommand(self.top, overrides=(f"safe.directory={self.top}",))
+        done = git.run("rev-parse", "--path-format=absolute", "--git-common-dir")
+        if done.returncode != 0:
+            return None
+        return Path(os.fsdecode(done.stdout.removesuffix(b"\n"))) / WHERE
+
+    def _taken(self, folder: Path, digest: str, size: int, staging: Path) -> bool:
+        """Copy an object out of the clone; one that is not whole is fetched."""
+        copy = staging / f"copy-{digest}"
+        trees.remove_tree(copy)
+        try:
+            with open_regular(_place(folder, digest), max(size, 1)) as file:
+                writing.write_new(copy, trees.chunks_of(file), 0o444)
+        except (OSError, StorageError):
+            return False
+        if sha256_of(copy) != digest:
+            writing.remove(copy)
+            return False
+        self.cache.store(object_name(digest), copy, copy.lstat().st_size)
+        return True
+
+    def _fetch(self, missing: dict[str, int], staging: Path, room: int) -> None:
+        repository, objects = staging / "repository.git", staging / "lfs"
+        writing.make_folders(objects)
+        trees.remove_tree(repository)
+        git = self.tools.find("git", "Install git (2.30 or later).")
+        self.tools.find("git-lfs", INSTALL_HINT)
+        try:
+            self._lay_out(repository, missing, staging)
+            done = self.tools.run(
+                ToolCall(
+                    entry=self.entry,
+                    argv=(
+                        *(git, "-C", str(repository), "lfs", "fetch"),
+                        *("--include=", "--exclude=", "origin", REFERENCE),
+                    ),
+                    objects=objects,
+                    workdir=staging,
+                    seconds=self.seconds,
+                    ends_at=time.monotonic() + self.seconds,
+                    max_bytes=room,
+                    more_environment={"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"},
+                )
+            )
+        finally:
+            # it may hold the clone's login
+            trees.remove_tree(repository)
+        self._keep(missing, staging, done)
+
+    def _lay_out(self, repository: Path, missing: dict[str, int], staging: Path) -> None:
+        """A bare repository whose one commit holds the pointers, by names of the gate's."""
+        endpoint = endpoint_of(self.top, self.trusted, staging)
+        writing.new_folder(repository)
+        git = GitCommand(repository, overrides=(f"safe.directory={repository}",))
+        try:
+            git.output("init", "--quiet", "--bare", "--template=", ".")
+            with tempfile.TemporaryFile() as stream:
+                stream.writelines(_commit(missing))
+                stream.seek(0)
+                with git.stream("fast-import", "--quiet", stdin=stream) as answer:
+                    answer.read()
+        except RepositoryError as error:
+            raise DataError(
+                f"data: {self.entry}: {error.message}", hint=error.hint, details=error.details
+            ) from error
+        config = repository / "config"
+        writing.set_mode(config, 0o600)
+        text = endpoint.config(staging / "lfs")
+        writing.write_whole(config, text.encode("utf-8", "surrogateescape"))
+
+    def _keep(self, missing: dict[str, int], staging: Path, done: ProcessResult) -> None:
+        absent, wrong = 0, 0
+        for digest in missing:
+            path = _place(staging / WHERE, digest)
+            if not path.exists():
+                absent += 1
+            elif sha256_of(path) != digest:
+                wrong += 1
+                writing.remove(path)
+            else:
+                self.cache.store(object_name(digest), path, path.lstat().st_size)
+        if wrong or absent:
+            problem = "came with other content" if wrong else "did not come from the remote"
+            raise DataError(
+                f"data: {self.entry}: {wrong or absent:,} of {len(missing):,} objects {problem}",
+                hint=PUSH_HINT,
+                details=said(done),
+            )
+
+
+def _place(folder: Path, digest: str) -> Path:
+    return folder / digest[:2] / digest[2:4] / digest
+
+
+def _commit(missing: dict[str, int]) -> Iterator[bytes]:
+    """For `git fast-import`: each pointer as Git LFS writes it, under its digest as its name."""
+    yield f"commit {REFERENCE}\ncommitter repro-gate <> 0 +0000\ndata 0\n".encode()
+    for digest, size in missing.items():
+        text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {size}\n"
+        yield f"M 100644 inline {digest}\ndata {len(text)}\n{text}\n".encode()

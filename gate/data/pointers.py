@@ -1,0 +1,190 @@
+"""What a `.dvc` file or a `dvc.lock` names: paths and digests, and nothing that DVC would obey.
+
+https://dvc.org/doc/user-guide/project-structure/dvc-files and .../dvcyaml-files#dvclock-file
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pydantic import ValidationError
+
+from gate.data.data_sets import MAX_NUMBER, MAX_POINTERS, DataPointer, DataPointers, PointerFile
+from gate.errors import DataError, SettingsError
+from gate.settings.data import LOCK_NAME, DataKind
+from gate.text.strict_yaml import parse_yaml
+from gate.text.untrusted_text import plain_text, short_text
+
+FOLDER_END: Final = ".dir"
+SCHEMA: Final = "2.0"
+_MD5: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?\Z")
+ADD_AGAIN: Final = "Add the data anew with `dvc add`, and commit the .dvc file that it writes."
+RUN_AGAIN: Final = "Write it anew with `dvc repro` or `dvc commit`, and commit it."
+# where DVC would look elsewhere than in the remote that the base commit names, or not at all
+ELSEWHERE: Final = {
+    "remote": "names a remote of its own",
+    "cloud": "names versions in a cloud (a remote with version_aware)",
+    "files": "names versions in a cloud (a remote with version_aware)",
+    "version_id": "names a version in a cloud (a remote with version_aware)",
+}
+ELSEWHERE_HINT: Final = (
+    "Data comes from the default remote of the base commit's .dvc/config alone: take the line out, "
+    "and `dvc push` to that remote."
+)
+
+
+def read_dvc(file: PointerFile, data: bytes) -> DataPointers:
+    """Its outputs, one pointer each, in the order of their paths.
+
+    Raises `DataError` for what is no such file, what an import names, and what lies outside of the
+    repository, in another remote or in no cache.
+    """
+    document = _parsed(file.path, data)
+    found = _of_lock(file, document) if _is_lock(file) else _of_dvc(file, document)
+    pointers = sorted(found, key=lambda pointer: pointer.path)
+    if not pointers:
+        raise _fault(file, "names no data")
+    if len(pointers) > MAX_POINTERS:
+        raise _fault(file, f"names more than {MAX_POINTERS:,} files and folders")
+    _refuse_overlap(file, [pointer.path for pointer in pointers])
+    return tuple(pointers)
+
+
+def _is_lock(file: PointerFile) -> bool:
+    return posixpath.basename(file.path) == LOCK_NAME
+
+
+def _parsed(path: str, data: bytes) -> Mapping[str, object]:
+    try:
+        document, _ = parse_yaml(data, path)
+    except SettingsError as error:
+        # the settings are fine: what they name is not
+        raise DataError(error.message, hint=error.hint or ADD_AGAIN) from error
+    if not isinstance(document, dict):
+        raise DataError(f"{path}: must be a mapping of keys to values", hint=ADD_AGAIN)
+    return document
+
+
+def _of_dvc(file: PointerFile, document: Mapping[str, object]) -> Iterator[DataPointer]:
+    if document.get("deps"):
+        raise DataError(
+            f"{file.path}: it imports its data (deps): an address of the commit would be asked",
+            hint="Declare the address itself as `url` with its `sha256`, or add the data to this "
+            "repository's own remote with `dvc add`.",
+        )
+    wdir = document.get("wdir", ".")
+    if not isinstance(wdir, str):
+        raise _fault(file, "wdir is no text")
+    for place, out in _rows(file, document.get("outs"), "outs"):
+        yield _pointer(file, place, out, wdir)
+
+
+def _of_lock(file: PointerFile, document: Mapping[str, object]) -> Iterator[DataPointer]:
+    if document.get("schema") != SCHEMA:
+        raise _fault(file, f"schema is not '{SCHEMA}'")
+    stages = document.get("stages")
+    if not isinstance(stages, dict):
+        raise _fault(file, "stages is no mapping")
+    if file.stage and file.stage not in stages:
+        known = ", ".join(plain_text(name) for name in list(stages)[:10])
+        raise DataError(
+            f"{file.path}: it has no stage {short_text(file.stage)}",
+            hint=f"Correct `stage` in the settings: the file has {known or 'none'}.",
+        )
+    for name in [file.stage] if file.stage else stages:
+        stage = stages[name]
+        if not isinstance(stage, dict):
+            raise _fault(file, f"stages.{plain_text(name)} is no mapping")
+        for place, out in _rows(file, stage.get("outs", []), f"stages.{plain_text(name)}.outs"):
+            yield _pointer(file, place, out, ".")
+
+
+def _rows(
+    file: PointerFile, rows: object, place: str
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    if not isinstance(rows, list):
+        raise _fault(file, f"{place} is no list")
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise _fault(file, f"{place}[{number}] is no mapping")
+        yield f"{place}[{number}]", row
+
+
+def _pointer(file: PointerFile, place: str, out: Mapping[str, object], wdir: str) -> DataPointer:
+    for key, problem in ELSEWHERE.items():
+        if key in out:
+            raise DataError(f"{file.path}: {place} {problem} ({key})", hint=ELSEWHERE_HINT)
+    for key in ("cache", "push"):
+        if out.get(key) is False:
+            raise DataError(
+                f"{file.path}: {place} has {key}: false, so no remote holds it",
+                hint="Let DVC keep it in its cache, and `dvc push`; a file that is on the machine "
+                "already is declared by `path`.",
+            )
+    digest, kind = out.get("md5"), out.get("hash", "md5")
+    if not isinstance(digest, str) or not _MD5.match(digest) or kind != "md5":
+        raise _fault(file, f"{place} has no MD5 as DVC writes it: {short_text(str(digest))}")
+    try:
+        return DataPointer(
+            name=file.name,
+            kind=DataKind.DVC,
+            path=_inside(file, place, out.get("path"), wdir),
+            digest=digest.removesuffix(FOLDER_END),
+            is_folder=digest.endswith(FOLDER_END),
+            size_bytes=_count(file, place, out, "size"),
+            files=_count(file, place, out, "nfiles"),
+            # before version 3, DVC took text without carriage returns, and wrote no `hash`
+            dos2unix="hash" not in out,
+        )
+    except ValidationError as error:
+        raise _fault(file, f"{place}: its path cannot be a place of the repository") from error
+
+
+def _inside(file: PointerFile, place: str, path: object, wdir: str) -> str:
+    """The path from the repository's root; what DVC would take as another place is refused."""
+    if not isinstance(path, str) or not path:
+        raise _fault(file, f"{place} has no path")
+    for key, value in ((f"{place}.path", path), ("wdir", wdir)):
+        if posixpath.isabs(value) or "://" in value or not value.isprintable():
+            raise DataError(
+                f"{file.path}: {key} is not a path of the repository: {short_text(value)}",
+                hint="Data that lies elsewhere on the machine is declared by `path`, in the "
+                "settings.",
+            )
+    whole = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), wdir, path))
+    own = posixpath.normpath(path)
+    if ".." in path.split("/") or own == "." or whole.split("/")[0] == "..":
+        raise DataError(
+            f"{file.path}: {place} leaves the repository, or is a whole folder of it: "
+            f"{short_text(path)}",
+            hint="Keep the .dvc file beside its data, inside the repository.",
+        )
+    return whole
+
+
+def _count(file: PointerFile, place: str, out: Mapping[str, object], key: str) -> int | None:
+    value = out.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
+        raise _fault(file, f"{place}.{key} is no count")
+    return value
+
+
+def _refuse_overlap(file: PointerFile, paths: list[str]) -> None:
+    """Two outputs at one place, or one within the other, cannot both be shown to a training."""
+    seen = set(paths)
+    if len(seen) < len(paths):
+        raise _fault(file, "names one path twice")
+    for path in paths:
+        parts = path.split("/")
+        for end in range(1, len(parts)):
+            if "/".join(parts[:end]) in seen:
+                raise _fault(file, f"names {short_text(path)} and a folder that holds it")
+
+
+def _fault(file: PointerFile, problem: str) -> DataError:
+    return DataError(f"{file.path}: {problem}", hint=RUN_AGAIN if _is_lock(file) else ADD_AGAIN)

@@ -1,0 +1,156 @@
+"""Starting the programs that fetch: bounded in time, output, size and disk, with progress shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gate.data import watched
+from gate.data.amounts import shown_bytes, shown_rate
+from gate.data.cache import LIMIT_HINT, disk_full
+from gate.errors import DataError, RunError
+from gate.isolation.process_ports import Processes
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.system.own_variables import without_secrets
+from gate.system.progress import Progress
+from gate.text.untrusted_text import safe_line
+
+MAX_OUTPUT_BYTES: Final = 256 * 1024
+SHOWN_LINES: Final = 8
+# what other programs of the machine need to go on
+MIN_FREE_BYTES: Final = 256 * 1024**2
+TELL_SECONDS: Final = 5.0
+# what signs in a vault fetches no data
+SIGNERS: Final = "VAULT_TOKEN"
+# where git would look for a repository, were it not told
+GIT_PLACES: Final = frozenset(
+    {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"}
+    | {"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"}
+)
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]+@")
+_FETCHED: Final = re.compile(rf"{watched.MARK}([0-9]{{1,20}})\Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCall:
+    """A program to run for one data set; it may put `max_bytes` into `objects`.
+
+    `ends_at`, of the monotonic clock, is when its `seconds` are over.
+    """
+
+    entry: str
+    argv: tuple[str, ...]
+    objects: Path
+    workdir: Path
+    seconds: float
+    ends_at: float
+    max_bytes: int
+    more_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tools:
+    """The programs of this machine; `environment` is the gate's own, credentials and all."""
+
+    processes: Processes
+    progress: Progress
+    environment: Mapping[str, str]
+
+    def find(self, name: str, hint: str) -> str:
+        """The program's path; `DataError` where there is none."""
+        told = self.environment.get("PATH", os.defpath).split(os.pathsep)
+        # what was installed with the gate is there also where its environment is not activated
+        folders = (*told, str(Path(sys.executable).parent))
+        # a relative folder of the search path would be one of the commit under test
+        found = shutil.which(name, path=os.pathsep.join(filter(os.path.isabs, folders)))
+        if found is None:
+            raise DataError(f"data: {name} is not installed, or not on the PATH", hint=hint)
+        return found
+
+    def run(self, call: ToolCall) -> ProcessResult:
+        """Run it to its end, whatever its exit code.
+
+        Raises `DataError` where it took too long, or more room than there may be.
+        """
+        meter = _Meter(call.entry, self.progress)
+        request = ProcessRequest(
+            argv=(
+                *(sys.executable, "-I", "-S", "-B", watched.__file__, str(call.objects)),
+                *(str(call.max_bytes), str(MIN_FREE_BYTES), *call.argv),
+            ),
+            env={**self._environment(), **call.more_environment},
+            workdir=call.workdir,
+            timeout_seconds=max(0.0, call.ends_at - time.monotonic()),
+            output_limit_bytes=MAX_OUTPUT_BYTES,
+        )
+        try:
+            result = self.processes.run(request, meter.line)
+        except RunError as error:
+            raise DataError(
+                f"data: {call.entry}: {Path(call.argv[0]).name} cannot be run: {error.message}",
+                hint="Check its installation.",
+            ) from error
+        if result.timed_out:
+            raise too_slow(call.entry, call.seconds, said(result))
+        if result.exit_code == watched.TOO_LARGE:
+            raise DataError(
+                f"data: {call.entry}: more than {call.max_bytes:,} bytes came", hint=LIMIT_HINT
+            )
+        if result.exit_code == watched.DISK_FULL:
+            raise disk_full(call.objects, f"stopped fetching {call.entry} before nothing was left")
+        return result
+
+    def _environment(self) -> dict[str, str]:
+        kept = without_secrets(self.environment, SIGNERS)
+        return {name: value for name, value in kept.items() if name not in GIT_PLACES}
+
+
+def too_slow(entry: str, seconds: float, details: tuple[str, ...] = ()) -> DataError:
+    """The same words for all kinds of data."""
+    return DataError(
+        f"data: {entry}: not fetched within {seconds:g} s",
+        hint="Check the network and the server, or raise fetch.timeout_seconds; what has come is "
+        "kept for the next call.",
+        details=details,
+    )
+
+
+def said(result: ProcessResult) -> tuple[str, ...]:
+    """The last lines that a program printed, harmless and without passwords."""
+    text = result.output.decode("utf-8", "replace").replace("\r", "\n")
+    lines = [line for line in text.splitlines() if line.strip() and not _FETCHED.match(line)]
+    return tuple(safe_line(without_password(line)) for line in lines[-SHOWN_LINES:])
+
+
+def without_password(text: str) -> str:
+    """An address in a text, without the user and password that may stand before its host."""
+    return _PASSWORD.sub("", text)
+
+
+class _Meter:
+    """Shows lines of a program, and now and then how much has come, and how fast."""
+
+    def __init__(self, entry: str, progress: Progress) -> None:
+        self._entry = entry
+        self._progress = progress
+        self._began = self._told = time.monotonic()
+
+    def line(self, line: bytes) -> None:
+        """One line of output."""
+        found = _FETCHED.match(line.decode("utf-8", "replace").strip())
+        if found is None:
+            self._progress.output(without_password(line.decode("utf-8", "replace")).encode())
+            return
+        now = time.monotonic()
+        size = int(found[1])
+        if size and now - self._told >= TELL_SECONDS:
+            self._told = now
+            rate = shown_rate(size, now - self._began)
+            self._progress.step(f"{self._entry}: {shown_bytes(size)}, {rate}")

@@ -1,0 +1,157 @@
+"""Where a difference enters a trace: calls whose output differs while nothing before explains it.
+
+A difference is followed through memory: a call whose differing input was made by a differing call
+only passes it on. The first entry that reaches an update of the weights is the one that counts, so
+a clock that is merely logged is no cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gate.diagnosis.alignment import Alignment, Calls, values_differ
+from gate.evidence.observed_trace import NOBODY, Phase, TracedCall, TracedValue
+
+Pairs = tuple[tuple[TracedValue, TracedValue], ...]
+READS_A_NUMBER: Final = "aten::_local_scalar_dense"
+OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
+# what they write into is not read by them, as it is not by those that draw
+OVERWRITE: Final = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_")
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A pair of places at which a difference enters, and the inputs that differ there."""
+
+    expected: int
+    observed: int
+    inputs: Pairs
+
+
+def find_root(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
+    """The first entry of a difference that reaches an update; else the first of all."""
+    search = _Search()
+    for one, other in alignment.pairs:
+        search.look(one, other, expected[one], observed[other])
+    return search.found
+
+
+def find_read(expected: Calls, observed: Calls, alignment: Alignment) -> Root | None:
+    """The first value that differs where it is read: a loss's own number reaches no gradient."""
+    for one, other in alignment.pairs:
+        inputs = tuple(_differing(_read(expected[one]), _read(observed[other])))
+        if inputs:
+            return Root(one, other, inputs)
+    return None
+
+
+class _Search:
+    """Follows differences from call to call; `found` is the entry that counts."""
+
+    def __init__(self) -> None:
+        self._origin: dict[int, Root] = {}
+        self._read: Root | None = None
+        self._compiled: Root | None = None
+        self._reached: dict[Phase, Root] = {}
+        self._first: Root | None = None
+        self._forward: dict[tuple[str, int], Root] = {}
+
+    @property
+    def found(self) -> Root | None:
+        """The first entry that reaches an update, a gradient, or anything at all."""
+        reached = self._reached
+        return reached.get(Phase.OPTIMIZER) or reached.get(Phase.BACKWARD) or self._first
+
+    def look(self, one: int, other: int, left: TracedCall, right: TracedCall) -> None:
+        """The next pair of calls, at their places in the two sequences."""
+        inputs = tuple(_differing(_read(left), _read(right)))
+        # what was not read differs where the call that made it did
+        root = _earliest(self._origin, inputs or unread(left, right))
+        if left.operator == READS_A_NUMBER:
+            self._read = self._read or root
+            return
+        # what a collective brings is not read here: it is as far off as what this rank gave
+        passed_on = namespace(left) in OTHER_RANKS and bool(inputs)
+        if not passed_on and not tuple(_differing(left.outputs, right.outputs)):
+            return
+        root = root or self._hidden(left, right, inputs) or self._new(one, other, left, inputs)
+        self._first = self._first or root
+        self._origin[left.number] = root
+        if left.compiled:
+            self._compiled = self._compiled or root
+        known = self._reached.get(left.phase)
+        if known is None or root.expected < known.expected:
+            self._reached[left.phase] = root
+
+    def _hidden(self, left: TracedCall, right: TracedCall, inputs: Pairs) -> Root | None:
+        """An entry known already, from which the difference came by a way that is not traced."""
+        if left.arguments != right.arguments and self._read is not None:
+            # a number that was read from a tensor
+            return self._read
+        unmade = inputs and all(set(value.made_by) <= {NOBODY} for value, _ in inputs)
+        # a kernel inside compiled code
+        return self._compiled if unmade else None
+
+    def _new(self, one: int, other: int, left: TracedCall, inputs: Pairs) -> Root:
+        root = Root(one, other, inputs)
+        # a backward call repeats what its forward call did: with another number, for example
+        behind = (left.forward_file, left.forward_line)
+        root = self._forward.get(behind, root) if not left.file else root
+        self._forward.setdefault((left.file, left.line), root)
+        return root
+
+
+def _read(call: TracedCall) -> tuple[TracedValue, ...]:
+    """The inputs that an operator reads: what it only overwrites may hold anything."""
+    read = tuple(value for value in call.inputs if not value.overwritten)
+    if not call.random and call.operator not in OVERWRITE:
+        return read
+    written = {value.name for value in call.outputs}
+    return tuple(value for value in read if value.name not in written)
+
+
+def _differing(
+    expected: tuple[TracedValue, ...], observed: tuple[TracedValue, ...]
+) -> Iterator[tuple[TracedValue, TracedValue]]:
+    for pair in zip(expected, observed, strict=True):
+        if values_differ(*pair):
+            yield pair
+
+
+def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:
+    found = [origin[by] for left, _ in inputs for by in left.made_by if by in origin]
+    return min(found, key=lambda root: root.expected, default=None)
+
+
+def namespace(call: TracedCall) -> str:
+    """For example `aten`."""
+    return call.operator.partition("::")[0]
+
+
+def unread(expected: TracedCall, observed: TracedCall) -> Pairs:
+    """The inputs whose values are not known on one side: too large, or only viewed."""
+    pairs = zip(_read(expected), _read(observed), strict=True)
+    return tuple((left, right) for left, right in pairs if not (left.digest and right.digest))
+
+
+def outputs_apart(expected: TracedCall, observed: TracedCall) -> tuple[float, float] | None:
+    """The largest absolute difference among sampled outputs, and over their largest value."""
+    for left, right in _differing(expected.outputs, observed.outputs):
+        pairs = tuple(
+            (_number(one), _number(other))
+            for one, other in zip(left.sample, right.sample, strict=False)
+        )
+        absolute = max((abs(one - other) for one, other in pairs), default=0.0)
+        scale = max((abs(one) for one, _ in pairs), default=0.0)
+        if 0 < absolute < float("inf") and scale > 0:
+            return absolute, absolute / scale
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except (ValueError, OverflowError):
+        return float("nan")

@@ -1,0 +1,128 @@
+"""Which settings are worth a pair of runs after two runs of one commit differ, likeliest first.
+
+A setting that is in force already, or that has nothing to act on in this training, is left out.
+Where a line is known that differs in each run, only settings that could acquit it are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gate.diagnosis.diagnosis import Diagnosis, SuspectKind
+from gate.evidence.observations import SourceKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.trace import Claim
+from gate.evidence.tried import MAX_TRIED
+from gate.settings.gate_settings import GateSettings
+from gate.settings.knobs import KEEP, KNOBS, OFF, ON, Profile, effective_knobs
+from gate.settings.train_sections import OnOverride
+from gate.settings.trials import FIRST_FILL, TUNABLES, Setting
+
+THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
+# strict mode leaves these to the user: attention has kernels that add in no fixed order, and TF32
+# rounds a race's difference away or makes it large
+LEFT_TO_THE_USER: Final = (
+    ("attention_mem_efficient", OFF),
+    ("attention_flash", OFF),
+    ("fp32_matmul", "ieee"),
+    ("fp32_cudnn", "ieee"),
+)
+WORKERS: Final = (Setting.ONE_WORKER, Setting.NO_LOADER_WORKERS)
+PACE: Final = (SuspectKind.ENTROPY, SuspectKind.DRAW, SuspectKind.PROCESS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A setting to move, as a user writes it."""
+
+    setting: Setting
+    written: str
+    knob: str = ""
+    word: str = ""
+    fill: int = 0
+
+
+def candidates(
+    diagnosis: Diagnosis, run: RunEvidence, settings: GateSettings
+) -> tuple[Candidate, ...]:
+    """The settings to try for a difference between strict runs, of which `run` is one."""
+    every = {one.written: one for one in _applicable(run, settings)}
+    chosen = [one for one in every.values() if _could_tell(one, diagnosis)]
+    trace = diagnosis.trace
+    if trace is not None and trace.claim is Claim.UNINITIALISED:
+        fills = {Setting.TORCH_FILL, Setting.HEAP_FILL}
+        chosen.sort(key=lambda one: one.setting not in fills)
+    return tuple(chosen[:MAX_TRIED])
+
+
+def _could_tell(candidate: Candidate, diagnosis: Diagnosis) -> bool:
+    """Whether a line that is named already leaves this open."""
+    likely = diagnosis.likely
+    if not likely:
+        return True
+    kind = likely[0].kind
+    if kind is SuspectKind.SETTING:
+        return candidate.setting in {Setting.RESTORE, Setting.ONE_THREAD}
+    # what is drawn where workers overtake each other may only have set their pace
+    return kind in PACE and candidate.setting in WORKERS
+
+
+def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]:
+    determinism = settings.determinism
+    words = effective_knobs(determinism.profile, determinism.overrides, strict_run=True)
+    on_gpu = run.environment.on_gpu
+    turned = any(not one.seeds and one.weakens for one in run.overrides)
+    if turned and determinism.on_override is OnOverride.OBSERVE:
+        yield Candidate(setting=Setting.RESTORE, written="determinism.on_override: restore")
+    if threads_of_run(run, settings) > 1:
+        yield Candidate(setting=Setting.ONE_THREAD, written="determinism.threads: 1")
+    if starts_threads(run):
+        yield Candidate(setting=Setting.ONE_WORKER, written="max_workers=1 in each pool")
+    if any(facts.facts.get("loader_workers") for facts in run.rank_facts):
+        yield Candidate(setting=Setting.NO_LOADER_WORKERS, written="num_workers=0")
+    if on_gpu:
+        variable = "CUDA_LAUNCH_BLOCKING: 1"
+        yield Candidate(setting=Setting.LAUNCH_BLOCKING, written=f"train.env: {{{variable}}}")
+    if words["memory_fill"] != ON and words["deterministic_algorithms"] not in {KEEP, OFF}:
+        written = "determinism.fill_uninitialized_memory: true"
+        yield Candidate(setting=Setting.TORCH_FILL, written=written)
+    if TUNABLES not in {*settings.train.env, *settings.train.pass_env}:
+        yield Candidate(setting=Setting.HEAP_FILL, written="a fill of the C heap", fill=FIRST_FILL)
+    yield from _knobs(words, on_gpu=on_gpu)
+
+
+def _knobs(words: dict[str, str], *, on_gpu: bool) -> Iterator[Candidate]:
+    """Knobs of strict mode that the settings left out, then those that it leaves to the user."""
+    strict = effective_knobs(Profile.STRICT, {}, strict_run=True)
+    wanted = [
+        (knob.name, strict[knob.name])
+        for knob in KNOBS
+        if (on_gpu or not knob.gpu_alone) and strict[knob.name] != KEEP and not knob.every_run
+    ]
+    wanted += LEFT_TO_THE_USER if on_gpu else ()
+    for name, word in wanted:
+        # operators that are allowed make a warning of the knob, and that is on purpose
+        if name != "memory_fill" and words[name] in {KEEP, ON, OFF} and words[name] != word:
+            written = f"determinism.knobs.{name}: {word}"
+            yield Candidate(setting=Setting.KNOB, written=written, knob=name, word=word)
+
+
+def threads_of_run(run: RunEvidence, settings: GateSettings) -> int:
+    """How many threads its processes were given at most."""
+    told = [process.variables.get(THREADS_VARIABLE, "") for process in run.processes]
+    counts = [int(text) for text in told if text.isascii() and text.isdigit()]
+    return max(counts, default=settings.determinism.threads)
+
+
+def starts_threads(run: RunEvidence) -> bool:
+    """Whether the script starts threads, as pools of processes do too."""
+    started = any(source.kind in {SourceKind.THREAD, SourceKind.DRAW} for source in run.sources)
+    return started or any(threads.count > 1 for threads in run.live_threads)
+
+
+def threads_at(run: RunEvidence, step: int | None) -> bool:
+    """Whether threads of the script's own ran in this step; without a step, in any."""
+    seen = [one for one in run.live_threads if step is None or one.step <= step]
+    return any(one.count > 1 for one in (seen[-1:] if step is not None else seen))

@@ -1,1 +1,0 @@
-"""Declared data in the confined process: pointers of a commit, and simple statistics."""

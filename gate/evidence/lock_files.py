@@ -1,0 +1,266 @@
+"""Lock files of a commit: which versions they name, and how two of them differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from gate.text.records_document import Document
+from gate.training.environment import (
+    MAX_PACKAGE_TEXT,
+    MAX_PACKAGES,
+    Environment,
+    PackageMove,
+    PackageText,
+    normalized_name,
+)
+
+MAX_LOCKS: Final = 20
+MAX_LOCK_BYTES: Final = 8 * 1024 * 1024
+MAX_FILES: Final = 1000
+ARCHIVE: Final = "archive "
+FileHash = Annotated[str, Field(pattern=r"^[a-z0-9]{1,20}:[0-9A-Za-z._-]{1,200}$")]
+_RELEASE: Final = re.compile(r"^[0-9]+(?:\.[0-9]+)*$")
+# What a line for an installer may consist of: none of it can begin an option, name a place, or hold
+# a blank that is not ours. PEP 508 names, PEP 440 versions, the words of a marker.
+DISTRIBUTION: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+EXACT_VERSION: Final = (
+    r"[vV]?(?:[0-9]+!)?[0-9]+(?:\.[0-9]+)*"
+    r"(?:[._-]?(?i:alpha|beta|preview|pre|rc|a|b|c)[._-]?[0-9]*)?"
+    r"(?:-[0-9]+|[._-]?(?i:post|rev|r)[._-]?[0-9]*)?(?:[._-]?(?i:dev)[._-]?[0-9]*)?"
+    r"(?:\+[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*)?"
+)
+MARKER_VARIABLES: Final = (
+    *("python_version", "python_full_version", "os_name", "sys_platform", "platform_release"),
+    *("platform_system", "platform_version", "platform_machine", "platform_python_implementation"),
+    *("implementation_name", "implementation_version", "extra"),
+)
+MARKER_OPERATORS: Final = ("===", "==", "~=", "!=", "<=", ">=", "<", ">", "not in", "in")
+MARKER_TEXT: Final = r"(?:[A-Za-z0-9_.+*!][A-Za-z0-9_.+*!-]*)?"
+_MARKER_WORD: Final = (
+    rf'(?:[()]|and|or|{"|".join(MARKER_OPERATORS)}|{"|".join(MARKER_VARIABLES)}|"{MARKER_TEXT}")'
+)
+MAX_MARKER: Final = 2000
+MAX_REQUIREMENTS_BYTES: Final = 4 * 1024 * 1024
+STRONG_HASH: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
+# an installer takes a word with such an end for a file
+ARCHIVE_ENDS: Final = (
+    *(".whl", ".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz", ".tar.xz", ".txz"),
+    *(".tar.lz", ".tlz", ".tar.lzma"),
+)
+
+
+class LockKind(StrEnum):
+    """What wrote a lock file."""
+
+    REQUIREMENTS = "pip requirements with hashes"
+    UV = "uv.lock"
+    POETRY = "poetry.lock"
+    PIPFILE = "Pipfile.lock"
+    CONDA = "conda explicit list"
+    PYLOCK = "pylock.toml"
+    PIXI = "pixi.lock"
+    KERNELS = "kernels.lock"
+
+
+class LockedPackage(Document):
+    """A package of a lock: its versions (several where markers choose one) and hashes of its files.
+
+    A hash is `algorithm:hex`, that of a commit `git:hex`. A kernel of a hub is called `kernel-` and
+    its repository, and its version is the commit.
+    """
+
+    name: PackageText
+    versions: Annotated[tuple[PackageText, ...], Field(max_length=100)]
+    hashes: Annotated[tuple[FileHash, ...], Field(max_length=MAX_FILES)] = ()
+
+
+class LockFile(Document):
+    """A lock file of a commit, by its path from the repository's root.
+
+    With a `problem` it could not be read, and `packages` is empty; `sha256` is that of its bytes,
+    empty where even these could not be had.
+    """
+
+    path: str = Field(min_length=1, max_length=500)
+    sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    kind: LockKind | None = None
+    packages: Annotated[tuple[LockedPackage, ...], Field(max_length=MAX_PACKAGES)] = ()
+    problem: str = Field(default="", max_length=500)
+
+
+class PinnedPackage(Document):
+    """A package that may be installed: one version, the hashes of its files, and for which machine.
+
+    The patterns are what keeps `line` from saying anything else, whoever filled the fields in.
+    """
+
+    name: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{DISTRIBUTION}$")
+    version: str = Field(max_length=MAX_PACKAGE_TEXT, pattern=rf"^{EXACT_VERSION}$")
+    marker: str = Field(
+        default="", max_length=MAX_MARKER, pattern=rf"^(?:{_MARKER_WORD}(?: {_MARKER_WORD})*)?$"
+    )
+    hashes: Annotated[
+        tuple[Annotated[str, Field(pattern=rf"^{STRONG_HASH}$")], ...],
+        Field(min_length=1, max_length=MAX_FILES),
+    ]
+
+    @field_validator("version")
+    @classmethod
+    def _no_file(cls, value: str) -> str:
+        if value.lower().endswith(ARCHIVE_ENDS):
+            message = "must not end as the name of a file does"
+            raise ValueError(message)
+        return value
+
+    @property
+    def line(self) -> str:
+        """As a requirements file has it, with every hash in the one line."""
+        marker = f" ; {self.marker}" if self.marker else ""
+        return " ".join(
+            (f"{self.name}=={self.version}{marker}", *(f"--hash={text}" for text in self.hashes))
+        )
+
+
+PinnedPackages = Annotated[tuple[PinnedPackage, ...], Field(max_length=MAX_PACKAGES)]
+Locks = Annotated[tuple[LockFile, ...], Field(max_length=MAX_LOCKS)]
+
+
+class LockChange(Document):
+    """A lock file that two commits have with other content; a side without it has no digest.
+
+    `moved` says what of it moved, as time goes; empty where only order, comments or hashes of more
+    files changed, or where a side could not be read.
+    """
+
+    path: str = Field(max_length=500)
+    before: str = ""
+    after: str = ""
+    moved: tuple[str, ...] = ()
+
+
+def differing_packages(before: LockFile, after: LockFile) -> tuple[PackageMove, ...]:
+    """The packages that two locks name in other versions, or in one version with other files.
+
+    A lock that could not be read differs in nothing that anybody knows of. Files differ where no
+    hash stands on both sides: a lock may come to name more files of one version.
+    """
+    if before.problem or after.problem:
+        return ()
+    left, right = _by_name((before,)), _by_name((after,))
+    moves = (_move(name, left.get(name), right.get(name)) for name in sorted({*left, *right}))
+    return tuple(move for move in moves if move is not None)
+
+
+def changed_locks(before: Iterable[LockFile], after: Iterable[LockFile]) -> tuple[LockChange, ...]:
+    """Every lock file that is another in `after`, and what it moves: what a pull request brings."""
+    left = {lock.path: lock for lock in before}
+    right = {lock.path: lock for lock in after}
+    changes = []
+    for path in sorted({*left, *right}):
+        one = left.get(path, LockFile(path=path))
+        other = right.get(path, LockFile(path=path))
+        if (one.sha256, one.problem) == (other.sha256, other.problem):
+            continue
+        # nothing was locked there before, or is now: then nothing moved that a lock can tell
+        known = differing_packages(one, other) if path in left and path in right else ()
+        changes.append(
+            LockChange(
+                path=path,
+                before=one.sha256,
+                after=other.sha256,
+                moved=tuple(move.described for move in known),
+            )
+        )
+    return tuple(changes)
+
+
+def unlike_installed(
+    locks: Iterable[LockFile], environment: Environment
+) -> tuple[PackageMove, ...]:
+    """Installed packages that no lock names in this version, or that came from another file.
+
+    `before` is what the locks name, `after` what is installed. What no lock names is no matter of
+    theirs, and what the training does not import, or the settings ignore, counts for nothing.
+    """
+    locked = _by_name(locks)
+    imported = {normalized_name(name) for name in environment.imported}
+    ignored = {normalized_name(name) for name in environment.ignored}
+    origins = {normalized_name(name): text for name, text in environment.origins.items()}
+    found = []
+    for line in environment.packages:
+        spelt, _, version = line.partition("==")
+        name = normalized_name(spelt)
+        if name not in locked or name in ignored or (imported and name not in imported):
+            continue
+        versions, hashes = locked[name]
+        archive = origins.get(name, "")
+        if versions and not any(_same_version(one, version) for one in versions):
+            found.append(
+                PackageMove(name=name, before=" or ".join(sorted(versions)), after=version)
+            )
+        elif archive.startswith(ARCHIVE) and _is_other_file(archive.removeprefix(ARCHIVE), hashes):
+            found.append(
+                PackageMove(
+                    name=name,
+                    before=f"{version} of the files that the lock names",
+                    after=f"{version} of {archive}",
+                )
+            )
+    return tuple(found)
+
+
+_Named = tuple[frozenset[str], frozenset[str]]
+
+
+def _by_name(locks: Iterable[LockFile]) -> Mapping[str, _Named]:
+    """Name to versions and hashes, those of all locks together."""
+    found: dict[str, _Named] = {}
+    for lock in locks:
+        for package in lock.packages:
+            name = normalized_name(package.name)
+            versions, hashes = found.get(name, (frozenset(), frozenset()))
+            found[name] = (versions | set(package.versions), hashes | set(package.hashes))
+    return found
+
+
+def _move(name: str, before: _Named | None, after: _Named | None) -> PackageMove | None:
+    one, other = (
+        None if side is None else " or ".join(sorted(side[0])) for side in (before, after)
+    )
+    if one != other:
+        return PackageMove(name=name, before=one or "", after=other or "")
+    if before and after and before[1] and after[1] and before[1].isdisjoint(after[1]):
+        return PackageMove(name=name, before=one or "", after=f"{one} from other files")
+    return None
+
+
+def _is_other_file(archive: str, hashes: frozenset[str]) -> bool:
+    """Whether it has a hash of a kind that the lock has, and not one of these."""
+    kind = archive.partition(":")[0]
+    return archive not in hashes and any(known.startswith(f"{kind}:") for known in hashes)
+
+
+def _same_version(locked: str, installed: str) -> bool:
+    """As `==` of PEP 440 compares: `1.0` is `1.0.0`; a local part counts where the lock has one.
+
+    https://packaging.python.org/en/latest/specifications/version-specifiers/#version-matching
+    """
+    if "+" not in locked:
+        installed = installed.partition("+")[0]
+    return _plain(locked) == _plain(installed)
+
+
+def _plain(version: str) -> str:
+    text = version.lower().removeprefix("v")
+    if not _RELEASE.match(text):
+        return text
+    # a number of any length stays text: int() of a hostile one takes its time
+    numbers = [part.lstrip("0") or "0" for part in text.split(".")]
+    while len(numbers) > 1 and numbers[-1] == "0":
+        numbers.pop()
+    return ".".join(numbers)

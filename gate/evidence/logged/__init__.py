@@ -1,1 +1,0 @@
-"""The numbers that a run logged, from the harness and from the script's own files."""

@@ -1,0 +1,170 @@
+"""One digest and one duration for each step, however many optimizers and ranks it had."""
+
+from __future__ import annotations
+
+from gate.evidence.fingerprints import PARAMETERS, SAMPLING, family_of, of_optimizer
+from gate.evidence.given import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
+from gate.evidence.harness_files import StepLine
+from gate.evidence.memory import Memory
+from gate.evidence.ranks import TrainedRank
+from gate.evidence.run_evidence import RecorderCost
+from gate.evidence.step_columns import StepDigest, StepDigests
+from gate.evidence.timings import UNKNOWN, Timings
+from gate.text.codec_digests import field, sha256_hex
+
+# more have one digest together: some scripts have an optimizer for each parameter
+APART = 8
+SETTING = "state/optimizer/{optimizer}/group/{path}"
+Parts = list[tuple[str, str]]
+
+
+def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
+    """The digests of each step, by fingerprint.
+
+    One rank with one optimizer keeps the harness's own digests. Otherwise a digest is SHA-256 over
+    the length-prefixed parts `rank:optimizer:digest`, ranks in order, optimizers as they stepped.
+    Up to `APART` optimizers have fingerprints of their own, `<fingerprint>.<i>` for those after the
+    first: the update of one lies between the passes of the next.
+    A fingerprint of a step counts as observed only when every rank and optimizer observed it: each
+    rank has sampling intervals of its own, and what some ranks say is not what all say.
+    """
+    steps: dict[int, list[tuple[str, StepLine]]] = {}
+    for rank in ranks:
+        for line in rank.lines:
+            steps.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
+    numbers = {line.optimizer for rank in ranks for line in rank.lines}
+    apart = 1 < len(numbers) <= APART
+    return StepDigests.of(
+        _digest(step, lines, apart=apart) for step, lines in sorted(steps.items())
+    )
+
+
+def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> StepDigest:
+    fingerprints: dict[str, Parts] = {}
+    left_out = {group for _, line in lines for group in line.unobserved}
+    for place, line in lines:
+        told = line.fingerprints
+        if apart and line.parameters is not None:
+            # of all optimizers together they are the step's own digest, which decides
+            told = {**told, f"{PARAMETERS}.0": line.parameters}
+        for fingerprint, digest in told.items():
+            if SAMPLING.get(family_of(fingerprint)) not in left_out:
+                name = of_optimizer(fingerprint, line.optimizer) if apart else fingerprint
+                fingerprints.setdefault(name, []).append((place, digest))
+    parameters = [(place, line.parameters) for place, line in lines if line.parameters is not None]
+    return StepDigest(
+        step=step,
+        parameters=_combined(parameters) if len(parameters) == len(lines) else "",
+        fingerprints={
+            fingerprint: _combined(parts) for fingerprint, parts in sorted(fingerprints.items())
+        },
+    )
+
+
+def _combined(parts: Parts) -> str:
+    if len(parts) == 1:
+        return parts[0][1]
+    # with their lengths: no two lists of parts are the same bytes
+    joined = b"".join(field(f"{place}:{digest}".encode("ascii")) for place, digest in parts)
+    return f"sha256:{sha256_hex(joined)}"
+
+
+def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
+    """What each told step was given, as far as it is not what the step told before was."""
+    steps: dict[int, list[StepLine]] = {}
+    after: dict[int, dict[str, int]] = {}
+    leading = 0
+    for line in rank.lines:
+        if not line.optimizer:
+            leading = line.step
+        if is_told(line.step):
+            steps.setdefault(line.step, []).append(line)
+            if leading != line.step and line.optimizer < APART:
+                after.setdefault(line.step, {})[str(line.optimizer)] = leading
+    known: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    given = []
+    for step, lines in sorted(steps.items()):
+        for line in lines:
+            own = {
+                SETTING.format(optimizer=line.optimizer, path=path): word
+                for path, word in (line.settings or {}).items()
+            }
+            known |= {name: word for name, word in own.items() if name in known or _room(known)}
+            if line.kind and line.optimizer < APART:
+                kinds[str(line.optimizer)] = line.kind
+        passes = sum(line.backwards for line in lines)
+        samples = _samples(lines)
+        given.append(
+            StepGiven(
+                step=step,
+                samples=samples,
+                # where a loader counts, nothing has to be concluded from a shape
+                rows=None if samples else _rows(lines),
+                after=after.get(step, {}),
+                passes=passes,
+                settings=known,
+                kinds=kinds,
+            )
+        )
+    return only_changes(given)
+
+
+def _room(known: dict[str, str]) -> bool:
+    return len(known) < MAX_OPTIMIZER_SETTINGS
+
+
+def step_timings(rank: TrainedRank) -> Timings:
+    """Seconds of each step, summed over its optimizers; a step not fully timed is left out."""
+    steps: dict[int, list[StepLine]] = {}
+    for line in rank.lines:
+        steps.setdefault(line.step, []).append(line)
+    timings = []
+    for step, lines in sorted(steps.items()):
+        known = [line.seconds for line in lines if line.seconds is not None]
+        harness_seconds = sum(line.harness_seconds for line in lines)
+        if len(known) == len(lines):
+            samples = _samples(lines)
+            timings.append(
+                (step, sum(known), harness_seconds, UNKNOWN if samples is None else samples)
+            )
+    return Timings(timings)
+
+
+def _samples(lines: list[StepLine]) -> int | None:
+    """All samples that were read on the way to a step; None where a batch had no known size."""
+    known = [line.samples for line in lines if line.samples is not None]
+    return sum(known) if len(known) == len(lines) else None
+
+
+def _rows(lines: list[StepLine]) -> int | None:
+    """The first dimensions of the model's inputs together; None where one was not known."""
+    known = [line.rows for line in lines if line.rows is not None]
+    return sum(known) or None if len(known) == len(lines) else None
+
+
+def step_memory(rank: TrainedRank) -> Memory:
+    """Memory after each step, the larger figure where several optimizers stepped."""
+    largest: dict[int, tuple[int, int]] = {}
+    for line in rank.lines:
+        resident, device = largest.get(line.step, (0, 0))
+        largest[line.step] = (max(resident, line.memory_bytes), max(device, line.device_bytes))
+    return Memory((step, *sizes) for step, sizes in sorted(largest.items()))
+
+
+def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
+    """What observing took on rank 0; sampling intervals are the widest of any rank.
+
+    Lines without a time of their own are left out of both sums.
+    """
+    timed = [line for line in ranks[0].lines if line.seconds is not None]
+    sampling_intervals: dict[str, int] = {}
+    for rank in ranks:
+        for group, sampling_interval in rank.summary.sampling_intervals.items():
+            # the widest counts, since a step is compared only where every rank observed it
+            sampling_intervals[group] = max(sampling_interval, sampling_intervals.get(group, 1))
+    return RecorderCost(
+        observe_seconds=sum(line.observe_seconds for line in timed),
+        step_seconds=sum(line.seconds or 0.0 for line in timed),
+        sampling_intervals=sampling_intervals,
+    )

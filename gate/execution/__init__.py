@@ -1,1 +1,0 @@
-"""Plan the runs, prepare their folders and environment, launch them."""

@@ -1,0 +1,453 @@
+"""The order in which pieces of work are done, where the script takes them in that order.
+
+Threads and processes finish as the machine lets them. `as_completed` and `imap_unordered` hand the
+results on in that order, so whatever is summed or stacked from them has it too; `wait` may hand on
+those that are done first. A digest of the order is told for each line; where two runs differ in it,
+that line is known.
+
+Imported by every Python process of a training, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from ..user_code import caller_of, calling_frame, named_as, user_stack, users_frame
+from .found import COMPLETION, SOURCES, THREAD, Source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import FrameType, ModuleType
+    from typing import Any
+
+POOLS = frozenset(("concurrent", "multiprocessing"))
+NOBODY: frozenset[str] = frozenset()
+ALL = "ALL_COMPLETED"
+# of a line: a loop takes results a thousand times, and what differs does so early
+MAX_ORDERS = 8
+QUEUES = {"queue": "queue.Queue.get", "multiprocessing.queues": "multiprocessing.Queue.get"}
+MESSAGES = "torch.distributed.distributed_c10d"
+RECEIVE = "torch.distributed.recv"
+# of what comes to a line one by one: the first pieces, told at these counts
+MAX_ARRIVALS = 20
+TOLD_AT = frozenset((2, 3, 4, 6, 8, 12, 16, 20))
+MAX_LINES = 5
+MAX_LABEL = 40
+MAX_PARTS = 8
+# a larger piece takes longer to read than the training to use it
+MAX_PIECE_BYTES = 4 << 20
+# messages that are under way at one time; more are told by nobody
+MAX_UNDER_WAY = 1_000
+# what torch.distributed only begins where the script asks for that (async_op=True)
+COLLECTIVES = (
+    *("broadcast", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather"),
+    *("all_gather_single", "all_gather_into_tensor", "all_gather_coalesced", "gather", "scatter"),
+    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_tensor", "all_to_all_single"),
+    *("all_to_all", "_all_gather_base", "_reduce_scatter_base", "batch_isend_irecv"),
+)
+# what waits for a message, or asks whether it has come
+WAITS = ("wait", "is_completed", "synchronize", "get_future", "result", "block_current_stream")
+
+_orders_of: dict[str, int] = {}
+_arrivals: dict[tuple[str, str, int], Arrivals] = {}
+
+
+class Order:
+    """The pieces that one call of a line's waits for, by their places in what it was given."""
+
+    __slots__ = ("_digest", "_source")
+
+    def __init__(self, call: str, frame: FrameType) -> None:
+        import hashlib
+
+        place = caller_of(frame).place
+        count = _orders_of[str(place)] = _orders_of.get(str(place), 0) + 1
+        self._source = Source(COMPLETION, call, place, user_stack(frame), before=f"call {count}")
+        self._digest = hashlib.sha256()
+
+    def done(self, place: int) -> None:
+        """The piece at this place is done."""
+        self._digest.update(b"%d," % place)
+
+    def tell(self) -> None:
+        """No piece is left."""
+        self._source.after = self._digest.hexdigest()[:32]
+        try:
+            SOURCES.report(self._source)
+        except Exception:
+            return
+
+
+def _begun(call: str, frame: FrameType) -> Order | None:
+    """None where nobody of the user's waits, or that line was told often enough."""
+    try:
+        user = users_frame(frame, POOLS)
+        if user is None or SOURCES.full(COMPLETION):
+            return None
+        if _orders_of.get(str(caller_of(user).place), 0) >= MAX_ORDERS:
+            return None
+        return Order(call, user)
+    except Exception:
+        # what the harness cannot find out must not be the script's worry
+        return None
+
+
+class Arrivals:
+    """What one line takes, piece by piece, from whoever comes first; each by a short label."""
+
+    __slots__ = ("_call", "_labels", "_place", "_stack")
+
+    def __init__(self, call: str, user: FrameType) -> None:
+        self._call = call
+        self._place = caller_of(user).place
+        self._stack = user_stack(user)
+        self._labels: list[str] = []
+
+    def came(self, label: str, *, last: bool = False) -> None:
+        """One more; told at a few counts, since most often nobody knows which is the last."""
+        import hashlib
+
+        count = len(self._labels) + 1
+        if count > MAX_ARRIVALS:
+            return
+        self._labels.append(hashlib.sha256(label.encode("utf-8", "replace")).hexdigest()[:8])
+        if count in TOLD_AT or (last and count > 1):
+            words = {"before": f"call {count}", "after": " ".join(self._labels)}
+            SOURCES.report(Source(COMPLETION, self._call, self._place, self._stack, **words))
+
+
+def _arrived(call: str, item: object, frame: FrameType, *, last: bool = False) -> None:
+    """A piece has come to a line of the user's."""
+    try:
+        user = users_frame(frame, POOLS)
+        label = None if user is None else _label(item)
+        if user is None or label is None:
+            return
+        key = (call, user.f_code.co_filename, user.f_lineno)
+        arrivals = _arrivals.get(key)
+        if arrivals is None:
+            if len(_arrivals) >= MAX_LINES:
+                return
+            arrivals = _arrivals[key] = Arrivals(call, user)
+        arrivals.came(label, last=last)
+    except Exception:
+        # what the harness cannot find out must not be the script's worry
+        return
+
+
+def _all_arrived(call: str, found: Any, frame: FrameType) -> None:
+    """What `wait` found: the pieces that are done, a in the order of the set that holds them."""
+    try:
+        done, pending = found
+        left = len(done)
+        for piece in done:
+            left -= 1
+            _arrived(call, _outcome(piece), frame, last=not (left or pending))
+    except Exception:
+        # as above
+        return
+
+
+def _outcome(piece: Any) -> object:
+    """The result of a piece where that tells it from others, else its name, which tasks have."""
+    failed = piece.cancelled() or getattr(piece, "_exception", None) is not None
+    result = None if failed else piece.result()
+    if _label(result) is None and hasattr(piece, "get_name"):
+        return piece.get_name()
+    return result
+
+
+def _label(item: object) -> str | None:
+    """The plain values of a piece, which tell it from others, else its tensors and arrays.
+
+    None where it has none of them.
+    """
+    if isinstance(item, bool | int | float | str | bytes):
+        return repr(item)[:MAX_LABEL]
+    if isinstance(item, dict):
+        item = tuple(item.values())
+    if isinstance(item, tuple | list):
+        plain = (one for one in item[:MAX_PARTS] if isinstance(one, bool | int | float | str))
+        words = " ".join(repr(one)[:MAX_LABEL] for one in plain)
+        return words or " ".join(filter(None, map(_digest_of, item[:MAX_PARTS]))) or None
+    return _digest_of(item) or None
+
+
+def _digest_of(item: Any) -> str:
+    """Of the bytes of a small tensor of the host, or of an array; empty of anything else."""
+    import hashlib
+    import sys
+
+    kind = type(item)
+    digest = hashlib.sha256()
+    if (kind.__module__, kind.__name__) == ("numpy", "ndarray"):
+        if item.nbytes > MAX_PIECE_BYTES or item.dtype.hasobject:
+            return ""
+        digest.update(f"{item.dtype} {item.shape}".encode() + item.tobytes())
+        return digest.hexdigest()
+    torch: Any = sys.modules.get("torch")
+    if torch is None or kind is not torch.Tensor or item.device.type != "cpu":
+        return ""
+    from ..plain_bytes import byte_size, use_bytes
+
+    if byte_size(item) > MAX_PIECE_BYTES:
+        return ""
+    digest.update(f"{item.dtype} {tuple(item.shape)}".encode())
+    with torch.no_grad():
+        use_bytes(item.detach(), digest.update)
+    return digest.hexdigest()
+
+
+def _hook_queues(module: Any, call: str) -> None:
+    kind = module.Queue
+    plain = kind.get
+
+    def get(self: Any, *args: Any, **named: Any) -> Any:
+        item = plain(self, *args, **named)
+        _arrived(call, item, calling_frame(1))
+        return item
+
+    named_as(get, plain)
+    kind.get = get
+
+
+def _hook_receives(module: Any) -> None:
+    plain = module.recv
+
+    def recv(tensor: Any, src: int | None = None, *args: Any, **named: Any) -> Any:
+        sender = plain(tensor, src, *args, **named)
+        if src is None and named.get("group_src") is None:
+            _arrived(RECEIVE, sender, calling_frame(1))
+        return sender
+
+    named_as(recv, plain)
+    module.recv = recv
+    for name in ("isend", "irecv", *COLLECTIVES):
+        # not every torch has all of them
+        if hasattr(module, name):
+            setattr(module, name, _begins_a_message(getattr(module, name), name))
+    for name in WAITS:
+        if hasattr(module.Work, name):
+            setattr(module.Work, name, _waits(getattr(module.Work, name), name))
+
+
+class Message:
+    """A message or collective that a line of the user's has begun and not waited for yet.
+
+    `work` is torch's handle.
+    """
+
+    __slots__ = ("any_source", "call", "place", "stack", "work")
+
+    def __init__(self, work: Any, call: str, frame: FrameType, *, any_source: bool) -> None:
+        import weakref
+
+        # held by the script alone: what it drops, nobody can wait for any more
+        self.work = weakref.ref(work)
+        self.call = call
+        self.place = caller_of(frame).place
+        self.stack = user_stack(frame)
+        self.any_source = any_source
+
+
+_under_way: list[Message] = []
+
+
+def _begins_a_message(plain: Any, name: str) -> Any:
+    import inspect
+
+    call = f"torch.distributed.{name}"
+
+    def begin(*args: Any, **named: Any) -> Any:
+        begun = plain(*args, **named)
+        try:
+            # nothing of a collective that was waited for inside
+            works = begun if isinstance(begun, list | tuple) else (begun,)
+            user = users_frame(calling_frame(1), NOBODY) if works and works[0] else None
+            if user is not None:
+                sender = args[1:2] or (named.get("src"),)
+                anyone = sender == (None,) and named.get("group_src") is None
+                anyone = anyone and name == "irecv"
+                _under_way.extend(
+                    Message(work, call, user, any_source=anyone)
+                    for work in works[: MAX_UNDER_WAY - len(_under_way)]
+                )
+        except Exception:
+            # what the harness cannot find out must not be the script's worry
+            pass
+        return begun
+
+    # the compiler sorts arguments by it
+    begin.__signature__ = inspect.signature(plain)  # type: ignore[attr-defined] # as inspect asks
+    return named_as(begin, plain)
+
+
+def _waits(plain: Any, name: str) -> Any:
+    def wait(self: Any, *args: Any, **named: Any) -> Any:
+        answer = plain(self, *args, **named)
+        # a question that is answered with no is asked again
+        if _under_way and not (name == "is_completed" and not answer):
+            _came(self, calling_frame(1))
+        return answer
+
+    for word in ("__name__", "__qualname__", "__doc__"):
+        setattr(wait, word, getattr(plain, word, None))
+    return wait
+
+
+def _came(work: Any, frame: FrameType) -> None:
+    try:
+        message = next((one for one in _under_way if one.work() is work), None)
+        if message is None:
+            return
+        _under_way.remove(message)
+        if message.any_source:
+            # only now it is known who sent it
+            _arrived(message.call, work._source_rank(), frame)  # noqa: SLF001 - as recv asks
+    except Exception:
+        # what the harness cannot find out must not be the script's worry
+        return
+
+
+def tell_unwaited() -> None:
+    """The step's update begins: what nobody waited for may not have come yet."""
+    messages = list(_under_way)
+    _under_way.clear()
+    for message in messages:
+        SOURCES.report(Source(THREAD, message.call, message.place, message.stack))
+
+
+def hook_completions(module: ModuleType) -> None:
+    """A module has been imported that hands on pieces of work, or messages, as they come."""
+    if module.__name__ == "multiprocessing.pool":
+        _hook_pools(module)
+    elif module.__name__ in QUEUES:
+        _hook_queues(module, QUEUES[module.__name__])
+    elif module.__name__ == MESSAGES:
+        _hook_receives(module)
+    elif module.__name__ == "asyncio.tasks":
+        _hook_tasks(module)
+    else:
+        _hook_futures(module)
+
+
+def _hook_futures(module: Any) -> None:
+    plain = module._base.as_completed  # noqa: SLF001 - where it is defined
+
+    def as_completed(fs: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
+        # now, and not at the first result: a progress bar may ask for that
+        order = _begun("concurrent.futures.as_completed", calling_frame(1))
+        return plain(fs, timeout) if order is None else _watched(order, plain, fs, timeout)
+
+    named_as(as_completed, plain)
+    module._base.as_completed = module.as_completed = as_completed  # noqa: SLF001 - as above
+    plain_wait = module._base.wait  # noqa: SLF001 - as above
+
+    def wait(fs: Any, timeout: float | None = None, return_when: str = ALL) -> Any:
+        found = plain_wait(fs, timeout, return_when)
+        # who waits for all of them takes the results from where they were handed in
+        if return_when != ALL:
+            _all_arrived("concurrent.futures.wait", found, calling_frame(1))
+        return found
+
+    named_as(wait, plain_wait)
+    module._base.wait = module.wait = wait  # noqa: SLF001 - as above
+
+
+def _watched(order: Order, plain: Any, fs: Any, timeout: float | None) -> Iterator[Any]:
+    futures = list(fs)
+    places = {id(future): place for place, future in enumerate(futures)}
+    done = plain(futures, timeout)
+    # as the plain one does: a result that was handed on is kept by nobody here
+    del futures, fs
+    for future in done:
+        order.done(places[id(future)])
+        held = [future]
+        del future
+        yield held.pop()
+    order.tell()
+
+
+def _hook_tasks(module: Any) -> None:
+    plain = module.as_completed
+
+    def as_completed(fs: Any, *, timeout: float | None = None) -> Any:
+        order = _begun("asyncio.as_completed", calling_frame(1))
+        if order is None or not isinstance(fs, list | tuple):
+            # a generator is not read ahead of who asked for it
+            return plain(fs, timeout=timeout)
+        left = len(fs)
+
+        def done(place: int) -> None:
+            nonlocal left
+            order.done(place)
+            left -= 1
+            if not left:
+                order.tell()
+
+        return plain(
+            [_noted(piece, place, done) for place, piece in enumerate(fs)], timeout=timeout
+        )
+
+    named_as(as_completed, plain)
+    module.as_completed = as_completed
+    plain_wait = module.wait
+
+    async def wait(fs: Any, *, timeout: float | None = None, return_when: str = ALL) -> Any:  # noqa: ASYNC109 - as the plain one has it
+        found = await plain_wait(fs, timeout=timeout, return_when=return_when)
+        # as above
+        if return_when != ALL:
+            _all_arrived("asyncio.wait", found, calling_frame(1))
+        return found
+
+    named_as(wait, plain_wait)
+    module.wait = wait
+
+
+def _noted(piece: Any, place: int, done: Callable[[int], None]) -> Any:
+    """The same piece of work, which also tells that it is done."""
+    import inspect
+
+    if inspect.iscoroutine(piece):
+        return _awaited(piece, place, done)
+    # a future, which is handed on as it is
+    tell = getattr(piece, "add_done_callback", None)
+    if tell is not None:
+        tell(lambda _: done(place))
+    return piece
+
+
+async def _awaited(piece: Any, place: int, done: Callable[[int], None]) -> Any:
+    try:
+        return await piece
+    finally:
+        done(place)
+
+
+def _hook_pools(module: Any) -> None:
+    kind = module.IMapUnorderedIterator
+    begin, put, put_length = kind.__init__, kind._set, kind._set_length  # noqa: SLF001 - no public name
+
+    def __init__(self: Any, *args: Any, **named: Any) -> None:  # noqa: N807 - it replaces one
+        self._gate_order = _begun("multiprocessing.Pool.imap_unordered", calling_frame(1))
+        begin(self, *args, **named)
+
+    def _set(self: Any, i: int, obj: Any) -> None:
+        if self._gate_order is not None:
+            self._gate_order.done(i)
+        put(self, i, obj)
+        _told(self)
+
+    def _set_length(self: Any, length: int) -> None:
+        put_length(self, length)
+        _told(self)
+
+    kind.__init__ = __init__
+    kind._set = _set  # noqa: SLF001 - no public name
+    kind._set_length = _set_length  # noqa: SLF001 - as above
+
+
+def _told(iterator: Any) -> None:
+    order = iterator._gate_order  # noqa: SLF001 - this module's own
+    if order is not None and iterator._index == iterator._length:  # noqa: SLF001 - no public name
+        iterator._gate_order = None  # noqa: SLF001 - as above
+        order.tell()

@@ -1,1 +1,0 @@
-"""What the harness does in a run that tries one setting, for a diagnosis."""

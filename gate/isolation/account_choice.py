@@ -1,0 +1,279 @@
+"""Whether the training can run under a separate account, found out by trying."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gate.errors import RunError
+from gate.isolation.accounts import acquire_uid, release_uid
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Credentials, Isolation, Separation, WriteGuard
+from gate.isolation.page_cache import PROOF_BYTES, cache_left_by, new_proof
+from gate.isolation.process_ports import Processes
+from gate.isolation.process_request import ProcessRequest
+from gate.isolation.process_table import processes
+from gate.isolation.residue import FILE_FOLDERS
+from gate.isolation.writable_paths import EVERYWHERE, WritablePaths, find_writable_paths
+from gate.system.files import trees, writing
+from gate.text.untrusted_text import safe_line
+
+# between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
+ACCOUNTS = range(61001, 61184)
+PROBE_SECONDS = 20.0
+PROBE_OUTPUT_BYTES = 4096
+PROBE_ANSWER = b"isolated"
+ROOT_HINT = "Run the gate as root with an interpreter and folders that every account may read."
+# Run under the other account: what it reports about itself is what a training would be.
+PROBE = """
+import os, sys
+for folder in sys.argv[3:]:
+    os.listdir(folder)
+try: open(sys.argv[2] + "/word", "w").close()
+except OSError: pass
+uid = int(sys.argv[1].split(",")[0])
+groups = {int(group) for group in sys.argv[1].split(",")[1:]}
+ids = {*os.getresuid(), *os.getresgid()}
+status = open("/proc/self/status").read()
+sandboxed = "NoNewPrivs:\\t1" in status and "Seccomp:\\t2" in status
+itself = ids == {uid} and {*os.getgroups()} - {uid} == groups
+ids |= {*os.getgroups()}
+print("isolated" if itself and sandboxed else f"ids are {sorted(ids)}, sandboxed: {sandboxed}")
+"""
+APART = "the training runs under a separate account"
+NO_NETWORK = "without network access"
+NETWORK_OPEN = "with network access (isolation.network)"
+GUARDED = {
+    WriteGuard.MOUNT_NAMESPACE: "a mount namespace shows it the machine read-only",
+    WriteGuard.LANDLOCK: "Landlock keeps it from writing outside its folders",
+    WriteGuard.NONE: "permissions alone keep it from writing elsewhere, since neither a mount "
+    "namespace (CAP_SYS_ADMIN) nor Landlock is available",
+}
+ON_DISK = Path("/var/tmp")  # noqa: S108 - a new folder in it
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - judged, not used
+# Landlock lets a run write in these where that leaves no way to the next one
+TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - judged, not used
+
+
+def choose_isolation(
+    asked: IsolationSettings,
+    processes: Processes,
+    interpreter: str,
+    folders: Sequence[Path],
+    groups: tuple[int, ...] = (),
+) -> Isolation:
+    """The strongest isolation that the settings allow and the machine supports, with the reason.
+
+    `interpreter` is the Python that trains, `folders` is what it must be able to list: both are
+    tried under the other account, which this process then holds, and which is given `groups`, those
+    of GPUs' device files. Raises `RunError` when `uid` was
+    asked for and cannot be had, and when this machine cannot do `isolation.minimum`.
+    """
+    found = _strongest(asked, processes, interpreter, folders, groups)
+    if found.mode.strength < asked.minimum.strength:
+        raise RunError(
+            f"isolation.minimum is {asked.minimum.value}, but {found.reason}",
+            hint=ROOT_HINT,
+        )
+    return found
+
+
+def _strongest(
+    asked: IsolationSettings,
+    processes: Processes,
+    interpreter: str,
+    folders: Sequence[Path],
+    groups: tuple[int, ...],
+) -> Isolation:
+    if asked.mode is IsolationMode.NONE:
+        return _not_isolated("isolation.mode is none")
+
+    def try_it(account: Credentials) -> str:
+        return _obstacle(account, processes, interpreter, folders)
+
+    account = unused_account() if os.geteuid() == 0 else None
+    obstacle = _why_no_account(os.geteuid())
+    if account is not None:
+        # strongest first: each is tried on this kernel, since no version number tells what a
+        # container allows
+        for guard in WriteGuard:
+            guarded = replace(account, guard=guard, groups=groups)
+            wanted = _wanted(guard, network=asked.network)
+            obstacle = try_it(replace(guarded, own=wanted))
+            shares = ""
+            if obstacle and wanted:
+                shares, obstacle = obstacle, try_it(guarded)
+                # one by one, since a kernel may lack one alone
+                wanted = tuple(
+                    one
+                    for one in (wanted if not obstacle else ())
+                    if not try_it(replace(guarded, own=(one,)))
+                )
+            if not obstacle and guard is WriteGuard.MOUNT_NAMESPACE:
+                cache = _cache_stays(replace(guarded, own=(Separation.CACHE,)), processes)
+                wanted = wanted if cache else (*wanted, Separation.CACHE)
+                shares = "; ".join(dict.fromkeys(filter(None, (shares, cache))))
+            if not obstacle:
+                found = _isolated(replace(guarded, own=wanted), shares, network=asked.network)
+                return replace(found, shares=shares)
+        release_uid(account.uid)
+    if asked.mode is IsolationMode.UID:
+        raise RunError(
+            f"isolation.mode is uid, but {obstacle}",
+            hint=f"{ROOT_HINT} Or set isolation.mode to none.",
+        )
+    return _not_isolated(obstacle)
+
+
+def _wanted(guard: WriteGuard, *, network: bool) -> tuple[Separation, ...]:
+    """What each run is to have of its own: only a view of its own can show it.
+
+    Whether its cache goes is found out by itself, see `_cache_stays`.
+    """
+    if guard is not WriteGuard.MOUNT_NAMESPACE:
+        return ()
+    lacks = {Separation.CACHE, *((Separation.NETWORK,) if network else ())}
+    return tuple(one for one in Separation if one not in lacks)
+
+
+def unused_account(accounts: range = ACCOUNTS) -> Credentials | None:
+    """An account without a name or a process, held from now on: see `release_uid`.
+
+    No two gates have one at the same time: each ends every process of its account. Where the search
+    starts depends on the gate's id, so that they seldom ask for the same.
+    """
+    named = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+    offset = os.getpid() % len(accounts)
+    for uid in (*accounts[offset:], *accounts[:offset]):
+        if uid in named or not acquire_uid(uid):
+            continue
+        # only now: what a gate left that was killed lives on without a lock
+        if not any(uid in row.uids for row in processes()):
+            return Credentials(uid=uid, gid=uid)
+        release_uid(uid)
+    return None
+
+
+def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
+    """What the account can write all the same is looked for once, before the first run."""
+    reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
+    if account.own:
+        reason += f"; each run has its own {_listed(account.own)}"
+    if shares:
+        reason += f"; runs share what is not named here ({shares})"
+    if account.groups:
+        reason += f"; it has the groups {_named(account.groups)}, which own the GPUs' device files"
+    found = WritablePaths(paths=())
+    if account.guard is WriteGuard.LANDLOCK:
+        found = find_writable_paths(FILE_FOLDERS, account.groups)
+        shared = tuple(place for place in TEMPORARY if not found.below(place))
+        account = replace(account, shared=shared)
+        for place in sorted(set(TEMPORARY) - set(shared)):
+            reason += f"; {place} is closed to it, because other accounts can write in parts of it"
+        # shared memory must stay open to libraries
+        outside = [path for path in found.paths if path.is_relative_to(SHARED_MEMORY)]
+        found = replace(found, paths=tuple(outside), complete=True)
+    elif account.guard is WriteGuard.NONE:
+        found = find_writable_paths(EVERYWHERE, account.groups)
+    return Isolation(
+        mode=IsolationMode.UID,
+        credentials=account,
+        reason=reason,
+        network=network,
+        guard=account.guard,
+        own=account.own,
+        writable_paths=found.paths,
+        paths_uncounted=not found.complete,
+        device_groups=account.groups,
+    )
+
+
+def _listed(own: tuple[Separation, ...]) -> str:
+    *others, last = (one.value for one in own)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _named(groups: tuple[int, ...]) -> str:
+    names = {entry.gr_gid: entry.gr_name for entry in grp.getgrall()}
+    return ", ".join(f"{names[gid]} ({gid})" if gid in names else str(gid) for gid in groups)
+
+
+def _not_isolated(reason: str) -> Isolation:
+    return Isolation(mode=IsolationMode.NONE, credentials=None, reason=reason)
+
+
+def _obstacle(
+    account: Credentials, runner: Processes, interpreter: str, folders: Sequence[Path]
+) -> str:
+    """Why it cannot be done; empty when a child under that account did all that it must.
+
+    Where its writing is guarded, it must also fail to write in a folder that is open to all.
+    """
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
+        writing.set_mode(Path(folder), 0o755)
+        trap, own = Path(folder, "trap"), Path(folder, "own")
+        for path in (trap, own):
+            writing.new_folder(path)
+        # as open as /tmp: if even this cannot be written, the guard works and not a permission
+        writing.set_mode(trap, 0o1777)
+        trees.give_to(own, account.uid, account.gid)
+        ids = ",".join(map(str, (account.uid, *account.groups)))
+        request = ProcessRequest(
+            argv=(interpreter, "-I", "-c", PROBE, ids, str(trap), *map(str, folders)),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=account,
+            writable=(own,) if account.own else (),
+        )
+        try:
+            result = runner.run(request, lambda _: None)
+        except RunError as error:
+            return error.message
+        if account.guard is not WriteGuard.NONE and list(trap.iterdir()):
+            return f"{account.guard.value}: another account could still write in {trap}"
+    if result.exit_code == 0 and result.output.strip() == PROBE_ANSWER:
+        return ""
+    last = (result.output.strip().splitlines() or [b"no answer"])[-1]
+    return f"another account cannot use {interpreter}: {safe_line(last)}"
+
+
+def _cache_stays(account: Credentials, runner: Processes) -> str:
+    """Why what a run reads in stays in memory; empty when a file that one has read does not."""
+    # not where memory may be all that there is, as in /tmp
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-", dir=ON_DISK) as folder:
+        writing.set_mode(Path(folder), 0o755)
+        proof, own = Path(folder, "proof"), Path(folder, "own")
+        writing.new_folder(own)
+        trees.give_to(own, account.uid, account.gid)
+        request = ProcessRequest(
+            # by a program that every machine has: it is nothing of the training's
+            argv=("cat", str(proof)),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=account,
+            writable=(own,),
+        )
+        try:
+            new_proof(proof)
+            result = runner.run(request, lambda _: None)
+            stayed = cache_left_by(proof)
+        except (RunError, OSError) as error:
+            return error.message if isinstance(error, RunError) else str(error)
+    if result.exit_code != 0 or result.output_bytes < PROOF_BYTES:
+        return "another account could not read a file in /var/tmp"
+    return f"{stayed} pages that a run read stay in memory" if stayed else ""
+
+
+def _why_no_account(own_uid: int) -> str:
+    if own_uid != 0:
+        return "the gate does not run as root"
+    return f"every account from {ACCOUNTS[0]} to {ACCOUNTS[-1]} is in use"

@@ -1,0 +1,228 @@
+"""The gate's side of a process that answers questions: started, asked, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from gate.errors import RunError
+from gate.isolation.answering_server import ASKED, READY, STATUS
+from gate.isolation.followed_output import FollowedOutput
+from gate.isolation.process_processes import start
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_table import (
+    apart,
+    closed_memory,
+    descendants,
+    end_all,
+    kill,
+    kill_account,
+    owned_by,
+)
+from gate.isolation.stop_signals import StopSignals
+from gate.isolation.training_output import OutputCapture
+
+START_SECONDS = 120.0
+KILL_SECONDS = 2.0
+KEPT_BYTES = 64 * 1024
+
+
+class AnsweringProcess:
+    """A running process whose program is `server.serve`; questions are answered one at a time.
+
+    It is asked from whatever thread, belongs to no training's family, and ends when this process
+    does, however that ends.
+    """
+
+    def __init__(self, request: ProcessRequest, interrupts: StopSignals) -> None:
+        """Start it and do not wait for it. The number of its socket is the last word of its argv.
+
+        Time and output of each answer are bounded as the request says. Raises `RunError` when it
+        cannot be started.
+        """
+        self._request = request
+        self._account = request.credentials
+        self._interrupts = interrupts
+        self._one_at_a_time = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ready = False
+        self._ends = ExitStack()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, self._interrupts.deferred(), closed_memory(), ExitStack() as ends:
+            self._control = ends.enter_context(ours)
+            number = theirs.fileno()
+            asked = replace(self._request, argv=(*self._request.argv, str(number)))
+            self._process = start(asked, (number,))
+            apart.add(self._process.pid)
+            ends.callback(self._leave)
+            ends.enter_context(self._interrupts.last_resort(self._kill))
+            self._ends = ends.pop_all()
+
+    def wait_until_ready(self) -> None:
+        """Return when it has imported all that it needs; it has read nothing untrusted then.
+
+        Raises `RunError` with the last line that it printed when it ended instead.
+        """
+        if self._ready:
+            return
+        self._ready = self._told(START_SECONDS) == READY
+        if not self._ready:
+            self._kill()
+            printed = self._printed()
+            self.end()
+            lines = printed.decode("utf-8", "replace").splitlines() or ["it could not start"]
+            raise RunError(
+                lines[-1],
+                hint="Reinstall the gate: its interpreter could not run its own file.",
+            )
+
+    def ask(self, question: bytes) -> ProcessResult:
+        """What a child answered or printed, and how it ended.
+
+        After a time-out, and where a child took it along or left a process, another is started for
+        the next question. Raises `RunError` as the start and `wait_until_ready` do.
+        """
+        # memory is closed while the child lives: it may have the gate's own account
+        with self._one_at_a_time, closed_memory():
+            if self._process.poll() is not None:
+                self.end()
+                self._begin()
+            try:
+                self.wait_until_ready()
+                result = self._asked(question)
+            except BaseException:
+                # an answer that nobody took would be taken for that to the next question
+                self.end()
+                raise
+            if result.timed_out or self._strays():
+                self.end()
+            return result
+
+    def end(self) -> None:
+        """End it, and all that it started; raises `RunError` when something of it lives on."""
+        with self._interrupts.deferred():
+            self._ends.close()
+
+    def _asked(self, question: bytes) -> ProcessResult:
+        output = OutputCapture(self._request.output_limit_bytes)
+        reading, writing = os.pipe()
+        begun = time.monotonic()
+        with os.fdopen(reading, "rb", buffering=0):
+            try:
+                self._send(question, writing)
+            finally:
+                os.close(writing)
+            waiting = _Waiting(self)
+            followed = FollowedOutput(reading, ended=waiting.ended, wait=waiting.wait)
+            in_time = followed.follow(output.feed, self._request.timeout_seconds)
+        return ProcessResult(
+            exit_code=waiting.exit_code,
+            timed_out=not in_time,
+            wall_seconds=time.monotonic() - begun,
+            output=output.content(),
+            output_bytes=output.total_bytes,
+        )
+
+    def _send(self, question: bytes, writing: int) -> None:
+        with tempfile.TemporaryFile(buffering=0) as asked:
+            view = memoryview(question)
+            while view:
+                view = view[asked.write(view) :]
+            # a process that is gone is told by its end, which is looked for next
+            with suppress(BrokenPipeError, ConnectionResetError):
+                socket.send_fds(self._control, [ASKED], [asked.fileno(), writing])
+
+    def told_status(self, seconds: float) -> int | None:
+        """The exit code of the child, or that of the process itself when it is gone."""
+        told = self._told(seconds)
+        if told is None:
+            return None
+        if len(told) == STATUS.size:
+            (code,) = STATUS.unpack(told)
+            return int(code)
+        self._kill()
+        return self._process.wait()
+
+    def _told(self, seconds: float) -> bytes | None:
+        """The next message; empty when there will be none, None when none came in time."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        if not poller.poll(seconds * 1000):
+            return None
+        with suppress(ConnectionResetError):
+            return self._control.recv(STATUS.size)
+        return b""
+
+    def _printed(self) -> bytes:
+        """What it printed itself: nothing, unless it could not start. Only after its end."""
+        assert self._process.stdout is not None  # noqa: S101 - started with a pipe
+        os.set_blocking(self._process.stdout.fileno(), False)
+        with suppress(BlockingIOError):
+            return os.read(self._process.stdout.fileno(), KEPT_BYTES)
+        return b""
+
+    def _strays(self) -> bool:
+        """Whether the last child left a process, which could wait for the next child."""
+        itself = {self._process.pid}
+        if self._account is not None:
+            return bool(owned_by(self._account.uid) - itself)
+        return bool(descendants(self._process.pid))
+
+    def _kill(self) -> None:
+        """SIGKILL to it, its children, and all of its account; never waits long."""
+        children = descendants(self._process.pid)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        kill(children)
+
+    def _leave(self) -> None:
+        """The last one alive, and the entry in the table of those apart."""
+        self._kill()
+        left: frozenset[int] = frozenset()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_SECONDS)
+        account = self._account
+        if account is not None:
+            left = end_all(
+                lambda: owned_by(account.uid),
+                lambda found: None if kill_account(account) else kill(found),
+                seconds=KILL_SECONDS,
+            )
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        if left or self._process.poll() is None:
+            raise RunError(
+                f"processes of the reader could not be killed: {sorted(left)[:10]}",
+                hint="They hang in the kernel. Restart the machine before the next run.",
+            )
+        apart.discard(self._process.pid)
+
+
+class _Waiting:
+    """The end of one child, looked for as `FollowedOutput` asks."""
+
+    def __init__(self, process: AnsweringProcess) -> None:
+        self._process = process
+        self._status: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self._status is None else self._status
+
+    def ended(self) -> bool:
+        self.wait(0)
+        return self._status is not None
+
+    def wait(self, seconds: float) -> None:
+        if self._status is None:
+            self._status = self._process.told_status(seconds)

@@ -1,0 +1,240 @@
+"""A stranger's files, read in a child of this process with the limits of the reader.
+
+For a command that a person types: a checkpoint, a package, a bundle, a settings file may come from
+anybody. The gate's reader is a program of its own, under another account, and takes half a second
+to start; this child is a copy that limits itself before it reads, and costs some milliseconds.
+What the command writes and prints is up to the parent, and so is each private key: it is not read
+before the child has ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, NoReturn, Protocol, TypeVar
+
+from gate.errors import (
+    TRACEBACK,
+    AttestationError,
+    BaselineError,
+    CommitError,
+    DataError,
+    DocumentError,
+    EvidenceError,
+    GateError,
+    InternalError,
+    RepositoryError,
+    SettingsError,
+    StorageError,
+)
+from gate.isolation.answering_confinement import confine_child
+from gate.isolation.confinement import CPU_SECONDS
+from gate.isolation.process_kernel_calls import library
+from gate.text.untrusted_text import safe_block
+
+T = TypeVar("T")
+SECONDS: Final = 120.0
+# a state of a disk that is slow, and of a processor that has no instructions for SHA-256
+SLOWEST_BYTES_A_SECOND: Final = 20_000_000
+# all files of a sharded state are open at once; what the system allows holds as well
+MOST_SHARDS: Final = 65_536
+MAX_SIZED: Final = 100_000
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+# each of a million leaves with its path, or all that a call of hundreds of runs kept
+LARGE_ANSWER_BYTES: Final = 1024**3
+PIECE_BYTES: Final = 1024 * 1024
+ANSWERED, FAULT, TOO_LARGE = 0, 1, 2
+# what ends a command; the parent decides what comes of it, and takes the child along
+STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# linux/prctl.h
+PR_SET_PDEATHSIG: Final = 1
+KINDS: Final[dict[str, type[GateError]]] = {
+    kind.__name__: kind
+    for kind in (
+        AttestationError,
+        BaselineError,
+        CommitError,
+        DataError,
+        DocumentError,
+        EvidenceError,
+        InternalError,
+        RepositoryError,
+        SettingsError,
+        StorageError,
+    )
+}
+HINT: Final = "Name fewer or smaller files."
+
+
+class Form(Protocol[T]):
+    """How an answer is written and checked: pydantic's `TypeAdapter`, or a `PlainForm`."""
+
+    def dump_json(self, instance: T, /) -> bytes:
+        """The answer as JSON."""
+        ...
+
+    def validate_json(self, data: bytes, /) -> T:
+        """The answer again; `ValueError` where it has another form."""
+        ...
+
+
+def read_apart(
+    form: Form[T],
+    look: Callable[[], T],
+    *,
+    what: str,
+    seconds: float = SECONDS,
+    answer_bytes: int = MAX_ANSWER_BYTES,
+    hint: str = HINT,
+) -> T:
+    """What `look` finds in a confined child, checked against `form`; `what` names it in faults.
+
+    The child can start no process, write no file, reach no network and take 4 GiB at most. Raises
+    the `GateError` that `look` raised, and `EvidenceError` when it takes too long or too much, or
+    crashes. Only for a process without other threads.
+    """
+    reading, writing = os.pipe()
+    try:
+        # held back until the child is known: whatever is raised here, it does not live on
+        with _held_back() as before:
+            child = os.fork()
+            if child == 0:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                _look(form, look, writing, max(CPU_SECONDS, int(seconds)))
+        try:
+            os.close(writing)
+            answer = _answer(reading, time.monotonic() + seconds, answer_bytes)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+    finally:
+        os.close(reading)
+    if answer is None:
+        raise EvidenceError(f"{what} takes longer than {seconds:g} s to read", hint=hint)
+    code = answer[-1] if answer else -1
+    if code == FAULT:
+        raise _raised(answer[:-1])
+    if code == ANSWERED:
+        try:
+            return form.validate_json(answer[:-1])
+        except ValueError as error:
+            raise EvidenceError(f"the reading of {what} gave no sound answer") from error
+    if code == TOO_LARGE:
+        raise EvidenceError(f"{what} takes too much memory to read", hint=hint)
+    raise _crashed(what, os.waitstatus_to_exitcode(status), hint)
+
+
+def reading_seconds(*paths: Path) -> float:
+    """How long reading may take: in proportion to the files at these places, links left aside."""
+    size_bytes = 0
+    for path in paths:
+        for place in (path, *islice(_files_below(path), MAX_SIZED)):
+            # whoever reads it says what is wrong with it
+            with suppress(OSError):
+                size_bytes += place.lstat().st_size
+    # numbers are unpacked and compared too, and the child counts the time of all its threads
+    return CPU_SECONDS + size_bytes / SLOWEST_BYTES_A_SECOND
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder):
+        yield from (Path(place, name) for name in names)
+
+
+@contextmanager
+def _held_back() -> Iterator[set[signal.Signals]]:
+    """No signal that ends a command is acted on in the body; what it was before is given."""
+    before = {signal.Signals(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)}
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int) -> NoReturn:
+    """In the child: an answer and its kind; whatever happens, nothing of the parent goes on."""
+    try:
+        # should the parent be killed, nobody would wait for the answer
+        if hasattr(library, "prctl"):
+            library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_IGN)
+        confine_child(cpu_seconds, MOST_SHARDS)
+        view = memoryview(_told(form, look))
+        while view:
+            view = view[os.write(writing, view) :]
+    finally:
+        os._exit(0)
+
+
+def _told(form: Form[T], look: Callable[[], T]) -> bytes:
+    try:
+        return form.dump_json(look()) + bytes((ANSWERED,))
+    except MemoryError:
+        return bytes((TOO_LARGE,))
+    except GateError as fault:
+        return _fault(fault)
+    except Exception as error:  # noqa: BLE001 - the parent's last handler cannot see it
+        if os.environ.get(TRACEBACK) == "1":
+            sys.stderr.write(f"{safe_block(''.join(traceback.format_exception(error)))}\n")
+            sys.stderr.flush()
+        return _fault(InternalError(error))
+
+
+def _fault(fault: GateError) -> bytes:
+    # another kind of the same root would lose its exit code on the way
+    known = next((kind.__name__ for kind in type(fault).mro() if kind.__name__ in KINDS), "")
+    parts = (known, fault.message, fault.hint, *fault.details)
+    return json.dumps(parts).encode("ascii") + bytes((FAULT,))
+
+
+def _raised(told: bytes) -> GateError:
+    try:
+        parts = json.loads(told)
+    except ValueError:
+        parts = None
+    if not isinstance(parts, list) or len(parts) < 3 or not all(isinstance(x, str) for x in parts):  # noqa: PLR2004 - kind, message, hint
+        return EvidenceError("the process that reads gave no sound answer")
+    name, message, hint, *details = parts
+    kind = KINDS.get(name, EvidenceError)
+    # not by the kind's own way to be made: that of `InternalError` takes what was raised
+    fault = kind.__new__(kind)
+    GateError.__init__(fault, message, hint=hint, details=tuple(details))
+    return fault
+
+
+def _crashed(what: str, code: int, hint: str) -> EvidenceError:
+    if code == -signal.SIGBUS:
+        # the kernel's answer to a mapped file that another process cut
+        return EvidenceError(
+            "a file became shorter, or its disk failed, while it was read",
+            hint="Wait until whatever writes the file has ended, then run the command again.",
+        )
+    return EvidenceError(f"the process that reads {what} ended early ({code})", hint=hint)
+
+
+def _answer(reading: int, ends_at: float, most_bytes: int) -> bytes | None:
+    """All that comes; None where it takes too long."""
+    poller, size = select.poll(), 0
+    pieces: list[bytes] = []
+    poller.register(reading, select.POLLIN)
+    while size <= most_bytes:
+        left = ends_at - time.monotonic()
+        if left <= 0 or not poller.poll(left * 1000):
+            return None
+        piece = os.read(reading, PIECE_BYTES)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        size += len(piece)
+    return bytes((TOO_LARGE,))

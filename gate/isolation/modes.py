@@ -1,0 +1,206 @@
+"""How a training is kept apart: what was asked for, what was found, what holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from gate.isolation.isolation import ContainerSettings, IsolationMode
+from gate.text.records_document import Document
+
+
+class WriteGuard(StrEnum):
+    """What keeps an account from writing outside the folders of its run, the strongest first.
+
+    `MOUNT_NAMESPACE` shows each run a read-only machine with temporary folders of its own;
+    `LANDLOCK` refuses to write elsewhere.
+    """
+
+    MOUNT_NAMESPACE = "mount namespace"
+    LANDLOCK = "landlock"
+    NONE = "permissions only"
+
+
+class Separation(StrEnum):
+    """What a run has of its own, so that no other run reaches it, or sees in it what this one did.
+
+    `PROCESSES` is a table of processes with its own numbers, `FILES` are inodes of its own for all
+    that it can read: locks and watches belong to those. `CACHE` is what it reads into memory: that
+    goes when it ends, so it says nothing of two runs at the same time.
+    """
+
+    PROCESSES = "processes"
+    NETWORK = "network"
+    TERMINALS = "terminals"
+    FILES = "files"
+    CACHE = "cache"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Credentials:
+    """The account that a training runs under, when it is not the gate's own.
+
+    `guard` keeps its processes from writing elsewhere than in `ProcessRequest.writable`; `shared`
+    are temporary folders of all accounts that Landlock leaves open to them as well. `groups` own
+    the device files of GPUs: all that the account may do beyond any other. `own` is what each run
+    is given of its own.
+    """
+
+    uid: int
+    gid: int
+    guard: WriteGuard = WriteGuard.NONE
+    shared: tuple[Path, ...] = ()
+    groups: tuple[int, ...] = ()
+    own: tuple[Separation, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingContainer:
+    """A container of the training's own, beside the gate's and under the same engine.
+
+    `image_id` is the engine's own digest of the image, `run` marks every container of one gate
+    call, `limits` are the settings that the container obeys, `gpus` the devices it is given.
+    """
+
+    image_id: str
+    run: str
+    limits: ContainerSettings
+    gpus: tuple[str, ...] = ()
+
+
+class RunIsolation(Document):
+    """How a run was isolated, as its record says; the fields are those of `Isolation`.
+
+    `image` is the engine's own digest of the container's image.
+    """
+
+    mode: IsolationMode
+    guard: WriteGuard | None = None
+    network: bool = False
+    device_groups: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(max_length=64)
+    ] = ()
+    image: str = ""
+    own: Annotated[tuple[Separation, ...], Field(max_length=len(Separation))] = ()
+
+    @field_validator("mode")
+    @classmethod
+    def _chosen(cls, value: IsolationMode) -> IsolationMode:
+        # a record says what was used: what was asked for is in the settings
+        if value is IsolationMode.AUTO:
+            message = "must be the mode that was chosen"
+            raise ValueError(message)
+        return value
+
+    @property
+    def described(self) -> str:
+        """In a few words: the mode, what guards it, what was left open."""
+        guards = [self.guard.value] if self.guard is not None else []
+        if self.own:
+            guards.append(f"own {', '.join(one.value for one in self.own)}")
+        guard = f" ({'; '.join(guards)})" if guards else ""
+        network = ", network open" if self.network else ""
+        numbers = " ".join(map(str, self.device_groups))
+        return f"{self.mode.value}{guard}{network}{f', device groups {numbers}' if numbers else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Isolation:
+    """How the training is isolated, and why in this way; `mode` is never `auto`.
+
+    `network` says whether it was let onto the network on purpose: `none` keeps nothing from it.
+    `reading` says why what the runs left is read under the gate's account and not the training's.
+    `guard` is what keeps an account of its own to the folders of its run; other modes have none.
+    `writable_paths` are files and folders outside the run's own that its account can write all the
+    same, `paths_uncounted` says that there may be more than were looked at. `device_groups` are
+    groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
+    engine gave no GPU to a container for which one was asked. `own` is what each run has of its
+    own, and `shares` says why it lacks some of it.
+    """
+
+    mode: IsolationMode
+    credentials: Credentials | None
+    reason: str
+    network: bool = False
+    container: TrainingContainer | None = None
+    reading: str = ""
+    guard: WriteGuard | None = None
+    writable_paths: tuple[Path, ...] = ()
+    paths_uncounted: bool = False
+    device_groups: tuple[int, ...] = ()
+    gpu_refusal: str = ""
+    own: tuple[Separation, ...] = ()
+    shares: str = ""
+
+    @property
+    def own_accounts(self) -> tuple[Credentials, ...]:
+        """The account that trains and owns a run's folders, where it is not the gate's own."""
+        return () if self.credentials is None else (self.credentials,)
+
+    @property
+    def in_container(self) -> bool:
+        """Whether the training runs in its own container."""
+        return self.container is not None
+
+    @property
+    def shows_mounts(self) -> bool:
+        """Whether a run can be shown a folder of the machine at another path, read-only."""
+        return self.in_container or self.guard is WriteGuard.MOUNT_NAMESPACE
+
+    @property
+    def marked_containers(self) -> tuple[str, ...]:
+        """The mark of all containers that were made for this call."""
+        return () if self.container is None else (self.container.run,)
+
+    @property
+    def needs_restricted_paths(self) -> bool:
+        """Whether folders must be closed to the training; a container holds no others than its own.
+
+        Under the gate's own account nothing could be closed to it.
+        """
+        return bool(self.own_accounts) and not self.in_container
+
+    def host_variables(
+        self, host: Mapping[str, str], pass_env: tuple[str, ...]
+    ) -> Mapping[str, str]:
+        """The gate's own variables as far as they mean anything where the training runs.
+
+        A container has programs, libraries and devices of its own: there, only what the user
+        passes by name is handed on.
+        """
+        if not self.in_container:
+            return host
+        return {name: host[name] for name in pass_env if name in host}
+
+    @property
+    def of_a_run(self) -> RunIsolation:
+        """As the record of each run keeps it."""
+        return RunIsolation(
+            mode=self.mode,
+            guard=self.guard,
+            network=self.network,
+            device_groups=self.device_groups,
+            image="" if self.container is None else self.container.image_id,
+            own=self.own,
+        )
+
+    @property
+    def described(self) -> str:
+        """In a few words, for documents."""
+        return self.of_a_run.described
+
+    @property
+    def announced(self) -> str:
+        """For the person who waits, before the first run; the gate's own account is no fault."""
+        reason = self.reason
+        if self.mode is IsolationMode.NONE:
+            reason = (
+                "the training runs under your own account, which is fine for your own code "
+                f"({reason})"
+            )
+        return f"isolation: {self.described}. {reason[:1].upper()}{reason[1:]}."

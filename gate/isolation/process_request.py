@@ -1,0 +1,89 @@
+"""A process to start, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.isolation.modes import Credentials, TrainingContainer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOnlyMount:
+    """A file or folder of this machine that a run sees at another path, and cannot change."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A folder of this machine that a process sees at another path, where others see their own.
+
+    So processes that live at the same time have the same paths.
+    """
+
+    source: Path
+    target: Path
+
+    def found(self, path: Path) -> Path:
+        """Where the gate finds what the process sees at `path`."""
+        inside = path.is_relative_to(self.target)
+        return self.source / path.relative_to(self.target) if inside else path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessRequest:
+    """A process to start: no shell, no inherited variable, no inherited descriptor.
+
+    `network` lets a process of another account make sockets that are not local.
+    `writable` and `readable` are the folders that it needs: a container holds no others.
+    `mounts` are shown where the isolation can show one thing at the path of another. What has a
+    `place` sees a folder of its own there; `cpus` are the numbers of the cores that it is kept to,
+    none for all. What has `writable` folders is a run, and has what `credentials.own` names.
+    """
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    workdir: Path
+    timeout_seconds: float
+    output_limit_bytes: int
+    credentials: Credentials | None = None
+    network: bool = False
+    container: TrainingContainer | None = None
+    writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    mounts: tuple[ReadOnlyMount, ...] = ()
+    place: Place | None = None
+    cpus: tuple[int, ...] = ()
+
+    def found(self, path: Path) -> Path:
+        """Where the gate finds what the process sees at `path`."""
+        return path if self.place is None else self.place.found(path)
+
+    @property
+    def under_own_account(self) -> bool:
+        """Whether it runs under another account than the gate's."""
+        return self.credentials is not None
+
+    @property
+    def in_container(self) -> bool:
+        """Whether it runs in a container."""
+        return self.container is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessResult:
+    """How a process ended and what it printed.
+
+    `exit_code` is negative for a signal, as in `subprocess`. `output` holds stdout and stderr as
+    they came, cut in its middle when `output_bytes` exceeds the limit of the request.
+    `out_of_memory` is set where it is known that the kernel ended a process for lack of memory.
+    """
+
+    exit_code: int
+    timed_out: bool
+    wall_seconds: float
+    output: bytes
+    output_bytes: int
+    out_of_memory: bool = False

@@ -1,0 +1,174 @@
+"""Starts a training in its sandbox: another account, limits, few system calls and folders."""
+
+from __future__ import annotations
+
+import base64
+import json
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+import gate
+from gate.errors import RunError
+from gate.isolation.modes import Credentials, Separation, WriteGuard
+from gate.isolation.process_request import ProcessRequest
+from gate.isolation.process_table import require_other_account
+from gate.isolation.sandbox_launcher import READY, Plan
+from gate.isolation.seccomp_filter import seccomp_filter
+from gate.text.untrusted_text import safe_line
+
+PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
+# the package's folder comes last: nothing there takes the place of a standard module
+PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from gate.isolation.sandbox_launcher import main; main(int(sys.argv[2]))"
+)
+# Isolated, without site packages and without writing byte-code: root runs nothing that a
+# repository, a home or a .pth file brings along.
+OPTIONS = ("-I", "-S", "-B", "-X", "utf8")
+REPORT_LIMIT_BYTES = 4096
+# No limit of address space: CUDA reserves far more than it uses. Processes count with their
+# threads, over all of the account. A file of this size is no smoke training's.
+LIMITS = {
+    "RLIMIT_CORE": 0,
+    "RLIMIT_NOFILE": 65_536,
+    "RLIMIT_FSIZE": 64 * 1024**3,
+    "RLIMIT_NPROC": 8192,
+}
+
+
+def start_sandboxed(
+    request: ProcessRequest,
+    handed_on: tuple[int, ...] = (),
+    ready: Callable[[int], None] = lambda _: None,
+    door: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start it, and return once it runs as what was asked for; `handed_on` are its descriptors.
+
+    One with a place waits until `ready` has been called with its number. `door` is the file by
+    which it joins a control group.
+
+    Raises `OSError` or `ValueError` when the command itself cannot be started, as `Popen` does,
+    and `RunError` when the sandbox launcher cannot be put up.
+    """
+    account, place = request.credentials, request.place
+    plan: Plan = {
+        "argv": list(request.argv),
+        "env": request.env,
+        "workdir": str(request.workdir),
+        "uid": None,
+        "gid": 0,
+        "groups": [],
+        "limits": {},
+        "seccomp_filter": "",
+        "guard": WriteGuard.NONE.value,
+        "writable": [str(folder) for folder in request.writable],
+        "shared": [],
+        "mounts": [(str(one.source), str(one.target)) for one in request.mounts],
+        "place": None if place is None else (str(place.source), str(place.target)),
+        "own": [],
+        "cpus": list(request.cpus),
+        "door": "" if door is None else str(door),
+    }
+    if account is not None:
+        plan = {**plan, **_confined(account, request)}
+    process, report = _launch(plan, handed_on, ready)
+    if report != READY:
+        output = process.communicate()[0]
+        raise _fault(report, output)
+    return process
+
+
+class _Confined(TypedDict):
+    """What an account of its own adds to a plan."""
+
+    uid: int
+    gid: int
+    groups: list[int]
+    limits: dict[str, int]
+    seccomp_filter: str
+    guard: str
+    shared: list[str]
+    own: list[str]
+
+
+def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
+    require_other_account(account)
+    program = seccomp_filter(platform.machine(), network=request.network)
+    # what only reads lives on beside runs, and has to see their folders come and go
+    own = [
+        one
+        for one in (account.own if request.writable else ())
+        if one is not Separation.CACHE and (one is not Separation.NETWORK or not request.network)
+    ]
+    return {
+        "uid": account.uid,
+        "gid": account.gid,
+        "groups": list(account.groups),
+        "limits": LIMITS,
+        "seccomp_filter": base64.b64encode(program).decode(),
+        "guard": account.guard.value,
+        "shared": [str(folder) for folder in account.shared],
+        "own": [one.value for one in own],
+    }
+
+
+def _launch(
+    plan: Plan, handed_on: tuple[int, ...], ready: Callable[[int], None]
+) -> tuple[subprocess.Popen[bytes], bytes]:
+    """The process, and what it reported up to its start or its failure."""
+    report, theirs = socket.socketpair()
+    with report, tempfile.TemporaryFile() as handed_over:
+        with theirs:
+            # in a file: a pipe would hold up whoever writes more than it can take
+            handed_over.write(json.dumps(plan).encode())
+            handed_over.seek(0)
+            number = theirs.fileno()
+            process = subprocess.Popen(
+                (sys.executable, *OPTIONS, "-c", PROGRAM, str(PACKAGE_ROOT), str(number)),
+                # root's interpreter obeys no variable; the training's own come with the plan
+                env={},
+                cwd="/",
+                stdin=handed_over,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                close_fds=True,
+                pass_fds=(number, *handed_on),
+                start_new_session=True,
+            )
+        told = report.recv(len(READY))
+        if told == READY and plan["place"] is not None:
+            ready(process.pid)
+            report.sendall(READY)
+        # ends when the last holder of the other end is gone: at execve, or with the program
+        return process, told + _rest(report)
+
+
+def _rest(report: socket.socket) -> bytes:
+    return b"".join(iter(lambda: report.recv(REPORT_LIMIT_BYTES), b""))
+
+
+def _fault(report: bytes, output: bytes) -> OSError | ValueError | RunError:
+    """What the program said went wrong; it is ours, and the training has not run yet."""
+    if not report:
+        return RunError(
+            "the sandbox launcher ended early",
+            hint="Reinstall the gate: its interpreter could not run its own file.",
+            details=tuple(safe_line(line) for line in output.splitlines()[-5:]),
+        )
+    told = json.loads(report.removeprefix(READY))
+    if report.startswith(READY):
+        if told["errno"] is None:
+            return ValueError(told["reason"])
+        return OSError(told["errno"], told["reason"])
+    return RunError(
+        f"the training cannot be sandboxed: {told['step'].replace('_', ' ')}: {told['reason']}",
+        hint="Give the container Docker's default capabilities and a kernel with seccomp filters, "
+        "or set isolation.mode to none where you trust the code.",
+    )

@@ -1,0 +1,142 @@
+"""A training's output, bounded in memory and in the attention that it takes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gate.isolation.process_request import ProcessResult
+
+LINE_LIMIT_BYTES = 4096
+LINES_PER_SECOND = 50
+BURST_LINES = 200
+_LINE_ENDS = re.compile(rb"[\r\n]+")
+
+
+class OutputCapture:
+    """Keeps the first half of `limit_bytes` and the last; what lies between is only counted."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._head_limit = limit_bytes // 2
+        self._tail_limit = limit_bytes - self._head_limit
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        self.total_bytes += len(data)
+        room = self._head_limit - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        # cutting at twice the limit moves each byte once at most
+        if len(self._tail) > 2 * self._tail_limit:
+            del self._tail[: -self._tail_limit]
+
+    def content(self) -> bytes:
+        """What was kept, with a line in the place of what was not."""
+        tail = self._tail[-self._tail_limit :]
+        left_out = self.total_bytes - len(self._head) - len(tail)
+        marker = b"\n[... %d bytes left out ...]\n" % left_out if left_out else b""
+        return bytes(self._head + marker + tail)
+
+
+class LineFeed:
+    """Hands on lines to show, at most `LINES_PER_SECOND` after a burst of `BURST_LINES`.
+
+    A line ends at a line feed or carriage return (a progress bar), is cut at `LINE_LIMIT_BYTES`
+    and is never empty. Lines of a flood are left out, and a line says how many.
+    """
+
+    def __init__(
+        self, on_line: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._on_line = on_line
+        self._clock = clock
+        self._allowance = float(BURST_LINES)
+        self._refilled_at = clock()
+        self._rest = b""
+        self._left_out = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece; its last, unfinished line waits for the rest."""
+        allowance = self._refill()
+        lines, after = [], self._rest + data
+        if allowance:  # a maxsplit of 0 would mean no limit
+            *lines, after = _LINE_ENDS.split(after, maxsplit=allowance)
+        for line in lines:
+            self._show(line)
+        # a line that ends in both counts once
+        self._left_out += max(after.count(b"\n"), after.count(b"\r"))
+        unfinished = max(after.rfind(b"\n"), after.rfind(b"\r")) + 1
+        self._rest = after[unfinished : unfinished + LINE_LIMIT_BYTES]
+
+    def finish(self) -> None:
+        """Hand on the last line, ended or not, and what was left out before it."""
+        self._tell_left_out()
+        if self._rest:
+            self._on_line(self._rest)
+            self._rest = b""
+
+    def _refill(self) -> int:
+        now = self._clock()
+        earned = (now - self._refilled_at) * LINES_PER_SECOND
+        self._allowance = min(float(BURST_LINES), self._allowance + earned)
+        self._refilled_at = now
+        return int(self._allowance)
+
+    def _show(self, line: bytes) -> None:
+        if line:
+            self._tell_left_out()
+            self._allowance -= 1
+            self._on_line(line[:LINE_LIMIT_BYTES])
+
+    def _tell_left_out(self) -> None:
+        if self._left_out:
+            self._on_line(b"[... %d lines not shown ...]" % self._left_out)
+            self._left_out = 0
+
+
+class Ended(Protocol):
+    """A process or container after its end."""
+
+    @property
+    def exit_code(self) -> int:
+        """Negative for a signal."""
+        ...
+
+    @property
+    def wall_seconds(self) -> float:
+        """From its start to its end."""
+        ...
+
+
+class RunOutput:
+    """All that a run prints: kept within a limit, and shown line by line."""
+
+    def __init__(self, limit_bytes: int, on_line: Callable[[bytes], None]) -> None:
+        self._capture = OutputCapture(limit_bytes)
+        self._lines = LineFeed(on_line)
+
+    def take(self, data: bytes) -> None:
+        """Keep and show the next piece."""
+        self._capture.feed(data)
+        self._lines.feed(data)
+
+    def keep(self, data: bytes) -> None:
+        """Keep it only: after a fault, for showing may be what failed."""
+        self._capture.feed(data)
+
+    def result(self, ended: Ended, *, in_time: bool, out_of_memory: bool = False) -> ProcessResult:
+        """Show the last line, and close the account."""
+        self._lines.finish()
+        return ProcessResult(
+            exit_code=ended.exit_code,
+            timed_out=not in_time,
+            wall_seconds=ended.wall_seconds,
+            output=self._capture.content(),
+            output_bytes=self._capture.total_bytes,
+            out_of_memory=out_of_memory,
+        )

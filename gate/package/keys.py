@@ -1,0 +1,283 @@
+"""Keys: ECDSA on P-256 or Ed25519, private ones encrypted, public ones named by their digest."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_private_key,
+    load_der_public_key,
+    load_pem_private_key,
+)
+
+from gate.errors import AttestationError
+from gate.package.pkcs8 import read_encrypted, write_encrypted
+from gate.package.seal_records import (
+    ECDSA_P256,
+    ED25519,
+    KeyAlgorithm,
+    KeyDetails,
+    TrustedKey,
+    TrustedKeys,
+)
+from gate.package.signing import decode_base64, read_record
+
+PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
+PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
+# What `openssl rand -base64 24` gives is twice as long; a word is not.
+MIN_PASSPHRASE_BYTES = 16
+MAX_TRUST_BYTES = 1024 * 1024
+# The points of order 1, 2, 4 and 8 on edwards25519 (RFC 8032, 5.1) in each encoding, their sign bit
+# left out: a multiple of such a key is one of eight points, so a signature can be guessed.
+SMALL_ORDER: Final = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        *(f"{first}{'ff' * 30}7f" for first in ("ec", "ed", "ee")),
+    )
+)
+GENERATE_HINT = "Generate one with `repro-gate keys generate`."
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFile:
+    """A `gate.ports.Signer` over a private key in memory."""
+
+    private_key: PrivateKey = field(repr=False)
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo."""
+        return public_der(self.private_key.public_key())
+
+    def sign(self, message: bytes) -> bytes:
+        """ECDSA with SHA-256 in DER, or Ed25519 over the message itself."""
+        if isinstance(self.private_key, Ed25519PrivateKey):
+            return self.private_key.sign(message)
+        return self.private_key.sign(message, ec.ECDSA(SHA256()))
+
+
+def generate_private_key(algorithm: KeyAlgorithm = KeyAlgorithm.ECDSA_P256) -> PrivateKey:
+    """A new key; ECDSA on P-256 is the one kind that every outside verifier accepts."""
+    if algorithm is KeyAlgorithm.ED25519:
+        return Ed25519PrivateKey.generate()
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool = False) -> bytes:
+    """The private key as PKCS#8 PEM, encrypted with the pass phrase (scrypt, AES-256).
+
+    Raises `AttestationError` for a short one, and for none unless `allow_plain`.
+    """
+    if passphrase is None and not allow_plain:
+        raise AttestationError(
+            "a private key is not written without a pass phrase",
+            hint="Give a pass phrase, or ask for a plain key explicitly.",
+        )
+    if passphrase is None:
+        return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    if len(passphrase) < MIN_PASSPHRASE_BYTES:
+        raise AttestationError(
+            f"the pass phrase is shorter than {MIN_PASSPHRASE_BYTES} bytes",
+            hint="Generate one with `openssl rand -base64 24` and store it as a secret.",
+        )
+    der = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return write_encrypted(der, passphrase)
+
+
+def public_pem(key: PublicKey) -> bytes:
+    """The public key as PEM, for openssl and for people."""
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def public_der(key: PublicKey) -> bytes:
+    """The public key as DER SubjectPublicKeyInfo, the bytes that name it."""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_id(key: PublicKey) -> str:
+    """Lowercase hexadecimal SHA-256 of the DER, as `openssl pkey -pubin -outform DER` gives it."""
+    return hashlib.sha256(public_der(key)).hexdigest()
+
+
+def load_private_key(
+    pem: bytes, passphrase: bytes | None, *, allow_plain: bool = False
+) -> PrivateKey:
+    """Read a private key.
+
+    Raises `AttestationError` for a wrong or missing pass phrase, for a key of another kind, for one
+    whose encryption is weak, and for one that is not encrypted unless `allow_plain`. No message
+    repeats key material.
+    """
+    # asked before loading, so that a missing pass phrase and a damaged key differ in message
+    encrypted = b"ENCRYPTED" in pem
+    if encrypted and not passphrase:
+        raise AttestationError(
+            "the signing key is encrypted and no pass phrase was given",
+            hint="Pass it as a secret, never on the command line.",
+        )
+    if not encrypted and not allow_plain:
+        raise AttestationError(
+            "the signing key is not encrypted",
+            hint="Encrypt it (`openssl pkcs8 -topk8 -scrypt`), or allow a plain key explicitly.",
+        )
+    try:
+        if encrypted:
+            key = load_der_private_key(read_encrypted(pem), passphrase)
+        else:
+            key = load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        problem = "the pass phrase is wrong, or the key is damaged"
+        raise AttestationError(
+            f"the signing key cannot be read: {problem if encrypted else 'no private key in PEM'}",
+            hint="Check that key and pass phrase match and were copied completely.",
+        ) from error
+    # another curve or algorithm would sign, and no outside verifier would take it
+    if not isinstance(key, PrivateKey) or not _usable(key):
+        raise other_kind("the signing key")
+    return key
+
+
+def usable_public_key(key: object, what: str) -> PublicKey:
+    """The key as one that can count.
+
+    Raises `AttestationError` for another curve or algorithm, and for an Ed25519 key of small order,
+    under which anybody can sign.
+    """
+    if not isinstance(key, PublicKey) or not _usable(key):
+        raise other_kind(what)
+    if isinstance(key, Ed25519PublicKey) and _without_sign(key) in SMALL_ORDER:
+        raise AttestationError(
+            f"{what} is a point of small order, under which anybody can sign",
+            hint=f"No honest program makes such a key. {GENERATE_HINT}",
+        )
+    return key
+
+
+def _without_sign(key: Ed25519PublicKey) -> bytes:
+    raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return raw[:-1] + bytes((raw[-1] & 0x7F,))
+
+
+def public_key(der: bytes, what: str) -> PublicKey:
+    """The key of a DER SubjectPublicKeyInfo; `what` names it in an `AttestationError`."""
+    try:
+        key = load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AttestationError(f"{what}: not a public key", hint=GENERATE_HINT) from error
+    return usable_public_key(key, what)
+
+
+def key_details(key: PublicKey) -> KeyDetails:
+    """What the trust file calls the key's algorithm."""
+    return ED25519 if isinstance(key, Ed25519PublicKey) else ECDSA_P256
+
+
+def is_signature(key: PublicKey, signature: bytes, message: bytes) -> bool:
+    """Whether the key signed the message: DER over SHA-256, or the 64 bytes of RFC 8032.
+
+    Of an ECDSA signature (r, s) the other one, (r, -s), is valid too: no signature is an identity.
+    """
+    try:
+        if isinstance(key, Ed25519PublicKey):
+            key.verify(signature, message)
+        else:
+            key.verify(signature, message, ec.ECDSA(SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _usable(key: PrivateKey | PublicKey) -> bool:
+    if isinstance(key, Ed25519PrivateKey | Ed25519PublicKey):
+        return True
+    return isinstance(key.curve, ec.SECP256R1)
+
+
+def trusted_key(key: PublicKey, *, added_at: str, comment: str = "") -> TrustedKey:
+    """The active trust entry of a public key; `added_at` is UTC in ISO 8601."""
+    return TrustedKey(
+        key_id=key_id(key),
+        raw_bytes=base64.b64encode(public_der(key)).decode("ascii"),
+        key_details=key_details(key),
+        added_at=added_at,
+        comment=comment,
+    )
+
+
+def trusted_public_key(trusted: TrustedKey) -> PublicKey:
+    """The public key of a trust entry, whose id, algorithm and bytes must agree."""
+    what = f"trusted key {trusted.key_id[:16]}"
+    der = decode_base64(trusted.raw_bytes, what)
+    # a reviewer sees the id: bytes of another key under a known id must not count
+    if hashlib.sha256(der).hexdigest() != trusted.key_id:
+        raise AttestationError(
+            f"{what}: raw_bytes does not match this key id",
+            hint="Restore trusted-keys.json from version control.",
+        )
+    key = public_key(der, what)
+    if key_details(key) != trusted.key_details:
+        raise AttestationError(
+            f"{what}: raw_bytes is not the kind of key that key_details says",
+            hint="Restore trusted-keys.json from version control.",
+        )
+    # the same point can be written in other bytes, so under another id: a key that is revoked
+    # under one would count under the other
+    if public_der(key) != der:
+        raise AttestationError(
+            f"{what}: raw_bytes is not the usual form of this key",
+            hint="Add the key with `repro-gate keys add`.",
+        )
+    return key
+
+
+def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
+    """The trust document with one key more, sorted by key id.
+
+    Raises `AttestationError` when the key is listed already: a revoked key never comes back.
+    """
+    for known in document.keys:
+        # whatever its status: a revoked key that is listed again would count again
+        if known.key_id == key.key_id:
+            raise AttestationError(
+                f"key {key.key_id[:16]} is already listed, as {known.status}",
+                hint="Generate a new key if this one is retired or revoked.",
+            )
+    return TrustedKeys(keys=tuple(sorted((*document.keys, key), key=lambda each: each.key_id)))
+
+
+def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
+    """Read `trusted-keys.json` and check every key in it; `AttestationError` names the fault."""
+    document = read_record(
+        TrustedKeys,
+        data,
+        source,
+        max_bytes=MAX_TRUST_BYTES,
+        hint="Restore the trust file from version control.",
+    )
+    for key in document.keys:
+        try:
+            trusted_public_key(key)
+        except AttestationError as error:
+            raise AttestationError(f"{source}: {error.message}", hint=error.hint) from error
+    return document
+
+
+def other_kind(what: str) -> AttestationError:
+    """The fault of a key of another kind; `what` names it."""
+    return AttestationError(
+        f"{what} is neither an ECDSA key on P-256 nor an Ed25519 key", hint=GENERATE_HINT
+    )

@@ -1,0 +1,103 @@
+"""What goes into a package, beside what it rests on: one file, the same bytes every time."""
+
+from __future__ import annotations
+
+from gate.baseline.entry import Baseline
+from gate.evidence.capture import FIRST_STATE
+from gate.evidence.folder import READABLE_NAMES, WrittenDocument
+from gate.evidence.run_evidence import EvidenceSet
+from gate.evidence.state_manifest import SAVED_FOLDER
+from gate.package.call import CALL_NAME, CallDocument
+from gate.package.code_files import SOURCE_MEMBER, code_members
+from gate.package.packing import pack
+from gate.package.packing_instructions import WORKFLOW_OPTIONS, package_readme
+from gate.package.seal_records import Package, PackageMember
+from gate.settings.mode import SigningMethod
+from gate.system.files.port import Files
+from gate.system.version import VERSION
+from gate.text.documents import write_document
+from gate.text.members import MODEL_FOLDER, STATE_MEMBER
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Verdict
+
+PACKAGE = "package.tar"
+
+
+def write_package(
+    verdict: Verdict,
+    evidence: EvidenceSet,
+    baseline: Baseline | None,
+    request: GateRequest,
+    files: Files,
+    documents: tuple[WrittenDocument, ...],
+) -> Package:
+    """Write `package.tar`: the verdict and all that it rests on, the same bytes every time.
+
+    `documents` are what the evidence was written to, and are taken from there.
+    """
+    path = request.out / PACKAGE
+    members = [
+        PackageMember(name="verdict.json", content=write_document(verdict)),
+        PackageMember(name="repro-gate.yml", content=request.settings_text),
+        *_evidence_members(evidence, request, documents),
+        *code_members(request.out, evidence.locks, files),
+    ]
+    source = any(member.name == SOURCE_MEMBER for member in members)
+    call = _call(verdict, request, source=source)
+    members.append(PackageMember(name=CALL_NAME, content=write_document(call)))
+    if baseline is not None:
+        members.append(PackageMember(name="baseline.json", content=write_document(baseline)))
+    readme = package_readme(
+        verdict,
+        member_names=[member.name for member in members],
+        reproduce_command=_reproduce_command(verdict, request),
+        sign=request.sign,
+    )
+    members.append(PackageMember(name="README.md", content=readme.encode("utf-8")))
+    # a package that was cut short has no name: it appears whole, or not at all
+    with files.replacing(path) as target:
+        return pack(members, path=path, target=target, files=files)
+
+
+def _evidence_members(
+    evidence: EvidenceSet, request: GateRequest, documents: tuple[WrittenDocument, ...]
+) -> list[PackageMember]:
+    folder = request.out / "evidence"
+    files = [(one.name, one.sha256) for one in documents]
+    files += [(one.name, one.sha256) for one in evidence.kept]
+    return [
+        PackageMember(name=_member_name(name), path=folder / name, sha256=sha256)
+        for name, sha256 in files
+    ]
+
+
+def _member_name(name: str) -> str:
+    if name == FIRST_STATE:
+        return STATE_MEMBER
+    if name.startswith(SAVED_FOLDER):
+        return f"{MODEL_FOLDER}/{name.removeprefix(SAVED_FOLDER)}"
+    # at the top, where a person looks
+    return name if name in READABLE_NAMES else f"evidence/{name}"
+
+
+def _call(verdict: Verdict, request: GateRequest, *, source: bool) -> CallDocument:
+    return CallDocument(
+        commit=verdict.commit,
+        config=request.repository_path(request.config_name),
+        settings_digest=verdict.settings_digest,
+        snapshot_digest=verdict.snapshot_digest,
+        created_at=verdict.created_at,
+        gate_version=VERSION,
+        repository=request.repository,
+        run_url=request.run_url,
+        source=source,
+    )
+
+
+def _reproduce_command(verdict: Verdict, request: GateRequest) -> str:
+    if not verdict.passes or verdict.changed_files:
+        # such a package is never sealed
+        return f"repro-gate reproduce {PACKAGE} --unsealed"
+    if request.sign is SigningMethod.SIGSTORE:
+        return f"repro-gate reproduce {PACKAGE} {WORKFLOW_OPTIONS}"
+    return f"repro-gate reproduce {PACKAGE} --trusted-keys trusted-keys.json"

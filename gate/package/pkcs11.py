@@ -1,0 +1,174 @@
+"""A signer in a PKCS#11 token (a smart card, a hardware security module), named by RFC 7512."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+import gate
+from gate.errors import AttestationError, SettingsError, StorageError
+from gate.package.der import OCTET_STRING, Reader, object_identifier
+from gate.package.public_keys import der_of_ed25519, der_of_point
+from gate.settings.sealed_signer_places import TokenPlace
+from gate.system.files.port import Files
+from gate.system.programs import SECONDS, Program, nobody_elses
+from gate.text.untrusted_text import safe_line
+
+PIN_VARIABLE: Final = "REPRO_GATE_PKCS11_PIN"
+MAX_PIN_BYTES: Final = 1024
+# isolated, and without .pth files: nothing of the caller's folder or environment is imported
+PROGRAM: Final = (
+    "import sys; sys.path += sys.argv[1:]; from gate.package.token_program import main; main()"
+)
+PIN_HINT: Final = f"Set {PIN_VARIABLE}, or name a file with the PIN by pin-source=/FILE."
+WRONG_PIN_HINT: Final = (
+    f"Check {PIN_VARIABLE}, or the file at pin-source; a token locks itself after a few wrong PINs."
+)
+LIST_HINT: Final = "See what it holds with `pkcs11-tool --module MODULE --login --list-objects`."
+P256: Final = object_identifier("1.2.840.10045.3.1.7")
+# by its number (RFC 8410), or by name as some tokens have it
+ED25519: Final = (object_identifier("1.3.101.112"), b"\x13\x0cedwards25519")
+
+
+_Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=2000)]
+
+
+class _Answer(BaseModel):
+    point: _Hex = ""
+    parameters: _Hex = ""
+    signature: _Hex = ""
+    fault: str = ""
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
+class TokenSigner:
+    """`gate.ports.Signer` in a token; each question opens it anew, in a process of its own."""
+
+    def __init__(
+        self,
+        place: TokenPlace,
+        files: Files,
+        variables: Mapping[str, str],
+        *,
+        seconds: float = SECONDS,
+    ) -> None:
+        check_token_place(place, files, variables)
+        self._place = place
+        self._pin = _pin(place, files, variables)
+        root = str(Path(gate.__file__).resolve().parents[1])
+        folders = dict.fromkeys((root, *filter(os.path.isabs, sys.path)))
+        self._program = Program(
+            name=f"the token's library {safe_line(place.module.name)}",
+            argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *folders),
+            variables=variables,
+            seconds=seconds,
+        )
+        self._public = b""
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo of the public key that lies beside the private one."""
+        if not self._public:
+            self._public = _public(self._ask({}))
+        return self._public
+
+    def sign(self, message: bytes) -> bytes:
+        """The token's signature; of ECDSA, which tokens give as r and s, in DER."""
+        digest = hashlib.sha256(message).hexdigest()
+        answer = self._ask({"message": message.hex(), "digest": digest})
+        signature = bytes.fromhex(answer.signature)
+        if bytes.fromhex(answer.parameters) in ED25519:
+            return signature
+        half = len(signature) // 2
+        r, s = signature[:half], signature[half:]
+        return encode_dss_signature(int.from_bytes(r, "big"), int.from_bytes(s, "big"))
+
+    def _ask(self, more: Mapping[str, str]) -> _Answer:
+        place = self._place
+        question = {
+            "module": str(place.module),
+            "token": place.token,
+            "serial": place.serial,
+            "key_label": place.key_label,
+            "key_id": place.key_id.hex(),
+            "pin": self._pin,
+            **more,
+        }
+        try:
+            answer = _ANSWER.validate_json(self._program.ask(json.dumps(question).encode("utf-8")))
+        except ValidationError as error:
+            raise AttestationError(
+                "the token's library answered in no known way",
+                hint=f"Check that {safe_line(str(place.module))} is a PKCS#11 library.",
+            ) from error
+        if answer.fault:
+            raise AttestationError(
+                f"the token cannot be used: {safe_line(answer.fault)}",
+                hint=WRONG_PIN_HINT if "PIN" in answer.fault else LIST_HINT,
+            )
+        return answer
+
+
+def _public(answer: _Answer) -> bytes:
+    """The token's point and parameters as DER SubjectPublicKeyInfo."""
+    try:
+        point = Reader(bytes.fromhex(answer.point))
+        content = point.take(OCTET_STRING)
+        point.end()
+    except ValueError:
+        # some tokens leave the wrapping out
+        content = bytes.fromhex(answer.point)
+    parameters = bytes.fromhex(answer.parameters)
+    if parameters in ED25519:
+        return der_of_ed25519(content, "the token")
+    if parameters != P256:
+        raise AttestationError(
+            "the token's key is neither an ECDSA key on P-256 nor an Ed25519 key",
+            hint="Make one in the token, such as `pkcs11-tool --keypairgen --key-type "
+            "EC:prime256v1`.",
+        )
+    return der_of_point(content, "the token")
+
+
+def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, str]) -> None:
+    """`SettingsError` where package, library or PIN is missing; nothing secret is read."""
+    if find_spec("pkcs11") is None:
+        raise SettingsError(
+            "pkcs11: needs the package python-pkcs11",
+            hint="Install it beside the gate: `pip install 'repro-gate[pkcs11]'`.",
+        )
+    if not files.exists(place.module):
+        raise SettingsError(
+            f"pkcs11: there is no library {safe_line(str(place.module))}",
+            hint="Name the file that the token's maker gives, by module-path.",
+        )
+    if not nobody_elses(place.module):
+        raise SettingsError(
+            f"pkcs11: others can change the library {safe_line(str(place.module))}",
+            hint="It has to belong to root or to this account, and only they may write to it.",
+        )
+    if place.pin_source is None and not variables.get(PIN_VARIABLE):
+        raise SettingsError("pkcs11: there is no PIN", hint=PIN_HINT)
+    if place.pin_source is not None and not files.exists(place.pin_source):
+        raise SettingsError("pkcs11: there is no file at pin-source", hint=PIN_HINT)
+
+
+def _pin(place: TokenPlace, files: Files, variables: Mapping[str, str]) -> str:
+    if place.pin_source is None:
+        return variables[PIN_VARIABLE]
+    try:
+        content = files.read_bytes(place.pin_source, max_bytes=MAX_PIN_BYTES)
+        # the line end of an editor is no part of it
+        return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except (StorageError, UnicodeDecodeError) as error:
+        raise AttestationError("the PIN cannot be read", hint=PIN_HINT) from error

@@ -1,0 +1,172 @@
+"""The training states inside a package, read in their places: nothing is unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
+from gate.checkpoint.file_part import file_part
+from gate.checkpoint.formats.archived_folder import ArchivedFolder
+from gate.checkpoint.formats.file_formats import UnknownContent
+from gate.checkpoint.formats.formats import read_state
+from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
+from gate.checkpoint.leaves import StateContent
+from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
+from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
+from gate.package.member_index import RUN_MEMBER, looks_like_package, member_index
+from gate.package.ustar import BLOCK_BYTES
+from gate.text.members import MODEL_FOLDER, STATE_MEMBER
+from gate.text.strict_json import parse_json
+from gate.text.untrusted_text import safe_line
+
+if TYPE_CHECKING:
+    from gate.settings.gate_settings import GateSettings
+    from gate.system.files.port import Files
+
+MAX_BYTES: Final = 2**40
+# in the evidence a leaf has this before its name in the state file
+CAPTURED: Final = "state"
+MAX_RUN_BYTES: Final = 64 * 1024 * 1024
+MAX_SETTINGS_BYTES: Final = 256 * 1024
+SETTINGS_MEMBER: Final = "repro-gate.yml"
+PACKAGE_FORMAT: Final = "package of repro-gate"
+SAVED_FORMAT: Final = "package of repro-gate, {member}: {format}"
+PACKAGE_NOTE: Final = (
+    "the state that the gate captured, taken from a package whose seal was not checked "
+    "(`repro-gate verify` does that)"
+)
+SAVED_NOTE: Final = (
+    "what the script saved itself, taken from a package whose seal was not checked "
+    "(`repro-gate verify` does that)"
+)
+
+
+@dataclass(frozen=True)
+class PackagedStates:
+    """An open package; `places` has start and size in bytes of each of its files."""
+
+    opened: UntrustedFile
+    places: Mapping[str, tuple[int, int]]
+
+    def captured(self) -> StateContent:
+        """What the harness captured on rank 0; `EvidenceError` where the package has none."""
+        opened = self.opened
+        if STATE_MEMBER not in self.places:
+            raise EvidenceError(
+                f"{opened.shown}: holds no {STATE_MEMBER}",
+                hint="The gate packs the state of a run that trained to its end; name a "
+                "checkpoint.",
+            )
+        start, size_bytes = self.places[STATE_MEMBER]
+        # read in its place: a state of many gigabytes is not unpacked to look at it
+        part = file_part(opened, start, size_bytes, f"{opened.shown}: {STATE_MEMBER}")
+        # the harness's names are paths already
+        content = read_safetensors(part, as_path)
+        return replace(
+            content,
+            shown=opened.shown,
+            format=PACKAGE_FORMAT,
+            notes=(PACKAGE_NOTE,),
+            parameter_names=_parameter_names(opened, self.places.get(RUN_MEMBER), content),
+        )
+
+    @cached_property
+    def saved_member(self) -> str:
+        """Where what the script saved lies, a file or a folder; empty where it is not packed."""
+        names = [name for name in self.places if name.startswith(f"{MODEL_FOLDER}/")]
+        if not names:
+            return ""
+        checkpoint = self._settings().train.checkpoint or ""
+        single = f"{MODEL_FOLDER}/{checkpoint.rpartition('/')[2]}"
+        return single if names == [single] else MODEL_FOLDER
+
+    def saved(self, member: str = "") -> StateContent:
+        """What the script saved itself, at `member` where a seal says where.
+
+        Raises `EvidenceError` where it cannot be read.
+        """
+        member = member or self.saved_member
+        shown = f"{self.opened.shown}: {member}"
+        folder = ArchivedFolder(
+            shown=shown, whole=self.opened, places=self.places, prefix=f"{MODEL_FOLDER}/"
+        )
+        if member == MODEL_FOLDER:
+            content = read_state(folder, None, UnknownContent.BYTES)
+        else:
+            name = member.removeprefix(f"{MODEL_FOLDER}/")
+            content = read_state(folder, name, UnknownContent.REFUSE)
+        named = SAVED_FORMAT.format(member=member, format=content.format)
+        return replace(content, format=named, notes=(SAVED_NOTE, *content.notes))
+
+    def saved_exclusions(self) -> tuple[Exclusion, ...]:
+        """What of it the gate did not compare: by the package's own settings, and by default."""
+        own = self._settings().train.checkpoint_exclude
+        rules = (Exclusion(pattern=rule.pattern, reason=rule.reason) for rule in own)
+        return (*rules, *DEFAULT_EXCLUSIONS)
+
+    def _settings(self) -> GateSettings:
+        # pydantic and the settings take long to import, and a digest of a file needs neither
+        from gate.settings.load import parse_settings  # noqa: PLC0415
+
+        start, size_bytes = self.places.get(SETTINGS_MEMBER, (0, 0))
+        if not 0 < size_bytes <= MAX_SETTINGS_BYTES:
+            raise self.opened.fault(f"holds no readable {SETTINGS_MEMBER}")
+        try:
+            return parse_settings(self.opened.read_at(start, size_bytes), SETTINGS_MEMBER)
+        except SettingsError as error:
+            raise EvidenceError(
+                f"{self.opened.shown}: {error.message}", hint=error.hint, details=error.details
+            ) from error
+
+
+def is_package(files: Files, path: Path) -> bool:
+    """Whether a file looks like a package of the gate."""
+    try:
+        with files.open_binary(path, max_bytes=MAX_BYTES) as stream:
+            return looks_like_package(stream.read(BLOCK_BYTES))
+    except StorageError:
+        # a folder, or nothing that can be read: opening it as a state says which
+        return False
+
+
+@contextmanager
+def open_package(files: Files, path: Path) -> Iterator[PackagedStates]:
+    """A package, open while the body runs; nothing of it is verified but its headers.
+
+    Raises `EvidenceError` for one that the gate would not write.
+    """
+    with open_untrusted(files, path, safe_line(str(path)), max_bytes=MAX_BYTES) as opened:
+        try:
+            found = tuple(member_index(opened.read_at, opened.size_bytes))
+        except AttestationError as error:
+            raise EvidenceError(f"{opened.shown}: {error.message}", hint=error.hint) from error
+        yield PackagedStates(opened, {name: (start, size) for name, start, size in found})
+
+
+def _parameter_names(
+    opened: UntrustedFile, place: tuple[int, int] | None, content: StateContent
+) -> dict[str, str]:
+    """What the run's evidence calls the parameters; nothing where it is missing or not readable.
+
+    Only a leaf of this very state is a name, so no other text of the package is shown.
+    """
+    # names help a reader and decide nothing: a state without them is compared all the same
+    if place is None or place[1] > MAX_RUN_BYTES:
+        return {}
+    try:
+        document = parse_json(opened.read_at(*place), RUN_MEMBER, max_bytes=MAX_RUN_BYTES)
+    except DocumentError:
+        return {}
+    told = document.get("parameter_names") if isinstance(document, dict) else None
+    leaves = {leaf.path for leaf in content.leaves}
+    named = (
+        (place.removeprefix(CAPTURED), leaf.removeprefix(CAPTURED))
+        for place, leaf in (told.items() if isinstance(told, dict) else ())
+        if isinstance(leaf, str)
+    )
+    return {place: leaf for place, leaf in named if leaf in leaves}

@@ -1,0 +1,87 @@
+"""The files of a seal: their names, beside the package, and what belongs into each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from gate.errors import AttestationError
+from gate.package.seal_records import SealFile, StatementKind
+from gate.system.files.port import Files
+from gate.text.members import MAX_SEAL_BYTES
+
+BARE_SUFFIX: Final = ".dsse.json"
+BUNDLE_SUFFIX: Final = ".sigstore.json"
+PROVENANCE_BARE_SUFFIX: Final = ".provenance.dsse.json"
+PROVENANCE_BUNDLE_SUFFIX: Final = ".provenance.sigstore.json"
+MODEL_SUFFIX: Final = ".model.sig"
+SUFFIXES: Final = {
+    BARE_SUFFIX: StatementKind.VERDICT,
+    BUNDLE_SUFFIX: StatementKind.VERDICT,
+    PROVENANCE_BARE_SUFFIX: StatementKind.PROVENANCE,
+    PROVENANCE_BUNDLE_SUFFIX: StatementKind.PROVENANCE,
+    MODEL_SUFFIX: StatementKind.MODEL,
+}
+MAX_SEALS: Final = 16
+
+
+def seal_path(package: Path, suffix: str) -> Path:
+    """Where a seal of a package lies: beside it."""
+    return package.with_suffix(suffix)
+
+
+def seal_paths(package: Path) -> tuple[Path, ...]:
+    """Where all seals of a package lie; a key or an identity makes some of them."""
+    return tuple(seal_path(package, suffix) for suffix in SUFFIXES)
+
+
+def names_of(kind: StatementKind, package: Path) -> str:
+    """The names of the files that a statement of this kind may lie in, for a message."""
+    suffixes = [suffix for suffix, held in SUFFIXES.items() if held is kind]
+    return " or ".join(seal_path(package, suffix).name for suffix in suffixes)
+
+
+def seal_file(package: Path, suffix: str, content: bytes) -> SealFile:
+    """A seal by the name that it has beside a package."""
+    name = seal_path(package, suffix).name
+    return SealFile(name=name, content=content, kind=SUFFIXES[suffix])
+
+
+def write_seals(seals: Sequence[SealFile], package: Path, files: Files) -> None:
+    """Write all seals beside the package."""
+    for each in seals:
+        files.write_bytes(package.with_name(each.name), each.content)
+
+
+def seal_places(
+    package: Path, files: Files, chosen: Sequence[Path] = ()
+) -> tuple[tuple[Path, StatementKind | None], ...]:
+    """The seals to verify, and what belongs into each: the chosen files, or all beside the package.
+
+    Raises `AttestationError` where there is none.
+    """
+    kinds = dict(zip(seal_paths(package), SUFFIXES.values(), strict=True))
+    paths = chosen or [path for path in kinds if files.exists(path)]
+    if not paths:
+        raise AttestationError(
+            f"no seal found beside {package.name}",
+            hint=f"Put {names_of(StatementKind.VERDICT, package)} there, with the other seals, or "
+            "name them with --seal. Only a passing gate writes seals.",
+        )
+    if len(paths) > MAX_SEALS:
+        raise AttestationError(
+            f"{len(paths)} seals were named, the limit is {MAX_SEALS}",
+            hint="Name each statement once, bare or as a bundle.",
+        )
+    return tuple((path, kinds.get(path)) for path in paths)
+
+
+def find_seals(package: Path, files: Files, chosen: Sequence[Path] = ()) -> tuple[SealFile, ...]:
+    """The same seals as they were read; `StorageError` for one that cannot be."""
+    return tuple(
+        SealFile(
+            name=path.name, content=files.read_bytes(path, max_bytes=MAX_SEAL_BYTES), kind=kind
+        )
+        for path, kind in seal_places(package, files, chosen)
+    )

@@ -1,0 +1,146 @@
+"""Keys and tokens, read only when they are needed.
+
+The gate asks only after the last training process is gone; until then nothing of them is in a
+variable of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gate.errors import SettingsError
+from gate.package.identity import IdentityRequest
+from gate.package.signing_ports import Signer
+from gate.settings.sealed_signer_places import FilePlace, SignerPlace
+from gate.settings.signer_places import read_signer_place
+from gate.system.files.port import Files
+
+MAX_KEY_BYTES = 64 * 1024
+PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret
+
+# The runner sets both for a job with the permission `id-token: write`, and for no job of a fork.
+REQUEST_URL_VARIABLE = "ACTIONS_ID_TOKEN_REQUEST_URL"
+REQUEST_TOKEN_VARIABLE = "ACTIONS_ID_TOKEN_REQUEST_TOKEN"  # noqa: S105 - the name, not the secret
+
+
+class _JobIdentity:
+    """What a job of GitHub Actions may say who it is with."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+
+    def may_identify(self) -> bool:
+        """Whether the runner gave this job what it takes."""
+        return bool(
+            self._variables.get(REQUEST_URL_VARIABLE)
+            and self._variables.get(REQUEST_TOKEN_VARIABLE)
+        )
+
+    def identity_request(self) -> IdentityRequest | None:
+        """The address and the secret, or None without `id-token: write`."""
+        if not self.may_identify():
+            return None
+        return IdentityRequest(
+            url=self._variables[REQUEST_URL_VARIABLE],
+            token=self._variables[REQUEST_TOKEN_VARIABLE],
+            server_url=self._variables.get("GITHUB_SERVER_URL", "https://github.com").rstrip("/"),
+        )
+
+
+class _Keys(_JobIdentity):
+    """A signing key at a place, or in a variable, with its pass phrase in another one."""
+
+    _key_variable = ""
+    _passphrase_variable = ""
+    _hint = ""
+
+    def __init__(
+        self, place: SignerPlace | None, files: Files, variables: Mapping[str, str]
+    ) -> None:
+        super().__init__(variables)
+        self._place = place
+        self._files = files
+
+    def names_key(self) -> bool:
+        """Whether there is anything to sign with; reads no secret."""
+        return self._place is not None or self._given(self._key_variable)
+
+    def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
+        """`SettingsError` where what was named can give no signature; reads no secret.
+
+        No program below `checkout` is started to sign.
+        """
+        if self._place is not None:
+            # slow to import, and most calls name no place
+            from gate.package.signers_opening import check_place, refuse_programs_below
+
+            check_place(self._place, self._files, self._variables)
+            if checkout is not None:
+                refuse_programs_below(checkout, self._place, self._variables)
+        file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
+        if file and not allow_plain and not self._given(self._passphrase_variable):
+            raise SettingsError("the signing key has no pass phrase", hint=self._hint)
+
+    def secret_files(self) -> tuple[Path, ...]:
+        """Where key, PIN or token lie in a file; none is opened."""
+        if self._place is None:
+            return ()
+        from gate.package.signers_opening import secret_files  # noqa: PLC0415 - as above
+
+        return secret_files(self._place, self._variables)
+
+    def signing_key(self) -> bytes | None:
+        """The private key in PEM, or None where none was given or it is no file."""
+        if isinstance(self._place, FilePlace):
+            return self._files.read_bytes(self._place.path, max_bytes=MAX_KEY_BYTES)
+        return self._read(self._key_variable)
+
+    def passphrase(self) -> bytes | None:
+        """The pass phrase of a key in PEM, or None."""
+        return self._read(self._passphrase_variable)
+
+    def signer(self) -> Signer | None:
+        """The key in a token, in a vault or behind a program, or None when none was named."""
+        if self._place is None or isinstance(self._place, FilePlace):
+            return None
+        from gate.package.signers_opening import open_signer  # noqa: PLC0415 - as above
+
+        return open_signer(self._place, self._files, self._variables)
+
+    def _given(self, name: str) -> bool:
+        return bool(self._variables.get(name, "").strip())
+
+    def _read(self, name: str) -> bytes | None:
+        return self._variables.get(name, "").encode() or None
+
+
+class FileSecrets(_Keys):
+    """For the command line: the key's place, the pass phrase of a file from one variable."""
+
+    _passphrase_variable = PASSPHRASE_VARIABLE
+    _hint = f"Set {PASSPHRASE_VARIABLE}, or accept a plain key with --allow-plain-key."
+
+    def token(self) -> str:
+        """None: the command line posts nothing."""
+        return ""
+
+
+class InputSecrets(_Keys):
+    """For the action: the step's inputs, which the runner hands over as variables."""
+
+    _key_variable = "INPUT_SIGNING_KEY"
+    _passphrase_variable = "INPUT_SIGNING_KEY_PASSPHRASE"  # noqa: S105 - the name, not the secret
+    _hint = "Give it as input signing_key_passphrase, from a secret."
+
+    def __init__(self, variables: Mapping[str, str], files: Files) -> None:
+        place = variables.get("INPUT_SIGNER", "").strip()
+        super().__init__(read_signer_place(place) if place else None, files, variables)
+
+    def token(self) -> str:
+        """The input `token`."""
+        return self._variables.get("INPUT_TOKEN", "").strip()
+
+    def _read(self, name: str) -> bytes | None:
+        # the line end of a secret that was pasted is no part of it
+        return self._variables.get(name, "").strip().encode() or None

@@ -1,0 +1,270 @@
+"""A signer in the transit engine of HashiCorp Vault or OpenBao, over its HTTP API.
+
+"Transit secrets engine (API)", version 1: `keys/:name`, `sign/:name`. The private key never leaves
+the vault; what it holds signs there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, TypeAdapter
+
+from gate.errors import AttestationError, SealServiceError, SettingsError, StorageError
+from gate.package.http import LOOPBACK, Answer, Service
+from gate.package.public_keys import der_of, der_of_ed25519
+from gate.settings.sealed_signer_places import VaultPlace
+from gate.system.files.port import Files
+from gate.system.retry import GITHUB_POLICY, RetryPolicy
+from gate.text.untrusted_text import safe_line
+
+ADDRESS_VARIABLE: Final = "VAULT_ADDR"
+TOKEN_VARIABLE: Final = "VAULT_TOKEN"  # noqa: S105 - the name, not the secret
+TOKEN_FILE_VARIABLE: Final = "VAULT_TOKEN_FILE"  # noqa: S105 - as above
+NAMESPACE_VARIABLE: Final = "VAULT_NAMESPACE"
+AUTHORITY_VARIABLE: Final = "VAULT_CACERT"
+# Where `vault login` leaves its token, in the home folder.
+LOGIN_FILE: Final = ".vault-token"
+MAX_TOKEN_BYTES: Final = 16 * 1024
+OK: Final = 200
+MAX_WORDS: Final = 3
+ECDSA: Final = "ecdsa-p256"
+ED25519: Final = "ed25519"
+ADDRESS_HINT: Final = f"Set {ADDRESS_VARIABLE}, such as https://vault.example.org:8200."
+ANSWER_HINT: Final = f"Check {ADDRESS_VARIABLE}, and the proxy in between."
+TOKEN_HINT: Final = (
+    f"Set {TOKEN_VARIABLE}, or {TOKEN_FILE_VARIABLE} to the file that holds the token."
+)
+
+
+class _KeyData(BaseModel):
+    type: str = Field(max_length=100)
+    latest_version: int = Field(ge=1)
+    derived: bool = False
+    keys: dict[str, Any] = Field(max_length=10_000)
+
+
+class _KeyAnswer(BaseModel):
+    data: _KeyData
+
+
+class _Signed(BaseModel):
+    signature: str = Field(max_length=1000)
+
+
+class _SignAnswer(BaseModel):
+    data: _Signed
+
+
+_KEY_ANSWER = TypeAdapter(_KeyAnswer)
+_SIGN_ANSWER = TypeAdapter(_SignAnswer)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pinned:
+    """One version of the key: what it is, and its public half in DER."""
+
+    version: int
+    kind: str
+    public: bytes = field(repr=False)
+
+
+class VaultSigner:
+    """`gate.ports.Signer` in a vault; the version of the public key is the one that signs."""
+
+    def __init__(
+        self,
+        place: VaultPlace,
+        files: Files,
+        variables: Mapping[str, str],
+        policy: RetryPolicy = GITHUB_POLICY,
+    ) -> None:
+        self._place = place
+        self._address = checked_address(variables)
+        self._token = _token(files, variables)
+        self._variables = variables
+        self._policy = policy
+        self._pinned: _Pinned | None = None
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo of the version that was asked for, or of the latest."""
+        return self._key().public
+
+    def sign(self, message: bytes) -> bytes:
+        """The signature that the vault makes over the message."""
+        key = self._key()
+        body: dict[str, object] = {"key_version": key.version}
+        if key.kind == ECDSA:
+            # a statement may be larger than what a vault takes; Ed25519 has no such form here
+            digest = hashlib.sha256(message).digest()
+            body |= {"input": _encoded(digest), "prehashed": True, "hash_algorithm": "sha2-256"}
+            body |= {"marshaling_algorithm": "asn1"}
+        else:
+            body |= {"input": _encoded(message)}
+        answer = self._ask("POST", f"sign/{self._place.key}", body)
+        return _signature(answer.read_as(_SIGN_ANSWER, ANSWER_HINT).data.signature, key.version)
+
+    def _key(self) -> _Pinned:
+        if self._pinned is None:
+            answer = self._ask("GET", f"keys/{self._place.key}")
+            self._pinned = self._read(answer.read_as(_KEY_ANSWER, ANSWER_HINT).data)
+        return self._pinned
+
+    def _read(self, data: _KeyData) -> _Pinned:
+        if data.type not in {ECDSA, ED25519} or data.derived:
+            kind = f"derived {data.type}" if data.derived else data.type
+            raise AttestationError(
+                f"{self._shown} is of type {safe_line(kind)}",
+                hint=f"Make a key of type {ECDSA} or {ED25519} that is not derived.",
+            )
+        version = self._place.version or data.latest_version
+        entry = data.keys.get(str(version))
+        text = entry.get("public_key") if isinstance(entry, dict) else None
+        if not isinstance(text, str):
+            raise AttestationError(
+                f"{self._shown} has no version {version}",
+                hint=f"Its latest version is {data.latest_version}; name that one, or none.",
+            )
+        source = f"{self._shown}, version {version},"
+        if data.type == ECDSA or text.startswith("-----BEGIN"):
+            public = der_of(text.encode("utf-8"), source)
+        else:
+            public = der_of_ed25519(_decoded(text, source), source)
+        return _Pinned(version=version, kind=data.type, public=public)
+
+    def _ask(self, method: str, path: str, body: object = None) -> Answer:
+        headers = {"X-Vault-Request": "true"}
+        if self._variables.get(NAMESPACE_VARIABLE):
+            headers["X-Vault-Namespace"] = self._variables[NAMESPACE_VARIABLE]
+        with Service(
+            "Vault",
+            self._address,
+            self._policy,
+            secret=self._token,
+            headers=headers,
+            authority=self._variables.get(AUTHORITY_VARIABLE, ""),
+        ) as service:
+            answer = service.ask(method, f"{self._address}/v1/{self._place.mount}/{path}", body)
+            if answer.status != OK:
+                fault = service.refused(answer, self._hint(answer.status))
+                words = _words(answer.content, self._token)
+                raise SealServiceError(fault.message, hint=fault.hint, details=words)
+        return answer
+
+    def _hint(self, status: int) -> str:
+        place = self._place
+        # a standby node: where it sends to would be given the token
+        if 300 <= status < 400:  # noqa: PLR2004 - the redirects
+            return f"Redirects are not followed; set {ADDRESS_VARIABLE} to the active node."
+        if status == 404:  # noqa: PLR2004 - not found
+            return "Check mount and key, and VAULT_NAMESPACE."
+        return (
+            f"The token's policy needs read on {place.mount}/keys/{place.key} and update on "
+            f"{place.mount}/sign/{place.key}."
+        )
+
+    @property
+    def _shown(self) -> str:
+        return f"vault:{self._place.mount}/{self._place.key}"
+
+
+def checked_address(variables: Mapping[str, str]) -> str:
+    """The vault's address; `SettingsError` for none, and for one that would show the token."""
+    address = variables.get(ADDRESS_VARIABLE, "").strip().rstrip("/")
+    if not address:
+        raise SettingsError(f"vault: {ADDRESS_VARIABLE} is not set", hint=ADDRESS_HINT)
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    # a name or password in it would stand in messages
+    if not host or parts.username is not None or parts.query or parts.fragment:
+        raise SettingsError(f"vault: {ADDRESS_VARIABLE} is not an address", hint=ADDRESS_HINT)
+    if parts.scheme != "https" and (parts.scheme != "http" or host not in LOOPBACK):
+        raise SettingsError(
+            f"vault: {ADDRESS_VARIABLE} does not begin with https://",
+            hint="The token would be sent for everybody on the way to read.",
+        )
+    return address
+
+
+def check_files(files: Files, variables: Mapping[str, str]) -> None:
+    """`SettingsError` where there is no token, or no file of certificates; neither is read."""
+    authority = variables.get(AUTHORITY_VARIABLE, "")
+    if authority and not files.exists(Path(authority)):
+        raise SettingsError(
+            f"vault: there is no file at {AUTHORITY_VARIABLE}", hint="Correct the path."
+        )
+    _check_token(files, variables)
+
+
+def _check_token(files: Files, variables: Mapping[str, str]) -> None:
+    path = token_file(variables)
+    if not variables.get(TOKEN_VARIABLE, "").strip() and (path is None or not files.exists(path)):
+        raise SettingsError("vault: there is no token", hint=TOKEN_HINT)
+
+
+def _token(files: Files, variables: Mapping[str, str]) -> str:
+    _check_token(files, variables)
+    token = variables.get(TOKEN_VARIABLE, "").strip()
+    path = token_file(variables)
+    if not token and path is not None:
+        try:
+            token = files.read_bytes(path, max_bytes=MAX_TOKEN_BYTES).decode("ascii").strip()
+        except (StorageError, UnicodeDecodeError) as error:
+            raise AttestationError("the vault's token cannot be read", hint=TOKEN_HINT) from error
+    # it becomes a header, in which a line end would begin another one
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        raise AttestationError("the vault's token is not one word", hint=TOKEN_HINT)
+    return token
+
+
+def token_file(variables: Mapping[str, str]) -> Path | None:
+    """Where the token lies if no variable holds it, or None."""
+    if named := variables.get(TOKEN_FILE_VARIABLE):
+        return Path(named)
+    home = variables.get("HOME")
+    return Path(home) / LOGIN_FILE if home else None
+
+
+def _signature(text: str, version: int) -> bytes:
+    """The bytes of `vault:v1:BASE64`, made by the version that was asked for."""
+    vault, _, rest = text.partition(":")
+    made_by, _, encoded = rest.partition(":")
+    if (vault, made_by) != ("vault", f"v{version}"):
+        raise AttestationError(
+            f"Vault signed with another version than {version}: {safe_line(text)[:20]!r}",
+            hint="Run the gate again; check who rotates this key.",
+        )
+    return _decoded(encoded, "Vault's signature")
+
+
+def _decoded(text: str, source: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AttestationError(f"{source} is not base64", hint=ANSWER_HINT) from error
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _words(content: bytes, token: str) -> tuple[str, ...]:
+    """What the vault says of a refusal, without the token should it repeat it."""
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return ()
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    lines = [text for text in errors if isinstance(text, str)] if isinstance(errors, list) else []
+    return tuple(safe_line(line.replace(token, "***")) for line in lines[:MAX_WORDS])

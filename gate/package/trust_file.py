@@ -1,0 +1,119 @@
+"""The trust file's life: a key comes in, is retired, is revoked, and never goes back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from gate.errors import AttestationError, SettingsError
+from gate.package.keys import MAX_TRUST_BYTES, PublicKey, usable_public_key
+from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
+from gate.package.signing import printable
+
+PUBLIC_HINT: Final = "A public key begins with `-----BEGIN PUBLIC KEY-----`."
+NEW_KEY_HINT: Final = "A key never goes back; make a new one with `repro-gate keys generate`."
+LIST_HINT: Final = "See the ids with `repro-gate keys list`; give more of one."
+MAX_NAMED = 5
+_BEGINNING = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
+
+
+def read_public_key(pem: bytes, source: str) -> PublicKey:
+    """The one public key of a PEM file, ECDSA on P-256 or Ed25519.
+
+    Raises `AttestationError` for anything else. No message repeats what the file holds.
+    """
+    kinds = _BEGINNING.findall(pem)
+    # asked first: whoever gives the wrong file of a pair has to learn which one it is
+    if any(b"PRIVATE KEY" in kind for kind in kinds):
+        raise AttestationError(
+            f"{source} holds a private key, which has no place in a trust file",
+            hint="Give its public half: `openssl pkey -in KEY -pubout -out PUBLIC.pem`.",
+        )
+    # a second key would be passed over without a word
+    if len(kinds) > 1:
+        raise AttestationError(
+            f"{source} holds {len(kinds)} PEM blocks", hint="Give a file with one public key."
+        )
+    try:
+        key = load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AttestationError(f"{source} is not a public key in PEM", hint=PUBLIC_HINT) from error
+    return usable_public_key(key, f"the key in {source}")
+
+
+def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:
+    """The one key whose id begins with `prefix`, in either case; else a `SettingsError`."""
+    if not prefix:
+        raise SettingsError("the id of the key is empty", hint=LIST_HINT)
+    found = [key for key in document.keys if key.key_id.startswith(prefix.lower())]
+    if len(found) == 1:
+        return found[0]
+    count = f"{len(found)} keys" if found else "no key"
+    raise SettingsError(
+        f"{count} of {source} begin{'' if found else 's'} with {printable(prefix)!r}",
+        hint=LIST_HINT if found else "See the ids with `repro-gate keys list`.",
+        details=tuple(key.key_id for key in found[:MAX_NAMED]),
+    )
+
+
+def with_key_retired(document: TrustedKeys, key: TrustedKey, *, at: str) -> TrustedKeys:
+    """The document with an active key retired at a time, in ISO 8601 with an offset.
+
+    Raises `AttestationError` for a key that is retired or revoked: a later date would let seals
+    count that do not.
+    """
+    if key.status is not KeyStatus.ACTIVE:
+        raise _is_already(key)
+    return _replaced(document, key, {"status": KeyStatus.RETIRED, "retired_at": at})
+
+
+def with_key_revoked(
+    document: TrustedKeys, key: TrustedKey, *, at: str, reason: str = ""
+) -> TrustedKeys:
+    """The document with a key revoked: none of its seals counts any more.
+
+    `at` is the time from which it may have been in other hands, in ISO 8601 with an offset. Raises
+    `AttestationError` for a key that is revoked.
+    """
+    if key.status is KeyStatus.REVOKED:
+        raise _is_already(key)
+    changes = {"status": KeyStatus.REVOKED, "revoked_at": at, "reason": reason}
+    return _replaced(document, key, changes)
+
+
+def write_trusted_keys(document: TrustedKeys) -> bytes:
+    """The trust file as JSON: keys by id, every fact on its own line.
+
+    Raises `AttestationError` when it would be too large to be read.
+    """
+    # a document's usual form has a whole key in one line: what is reviewed here is a single fact
+    text = json.dumps(
+        document.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False
+    )
+    data = f"{text}\n".encode()
+    if len(data) > MAX_TRUST_BYTES:
+        raise AttestationError(
+            f"the trust file would have more than {MAX_TRUST_BYTES:,} bytes",
+            hint="Begin a new file for new keys; keep this one beside what it verifies.",
+        )
+    return data
+
+
+def _replaced(document: TrustedKeys, key: TrustedKey, changes: Mapping[str, str]) -> TrustedKeys:
+    # validated again, which a copy is not
+    changed = TrustedKey.model_validate({**key.model_dump(), **changes})
+    others = [each for each in document.keys if each.key_id != key.key_id]
+    return TrustedKeys(keys=tuple(sorted((*others, changed), key=lambda each: each.key_id)))
+
+
+def _is_already(key: TrustedKey) -> AttestationError:
+    since = key.revoked_at if key.status is KeyStatus.REVOKED else key.retired_at
+    return AttestationError(
+        f"key {key.key_id[:16]} is already {key.status}, since {since}",
+        hint=NEW_KEY_HINT,
+    )

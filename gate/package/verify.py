@@ -1,0 +1,302 @@
+"""Verifying a package: from the signatures inwards, each step resting on the one before.
+
+A seal proves who signed and what was compared, not that the training was honest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gate.errors import AttestationError
+from gate.isolation.isolation import IsolationMode
+from gate.package.agreement import (
+    KEPT_MEMBERS,
+    check_model,
+    check_provenance,
+    check_sums,
+    check_verdict,
+)
+from gate.package.archive import read_archive
+from gate.package.identity import Identity, IdentitySigned
+from gate.package.identity_bundle import read_identity_bundle
+from gate.package.model_signing import ModelFolder, model_folder, takes_model_signature
+from gate.package.opening import CLAIM_HINT, Opened, open_seals, opened_seal, together
+from gate.package.seal_records import (
+    Archive,
+    Expected,
+    KeyStatus,
+    SealFile,
+    StatementKind,
+    TrustedKey,
+    TrustedKeys,
+    VerifiedPackage,
+)
+from gate.package.sealed_statement import StatementFacts
+from gate.package.signing import printable
+from gate.package.statement import read_statement, utc_time
+from gate.settings.levels import ReachedLevel
+from gate.system.files.port import Files
+from gate.text.members import MAX_PACKAGE_BYTES
+
+OTHER_RESULT = {
+    ReachedLevel.STATISTICAL: "its metrics are equivalent over seeds",
+    ReachedLevel.FUNCTIONAL: "it met the policy's thresholds",
+    ReachedLevel.SCIENTIFIC: "it ranks the policy's variants alike",
+}
+NO_MODEL_SIGNATURE = (
+    "The model has no signature of its own, which no Ed25519 key can make; the provenance lists "
+    "its files."
+)
+FETCH_HINT = "The package was damaged or changed after sealing; fetch it again or do not use it."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Checked:
+    """A package whose every statement holds; `model` is what the model's own signature covers."""
+
+    opened: Opened
+    facts: StatementFacts
+    archive: Archive
+    model: ModelFolder | None
+
+
+def verify_package(
+    path: Path,
+    seals: Sequence[SealFile],
+    trusted: TrustedKeys,
+    expected: Expected,
+    files: Files,
+) -> VerifiedPackage:
+    """Check a package against all its seals and against what the caller expects.
+
+    Verdict and provenance are needed, and the model's own signature where the key can make one and
+    the package holds a model. Raises `AttestationError` with its own message for each way to fail,
+    and `StorageError` when the package cannot be read.
+    """
+    # from here on only what is signed is read: size and digest of the package come from the payload
+    opened, key = open_seals(seals, trusted)
+    signs_models = takes_model_signature(key.key_details)
+    checked = _checked_package(path, opened, expected, files, signs_models=signs_models)
+    _check_made(checked.facts.created_at, expected)
+    _check_key_at(key, checked.facts)
+    notes = _key_notes(key, checked.facts) + opened.unsigned
+    notes += () if signs_models else (NO_MODEL_SIGNATURE,)
+    return _verified_package(checked, key_id=key.key_id, notes=notes)
+
+
+def verify_identity_package(
+    path: Path,
+    seals: Sequence[SealFile],
+    check: Callable[[bytes], IdentitySigned],
+    expected: Expected,
+    files: Files,
+) -> VerifiedPackage:
+    """The same for seals without a key: `check` verifies a bundle and whom it names.
+
+    Each bundle has a certificate of its own; all must name one repository. Raises what
+    `verify_package` raises.
+    """
+    opened, signed, times = [], [], []
+    for seal in seals:
+        # ours first: what a bundle of the gate never holds is not handed to a larger reader
+        bundle = read_identity_bundle(seal)
+        found = check(seal.content)
+        opened.append(opened_seal(seal, found.payload_type, found.payload, found.repository))
+        signed.append(found)
+        times.append(bundle.integrated_seconds)
+    statements = together(opened)
+    owner = urlsplit(statements.signer).path.strip("/")
+    checked = _checked_package(path, statements, expected, files, certified=owner)
+    logged_at = datetime.fromtimestamp(min(times), tz=UTC).isoformat()
+    # the log's word and not the signer's
+    _check_made(logged_at, expected)
+    return _verified_package(checked, identity=signed[0].identity, logged_at=utc_time(logged_at))
+
+
+def _checked_package(
+    path: Path,
+    opened: Opened,
+    expected: Expected,
+    files: Files,
+    *,
+    certified: str = "",
+    signs_models: bool = False,
+) -> _Checked:
+    """All that verified payloads say of the package, against the package itself.
+
+    `certified` is the repository that a certificate names, owner/name, or empty.
+    """
+    facts = read_statement(opened.payload(StatementKind.VERDICT, path))
+    # what needs no package comes before gigabytes are read
+    provenance = opened.payload(StatementKind.PROVENANCE, path)
+    certain = _in_repository(facts, certified)
+    check_expected(certain, expected)
+    archive = _read_package(path, facts, files)
+    check_sums(archive)
+    # the digest of the package is right by now: this asks
+    # whether what people read in it is what was signed
+    check_verdict(archive, facts)
+    check_provenance(provenance, facts, archive)
+    model = model_folder((member.name, member.sha256) for member in archive.members)
+    signed_model = StatementKind.MODEL in opened.payloads or (signs_models and model is not None)
+    if signed_model:
+        check_model(opened.payload(StatementKind.MODEL, path), archive)
+    return _Checked(
+        opened=opened, facts=certain, archive=archive, model=model if signed_model else None
+    )
+
+
+def _in_repository(facts: StatementFacts, certified: str) -> StatementFacts:
+    """Refuse a statement about another repository than the certificate's; one about none is its."""
+    # a reusable workflow has one name whoever calls it: the certificate tells whose job it was
+    if certified and facts.repository and facts.repository != certified:
+        raise AttestationError(
+            f"the seal is about repository {printable(facts.repository)!r}, its certificate about "
+            f"{printable(certified)!r}",
+            hint=CLAIM_HINT,
+        )
+    return replace(facts, repository=facts.repository or certified)
+
+
+def _verified_package(
+    checked: _Checked,
+    *,
+    key_id: str = "",
+    identity: Identity | None = None,
+    logged_at: str = "",
+    notes: tuple[str, ...] = (),
+) -> VerifiedPackage:
+    facts, model = checked.facts, checked.model
+    if facts.level in OTHER_RESULT:
+        notes += (f"The result is another one than the baseline's; {OTHER_RESULT[facts.level]}.",)
+    if facts.imported_evidence:
+        notes += ("Another job ran the training: isolation and numbers are what that job reports.",)
+    if facts.isolation.mode is IsolationMode.NONE:
+        notes += ("The training ran under the gate's own account (isolation none).",)
+    return VerifiedPackage(
+        key_id=key_id,
+        identity=identity.name if identity else "",
+        issuer=identity.issuer if identity else "",
+        logged_at=logged_at,
+        commit=facts.commit,
+        outcome=facts.outcome.value,
+        level=facts.level.value,
+        strict_runs=facts.strict_runs,
+        created_at=facts.created_at,
+        checkpoint_root=facts.checkpoint_root,
+        states=facts.states,
+        members=len(checked.archive.members),
+        package_sha256=checked.archive.sha256,
+        isolation=facts.isolation,
+        imported_evidence=facts.imported_evidence,
+        base_branch=facts.base_branch,
+        base_commit=facts.base_commit,
+        repository=facts.repository,
+        properties=tuple(each.value for each in facts.properties),
+        seals=checked.opened.names,
+        statements=tuple(sorted(checked.opened.payloads, key=list(StatementKind).index)),
+        model_folder=model.name if model is not None else "",
+        model_files=len(model.files) if model is not None else 0,
+        notes=notes,
+    )
+
+
+def _read_package(path: Path, facts: StatementFacts, files: Files) -> Archive:
+    with files.open_binary(path, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        size_bytes = stream.seek(0, os.SEEK_END)
+        # the cheap question first: a terabyte is refused before it is hashed
+        if size_bytes != facts.package_size_bytes:
+            raise AttestationError(
+                f"{path.name} has {size_bytes:,} bytes, the seal says {facts.package_size_bytes:,}",
+                hint=FETCH_HINT,
+            )
+        stream.seek(0)
+        archive = read_archive(stream, size_bytes=size_bytes, keep=KEPT_MEMBERS)
+    # over the whole file, headers and padding included: no byte is left to choose
+    if archive.sha256 != facts.package_sha256:
+        raise AttestationError(
+            f"{path.name} is not the file that was sealed: its SHA-256 differs",
+            hint=FETCH_HINT,
+            details=(f"sealed: {facts.package_sha256}", f"found:  {archive.sha256}"),
+        )
+    return archive
+
+
+def check_expected(facts: StatementFacts, expected: Expected) -> None:
+    """A statement must be about what the caller demands; `AttestationError` where it is not."""
+    # replaying a valid seal of an older commit: the caller says which commit it must be about
+    if facts.commit != expected.commit.lower():
+        raise AttestationError(
+            f"this package is about commit {facts.commit}, "
+            f"not about {printable(expected.commit)!r}",
+            hint="Give the full hash (`git rev-parse COMMIT`), or the package of that commit.",
+        )
+    if expected.repository and facts.repository != expected.repository:
+        raise AttestationError(
+            f"this package is about repository {printable(facts.repository)!r}, "
+            f"not about {printable(expected.repository)!r}",
+            hint="Give the package that was made for that repository.",
+        )
+    branch = facts.base_branch
+    if expected.base_branch and branch != expected.base_branch:
+        judged = f"a merge into {printable(branch)!r}" if branch else "no merge"
+        raise AttestationError(
+            f"this package was judged for {judged}, not for one into "
+            f"{printable(expected.base_branch)!r}",
+            hint="Another branch has other rules. Give the package of the pull request into that "
+            "branch, or leave --base out.",
+        )
+    # what another job says of its runs is a claim: it counts for no isolation
+    if facts.imported_evidence and expected.least_isolation is not IsolationMode.NONE:
+        raise AttestationError(
+            "another job ran the training: nothing proves the isolation "
+            f"{facts.isolation.mode.value} that it reports, and at least "
+            f"{expected.least_isolation.value} is demanded",
+            hint="Let one job train and judge (mode: gate), or leave --least-isolation out.",
+        )
+    if facts.isolation.mode.strength < expected.least_isolation.strength:
+        raise AttestationError(
+            f"the training ran under isolation {facts.isolation.mode.value}, at least "
+            f"{expected.least_isolation.value} is demanded",
+            hint="Run the gate where that isolation is possible, or accept a weaker one.",
+        )
+
+
+def _check_made(made_at: str, expected: Expected) -> None:
+    if expected.not_before is not None and datetime.fromisoformat(made_at) < expected.not_before:
+        raise AttestationError(
+            f"this package was made at {made_at}, which is too long ago",
+            hint="Run the gate again, or allow a greater --max-age.",
+        )
+
+
+def _check_key_at(key: TrustedKey, facts: StatementFacts) -> None:
+    """A key that is retired counts for what it sealed before; the time is the signer's claim."""
+    if key.status is not KeyStatus.RETIRED or key.retired_at is None:
+        return
+    if datetime.fromisoformat(facts.created_at) > datetime.fromisoformat(key.retired_at):
+        raise AttestationError(
+            f"the signing key {key.key_id[:16]} was retired at {key.retired_at}, and this seal "
+            f"says that it was made at {facts.created_at}",
+            hint="Seal with an active key: run the gate again with the new one.",
+        )
+
+
+def _key_notes(key: TrustedKey, facts: StatementFacts) -> tuple[str, ...]:
+    notes = []
+    if key.status is KeyStatus.RETIRED:
+        notes.append(
+            f"The signing key {key.key_id[:16]} has been retired since {key.retired_at}: this "
+            f"seal claims to be older, and nothing proves its time."
+        )
+    if datetime.fromisoformat(facts.created_at) < datetime.fromisoformat(key.added_at):
+        notes.append(
+            f"The seal is older than the trust file's entry for its key, which was added at "
+            f"{printable(key.added_at)}."
+        )
+    return tuple(notes)

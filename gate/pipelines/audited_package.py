@@ -1,0 +1,136 @@
+"""Reads a package for an audit: one pass over untrusted bytes, each document by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gate.audit.items import PackageFacts, SealCheck
+from gate.errors import AttestationError, DocumentError, GateError, SettingsError
+from gate.evidence.data import DATA_NAME, DataDocument
+from gate.evidence.documents import CLUSTER_NAME, ClusterDocument
+from gate.evidence.documents_environment import ENVIRONMENT_NAME, EnvironmentDocument
+from gate.evidence.documents_seeds import SEEDS_NAME, SeedsDocument
+from gate.package.agreement import check_sums
+from gate.package.archive import read_archive
+from gate.package.call import CALL_NAME, CallDocument
+from gate.package.seal_files import find_seals, seal_paths
+from gate.package.seal_records import Archive, Expected, TrustedKeys
+from gate.package.ustar import SUMS_NAME
+from gate.package.verify import verify_package
+from gate.settings.gate_settings import FILE_NAME, GateSettings
+from gate.settings.load import parse_settings, settings_digest
+from gate.system.files.port import Files
+from gate.text.documents import read_document
+from gate.text.members import MAX_PACKAGE_BYTES
+from gate.text.records_document import Document
+from gate.text.untrusted_text import safe_line
+from gate.verdict.verdict import Verdict
+
+MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
+VERDICT_NAME: Final = "verdict.json"
+DOCUMENTS: Final = (CALL_NAME, ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME)
+WANTED: Final = "Name the package.tar of a gate call."
+Record = TypeVar("Record", bound=Document)
+
+
+def look_at_package(
+    package: Path, files: Files, trusted: TrustedKeys | None, expected: Expected | None
+) -> PackageFacts:
+    """What a package holds; with keys and the commit that it must be about, its seal is checked.
+
+    A document that cannot be read is a problem of its part. Raises `AttestationError` and
+    `StorageError` where the file is no whole package.
+    """
+    archive = _archive(package, files)
+    read = _Documents({member.name: member.content for member in archive.members})
+    settings, digest = read.settings()
+    seal, words = _seal(package, files, trusted, expected, read_sha256=archive.sha256)
+    return PackageFacts(
+        place=safe_line(str(package)),
+        sha256=archive.sha256,
+        members=tuple(member.name for member in archive.members),
+        verdict=read.document(Verdict, VERDICT_NAME),
+        call=read.document(CallDocument, CALL_NAME),
+        environment=read.document(EnvironmentDocument, ENVIRONMENT_NAME),
+        cluster=read.document(ClusterDocument, CLUSTER_NAME),
+        data=read.document(DataDocument, DATA_NAME),
+        seeds=read.document(SeedsDocument, SEEDS_NAME),
+        settings=settings,
+        settings_digest=digest,
+        seal=seal,
+        seal_words=words,
+        # last: each reading above may have added to them
+        problems=dict(read.problems),
+    )
+
+
+def _archive(package: Path, files: Files) -> Archive:
+    keep = frozenset((SUMS_NAME, VERDICT_NAME, FILE_NAME, *DOCUMENTS))
+    with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        size_bytes = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        try:
+            archive = read_archive(stream, size_bytes=size_bytes, keep=keep)
+            check_sums(archive)
+        except AttestationError as fault:
+            shown = safe_line(package.name)
+            raise AttestationError(
+                f"{shown}: {fault.message}", hint=WANTED, details=fault.details
+            ) from fault
+    return archive
+
+
+class _Documents:
+    """The documents of a package, each read by itself; why one cannot be read is kept."""
+
+    def __init__(self, contents: Mapping[str, bytes | None]) -> None:
+        self._contents = contents
+        self.problems: dict[str, str] = {}
+
+    def _kept(self, name: str, read: Callable[[bytes], Record]) -> Record | None:
+        data = self._contents.get(name)
+        if data is None:
+            return None
+        try:
+            return read(data)
+        except (DocumentError, SettingsError) as fault:
+            self.problems[name] = "; ".join((fault.message, *fault.details[:1]))
+        return None
+
+    def document(self, model: type[Record], name: str) -> Record | None:
+        """A document, None where it is missing, of another version or broken."""
+        return self._kept(
+            name, lambda data: read_document(model, data, name, max_bytes=MAX_DOCUMENT_BYTES)
+        )
+
+    def settings(self) -> tuple[GateSettings | None, str]:
+        """The packed settings and their digest."""
+        found = self._kept(FILE_NAME, lambda data: parse_settings(data, FILE_NAME))
+        return found, settings_digest(found) if found is not None else ""
+
+
+def _seal(
+    package: Path,
+    files: Files,
+    trusted: TrustedKeys | None,
+    expected: Expected | None,
+    *,
+    read_sha256: str,
+) -> tuple[SealCheck, str]:
+    """What came of the seal, and the words of whoever checked it."""
+    if not any(files.exists(path) for path in seal_paths(package)):
+        return SealCheck.NONE, ""
+    if trusted is None or expected is None:
+        return SealCheck.NOT_ASKED, ""
+    try:
+        found = verify_package(package, find_seals(package, files), trusted, expected, files)
+    except GateError as fault:
+        return SealCheck.REFUSED, fault.message
+    # opened once to be read and once to be verified: somebody may have replaced it between
+    if found.package_sha256 != read_sha256:
+        return SealCheck.REFUSED, "the package was replaced while it was looked at"
+    words = f"valid, key {found.key_id[:16]}, level {found.level}, made {found.created_at}"
+    return SealCheck.VALID, words

@@ -1,0 +1,193 @@
+"""The diagnosis of kept evidence, made again: nothing is trained, nothing is judged.
+
+The questions are those of a gate call, in its order: do runs of the commit differ, does the base
+commit that ran beside it, does the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.select import select_entry
+from gate.comparison.compare import compare_results
+from gate.comparison.differences import BASELINE_SIDE, Comparison
+from gate.comparison.same_work import runs_of_the_same_work
+from gate.errors import EvidenceError
+from gate.evidence.brought import MAX_BROUGHT_FILES, BroughtEnvironment
+from gate.evidence.fingerprints import PARAMETERS
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.pipelines.comparisons import diagnosis_of
+from gate.pipelines.judging_comparisons import most_telling
+from gate.pipelines.kept_diagnosis import Retold
+from gate.pipelines.kept_evidence import KeptEvidence
+from gate.settings.gate_settings import ComparisonSettings
+from gate.text.codec_digests import sha256_hex
+from gate.text.json_text import canonical_json
+from gate.training.runs import Commit, RunMode
+from gate.verdict.facts import Decision
+from gate.verdict.verdict import Outcome, Verdict
+
+PAIR: Final = 2
+NO_BASELINE: Final = (
+    "The baseline is not among the evidence, so no drift from it can be diagnosed: name its folder "
+    "with --baseline."
+)
+NO_ENTRY: Final = (
+    "The baseline holds no entry of this training (another command, step count, seed or machine), "
+    "so no drift from it can be diagnosed."
+)
+NO_BASE_RUNS: Final = (
+    "The base commit was not run beside it: the gate does that where the environment moved, or the "
+    "change brings one."
+)
+NO_TRACE: Final = (
+    "There is no operator trace: it needs two more trainings, which the gate makes after a "
+    "difference unless diagnosis.escalate is false. So no operator is named."
+)
+NO_FULL_TRACE: Final = (
+    "The operator traces themselves are not kept, since they can be large: what they show cannot "
+    "be looked for again."
+)
+NO_SECOND: Final = (
+    "There is one strict run only, so nothing says whether the commit repeats itself."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Compared:
+    """A comparison that may be diagnosed, and which of the verdict's it is."""
+
+    field: str
+    outcome: Outcome
+    comparison: Comparison
+
+
+def diagnose_kept(kept: KeptEvidence) -> Retold:
+    """What differs first in kept evidence, why, and what the evidence does not hold.
+
+    Raises `EvidenceError` where there is no strict run to start from.
+    """
+    evidence = kept.evidence
+    strict = evidence.runs_of(RunMode.STRICT)
+    if not strict:
+        raise EvidenceError(
+            "the evidence holds no strict run of the commit",
+            hint="Only `repro-gate gate` and `repro-gate run` make evidence to diagnose.",
+        )
+    entry, why_none = _entry(kept, strict[0])
+    settings = kept.settings.compare if kept.settings is not None else ComparisonSettings()
+    found = tuple(_compared(evidence, entry, settings))
+    differing = next((one for one in found if one.comparison.differs), None)
+    names = tuple(f"{one.comparison.expected} and {one.comparison.observed}" for one in found)
+    missing = tuple(_missing(evidence, strict, differing, why_none))
+    verdict = None if differing is None else _verdict(evidence, differing)
+    return Retold(commit=evidence.commit, verdict=verdict, compared=names, missing=missing)
+
+
+def _compared(
+    evidence: EvidenceSet, entry: BaselineEntry | None, settings: ComparisonSettings
+) -> Iterator[_Compared]:
+    first, *others = evidence.runs_of(RunMode.STRICT)
+    label = first.run.label
+    apart = Outcome.NONDETERMINISTIC
+    if others:
+        repeats = tuple(
+            compare_results(first, run, settings, (label, run.run.label)) for run in others
+        )
+        yield _Compared(field="repeat", outcome=apart, comparison=most_telling(repeats))
+    for alike in runs_of_the_same_work(first, evidence.runs_of(RunMode.DEFAULT), settings):
+        yield _Compared(field="repeat", outcome=apart, comparison=alike)
+    for base in evidence.runs_of(RunMode.STRICT, Commit.BASE)[:1]:
+        against = compare_results(base, first, settings, (base.run.label, label))
+        # each side ran in its own environment only where the change brings one
+        own = not against.same_environment and bool(_moved_locks(evidence))
+        drift = Outcome.DEPENDENCY_DRIFT if own else Outcome.CODE_DRIFT
+        yield _Compared(field="base_run", outcome=drift, comparison=against)
+    if entry is not None:
+        against = compare_results(entry, first, settings, (BASELINE_SIDE, label))
+        drift = Outcome.CODE_DRIFT if against.same_environment else Outcome.ENVIRONMENT_DRIFT
+        yield _Compared(field="baseline", outcome=drift, comparison=against)
+
+
+def _moved_locks(evidence: EvidenceSet) -> tuple[str, ...]:
+    """The lock files that the two commits have with other content, by their paths."""
+    head, base = (
+        {lock.path: lock.sha256 for lock in locks}
+        for locks in (evidence.locks, evidence.base_locks)
+    )
+    moved = sorted(path for path in head.keys() | base.keys() if head.get(path) != base.get(path))
+    return tuple(moved[:MAX_BROUGHT_FILES])
+
+
+def _entry(kept: KeptEvidence, run: RunEvidence) -> tuple[BaselineEntry | None, str]:
+    """The entry of this very training that is nearest, or why there is none."""
+    if kept.baseline is None:
+        return None, NO_BASELINE
+    wanted = kept.evidence.training_digest
+    entries = tuple(
+        entry
+        for entry in kept.baseline.entries
+        if sha256_hex(canonical_json(entry.training)) == wanted
+    )
+    if not entries:
+        return None, NO_ENTRY
+    fitting = Baseline(entries=entries)
+    comparable = kept.settings.compare.comparable_environment if kept.settings else ()
+    chosen = select_entry(fitting, run.environment, entries[0].training, comparable).entry
+    return (chosen, "") if chosen is not None else (None, NO_ENTRY)
+
+
+def _verdict(evidence: EvidenceSet, compared: _Compared) -> Verdict:
+    """As the reports take it; it passes nothing and judges nothing."""
+    decision = Decision(
+        outcome=compared.outcome, passes=False, cause="", decided=compared.comparison
+    )
+    diagnosis = diagnosis_of(decision, evidence)
+    return Verdict(
+        outcome=compared.outcome,
+        passes=False,
+        cause=diagnosis.cause if diagnosis is not None else "",
+        commit=evidence.commit,
+        base_commit=evidence.base_commit,
+        created_at=evidence.created_at,
+        runs=tuple(run.run for run in evidence.runs),
+        brought=BroughtEnvironment(files=_moved_locks(evidence)),
+        diagnosis=diagnosis,
+        repeat=compared.comparison if compared.field == "repeat" else None,
+        baseline=compared.comparison if compared.field == "baseline" else None,
+        base_run=compared.comparison if compared.field == "base_run" else None,
+    )
+
+
+def _missing(
+    evidence: EvidenceSet,
+    strict: tuple[RunEvidence, ...],
+    differing: _Compared | None,
+    why_no_entry: str,
+) -> Iterator[str]:
+    """What the evidence does not hold that would say more, a sentence each."""
+    if len(strict) < PAIR:
+        yield NO_SECOND
+    if differing is not None:
+        if set(differing.comparison.compared_fingerprints) <= {PARAMETERS}:
+            yield _without_fingerprints(differing.comparison)
+        if evidence.trace is None:
+            yield NO_TRACE
+        elif not evidence.trace.found:
+            yield NO_FULL_TRACE
+    # where runs of the commit differ, nothing is asked of a baseline
+    if why_no_entry and (differing is None or differing.field == "base_run"):
+        yield why_no_entry
+    if why_no_entry and differing is None and not evidence.runs_of(RunMode.STRICT, Commit.BASE):
+        yield NO_BASE_RUNS
+
+
+def _without_fingerprints(comparison: Comparison) -> str:
+    return (
+        f"{comparison.expected} and {comparison.observed} have no fingerprints in common but the "
+        "parameters' (none were recorded, or at other steps), so what came before the update "
+        "cannot be told apart."
+    )

@@ -1,0 +1,122 @@
+"""A gate call trains what the commit holds: what is missing from it, and how to fix that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from gate.errors import RepositoryError
+from gate.pipelines.doctor.health import CheckResult, CommandSeen, Examined
+
+SHOWN = 4
+SHOWN_IN_FULL = 20
+CLEAN_TREE = "The gate trains what the commit holds: ignored and untracked files are not in it."
+COMMIT_IT = f"Commit it, or correct train.command. {CLEAN_TREE}"
+SCRIPTS = (".py", ".sh")
+MAX_WORDS = 50
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Uncommitted:
+    """Uncommitted changes: a summary, how to resolve them, one line for each."""
+
+    found: str
+    fix: str
+    entries: tuple[str, ...]
+
+
+def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommitted:
+    """`changed` holds files; `untracked` what is new, a folder of it under one name with a slash.
+
+    A folder of thousands of files, most often an environment, is one entry and is listed first.
+    """
+    folders = tuple(name for name in untracked if name.endswith("/"))
+    # counted: "1 entry" says little, "12,000 files" says that it is an environment
+    inside = {name: sum(path.startswith(name) for path in changed) for name in folders}
+    rest = tuple(path for path in changed if not path.startswith(folders))
+    entries = (*(f"{name} ({inside[name]:,} untracked files)" for name in folders), *rest)
+    if len(entries) == 1 and folders:
+        (name,) = folders
+        return Uncommitted(
+            found=f"uncommitted changes: `{name}` is untracked ({inside[name]:,} files)",
+            fix=f"Add `{name}` to .gitignore and commit that",
+            entries=(),
+        )
+    things = "1 uncommitted change" if len(entries) == 1 else f"{len(entries)} uncommitted changes"
+    return Uncommitted(
+        found=f"the work tree has {things}",
+        fix="Commit them, or add what does not belong to the project to .gitignore",
+        entries=entries,
+    )
+
+
+def refused(seen: Uncommitted) -> RepositoryError:
+    """Why a gate call does not start with uncommitted changes."""
+    return RepositoryError(
+        seen.found,
+        hint=f"{seen.fix}; or `git stash -u`, or --allow-dirty: the verdict then says so.",
+        details=seen.entries[:SHOWN_IN_FULL],
+    )
+
+
+def examined_work_tree(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Examined:
+    """Whether `gate` would refuse to start because of uncommitted changes."""
+    if not changed:
+        return Examined(name="work tree", health=CheckResult.OK, found="no uncommitted changes")
+    seen = uncommitted(changed, untracked)
+    more = f", and {len(seen.entries) - SHOWN} more" if len(seen.entries) > SHOWN else ""
+    shown = f": {', '.join(seen.entries[:SHOWN])}{more}" if seen.entries else ""
+    return Examined(
+        name="work tree", health=CheckResult.FAIL, found=f"{seen.found}{shown}", fix=f"{seen.fix}."
+    )
+
+
+def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
+    """The words of a command that can be paths in the repository, and those paths.
+
+    `--data=a/b` names `a/b`. Absolute paths and those that lead out of the repository are left out.
+    """
+    found: dict[str, str] = {}
+    for place, word in enumerate(command[:MAX_WORDS]):
+        # an option's value may be a path, the option itself never is
+        text = word.rpartition("=")[2] if word.startswith("-") else word
+        path = PurePosixPath(text)
+        is_program = place == 0 and "/" not in text
+        if is_program or not text or text.startswith("-") or path.is_absolute():
+            continue
+        if ".." not in path.parts and path.parts:
+            found[word] = (PurePosixPath(workdir) / path).as_posix()
+    return found
+
+
+def script_of(command: tuple[str, ...]) -> str:
+    """The first word that is a script by its ending; empty for `-m module` and the like."""
+    return next((word for word in command if word.endswith(SCRIPTS) and word[0] != "-"), "")
+
+
+def examined_ignored(path: str, place: str, ways: str) -> Examined:
+    """A file that a line of a script reads, and that a clean checkout of the commit lacks."""
+    found = f"{place} reads {path}, which git ignores, so the checkout that is trained lacks it"
+    return Examined(name="data", health=CheckResult.WARN, found=found, fix=ways)
+
+
+def examined_command(seen: CommandSeen) -> Examined:
+    """Whether a clean checkout of the commit has every file that the command names."""
+    health, found, fix = _command(seen)
+    return Examined(name="command", health=health, found=found, fix=fix)
+
+
+def _command(seen: CommandSeen) -> tuple[CheckResult, str, str]:
+    if seen.program_missing:
+        found = f"{seen.program}: not found where the training runs"
+        return CheckResult.FAIL, found, "Install it there, or correct train.command."
+    if seen.ignored:
+        names = ", ".join(seen.ignored)
+        found = f"ignored by git, so not in the commit: {names}"
+        fix = f"Commit a small sample of it, or take it from the image. {CLEAN_TREE}"
+        return CheckResult.FAIL, found, fix
+    if seen.script_missing:
+        where = "is not committed" if seen.script_exists else "does not exist"
+        return CheckResult.FAIL, f"{seen.script} {where}", COMMIT_IT
+    return CheckResult.OK, "every file that it names is in the commit", ""

@@ -1,0 +1,432 @@
+"""The checks behind `repro-gate doctor`: they cover everything that a gate call will need.
+
+Nothing is written but below the output folder, and that is removed again; no script is trained.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Final, TypeVar
+
+from gate.baseline.entry import Baseline
+from gate.baseline.select import select_entry
+from gate.errors import (
+    CancelledError,
+    DocumentError,
+    GateError,
+    RepositoryError,
+    SettingsError,
+    StorageError,
+)
+from gate.isolation.confined_look import read_apart
+from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import Isolation
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.baselines import baseline_below
+from gate.pipelines.doctor.baseline import examined_baseline
+from gate.pipelines.doctor.commit_checks import (
+    examined_command,
+    examined_ignored,
+    examined_work_tree,
+    named_paths,
+    script_of,
+)
+from gate.pipelines.doctor.health import (
+    CheckResult,
+    CloneSeen,
+    CommandSeen,
+    DoctorReport,
+    Examined,
+    GateSeen,
+)
+from gate.pipelines.doctor.ignored_data import ignored_read
+from gate.pipelines.doctor.preconditions import (
+    examined_clone,
+    examined_earlier_runs,
+    examined_engine,
+    examined_gates,
+    examined_room,
+    examined_settings,
+    examined_token,
+    failed,
+)
+from gate.pipelines.doctor.training import (
+    examined_driver,
+    examined_gpu,
+    examined_isolation,
+    examined_python,
+    examined_shared_memory,
+)
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
+from gate.pipelines.snapshots import refuse_unmarked
+from gate.settings.event import ActionContext
+from gate.settings.gate_settings import GateSettings
+from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
+from gate.system.files.port import Files
+from gate.system.git.port import Git
+from gate.system.github.pull_request_records import TokenSeen
+from gate.system.gpu import GpusSeen
+from gate.system.training_seen import TrainingSeen
+from gate.system.version import VERSION
+from gate.text.documents import RecordForm
+from gate.training.environment import Environment
+from gate.training.probe import probe_training, read_answer
+
+NOT_LOOKED_AT = "not checked: see the rows above"
+GATES: Final[RecordForm[tuple[GateSeen, ...]]] = RecordForm(tuple[GateSeen, ...])
+BASELINE: Final[RecordForm[Baseline | None]] = RecordForm(Baseline | None)
+SEEN: Final[RecordForm[TrainingSeen]] = RecordForm(TrainingSeen)
+FEWER_ENTRIES: Final = "Remove entries of machines that are gone."
+MAX_SETTINGS_FILES: Final = 200
+NO_FOLDER: Final = Examined(
+    name="isolation",
+    health=CheckResult.WARN,
+    found="not checked: it needs a folder in the output folder, see disk",
+)
+NOT_PROBED: Final = TrainingSeen(problem=NOT_LOOKED_AT)
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probes:
+    """What the doctor looks with, beside the adapters of a gate call.
+
+    `engine` answers why no container engine can be used, or the empty text; `token` is None when
+    there is no token to ask with, and is told whether to ask for `contents: write` too. `holds`
+    answers whether a commit has a path, `ignores` whether git leaves one of the work tree out,
+    `program` whether a name on PATH can be started here.
+    """
+
+    free_bytes: Callable[[Path], int]
+    engine: Callable[[], str]
+    token: Callable[[bool], TokenSeen] | None
+    shallow: Callable[[], bool]
+    holds: Callable[[str, str], bool]
+    ignores: Callable[[str], bool]
+    program: Callable[[str], bool]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checks:
+    """Where to look: `event` is None away from a runner, `base` a commit that should be there.
+
+    `event_fault` is why the gate would refuse the runner's event.
+    """
+
+    top: Path
+    start: Path
+    config: str
+    out: Path
+    base: str
+    event: ActionContext | None
+    event_fault: GateError | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workplace:
+    """What was found where trainings run; `fault` is why no folder could be had, or emptied."""
+
+    isolation: Isolation | None = None
+    about_isolation: Examined = NO_FOLDER
+    training: TrainingSeen = NOT_PROBED
+    fault: GateError | None = None
+
+
+def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
+    """Run every check once, whatever the others found: what raises is a row, not the end."""
+    pull_request = asked.event is not None and asked.event.pull_request is not None
+    settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
+    work = _workplace(asked, adapters, settings)
+    # only now: no process of the training's account is left
+    token = _rows("token", lambda: _token(asked.event, senses, settings))
+    host = _host(adapters)
+    training, isolation = work.training, work.isolation
+    rows = (
+        *([failed("event", asked.event_fault)] if asked.event_fault else []),
+        about_settings,
+        *_rows("gates", lambda: _gates(asked, adapters)),
+        *_rows("history", lambda: _clone(asked, adapters.git, senses)),
+        *_commit(asked, adapters, senses, settings, path),
+        *token,
+        examined_engine(settings, _why_no_engine(senses)),
+        work.about_isolation,
+        examined_python(training),
+        examined_gpu(settings, training, host, isolation),
+        examined_driver(settings, training, host),
+        examined_shared_memory(training, isolation),
+        *_rows("disk", lambda: (_room(asked.out, senses, work.fault),)),
+        *_rows("baseline", lambda: (_baseline(adapters, settings, path, training),)),
+    )
+    return DoctorReport(version=VERSION, examined=rows)
+
+
+def _attempt(look: Callable[[], Found]) -> Found | GateError:
+    """What a look found, or the fault that ended it; only a cancelled call goes no further."""
+    try:
+        return look()
+    except CancelledError:
+        raise
+    except GateError as fault:
+        return fault
+    except OSError as fault:
+        return StorageError(
+            f"{fault.strerror or type(fault).__name__}", hint="Check the path and its permissions."
+        )
+
+
+def _rows(name: str, look: Callable[[], tuple[Examined, ...]]) -> tuple[Examined, ...]:
+    """What a look found; a fault of it is a row of that name."""
+    found = _attempt(look)
+    return (failed(name, found),) if isinstance(found, GateError) else found
+
+
+def _host(adapters: Adapters) -> GpusSeen:
+    found = _attempt(adapters.gpus)
+    return GpusSeen(problem=found.message) if isinstance(found, GateError) else found
+
+
+def _why_no_engine(senses: Probes) -> str:
+    found = _attempt(senses.engine)
+    return found.message if isinstance(found, GateError) else found
+
+
+def _token(
+    event: ActionContext | None, senses: Probes, settings: GateSettings
+) -> tuple[Examined, ...]:
+    """What the token may do; what it needs for earlier runs, where the settings ask for them."""
+    pull_request = event is not None and event.pull_request is not None
+    # elsewhere the job needs no such permission, and should not have it
+    writes = settings.report.history and event is not None and event.on_default_branch
+    token = senses.token(writes) if senses.token else None
+    row = examined_token(token, pull_request=pull_request)
+    if not settings.report.history:
+        return (row,)
+    return row, examined_earlier_runs(token, on_default_branch=writes)
+
+
+def _settings(
+    asked: Checks, adapters: Adapters, *, pull_request: bool
+) -> tuple[GateSettings, Path | None, Examined]:
+    """The settings and where they lie; minimal ones where there are none to be read."""
+
+    def read() -> tuple[GateSettings, Path, Examined]:
+        path = find_config(asked.config, asked.start, asked.top)
+        text = adapters.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+        about = examined_settings(path.name, pull_request=pull_request)
+        return parse_settings_apart(text, path.name), path, about
+
+    found = _attempt(read)
+    if isinstance(found, GateError):
+        # a broken file must not keep the other rows from being looked at
+        minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
+        return minimal, None, failed("settings", found)
+    return found
+
+
+def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
+    """The settings files of the work tree beside each other; nothing where there is one alone."""
+    # on a runner the files are a pull request's: one of them is enough to be parsed there (T5)
+    if asked.event is not None:
+        return ()
+    try:
+        names = adapters.git.visible_files()
+    except RepositoryError:
+        # `history` tells it
+        return ()
+    chosen = sorted(filter(_may_be_settings, names))[:MAX_SETTINGS_FILES]
+    what = "the settings files of the work tree"
+    seen = read_apart(GATES, lambda: tuple(_seen(asked.top, chosen, adapters.files)), what=what)
+    return examined_gates(seen)
+
+
+def _seen(top: Path, names: list[str], files: Files) -> Iterator[GateSeen]:
+    for name in names:
+        # a template, a workflow, a broken file: the row of the settings is about the one asked for
+        with suppress(SettingsError, DocumentError, StorageError):
+            text = files.read_bytes(top / name, max_bytes=MAX_SETTINGS_BYTES)
+            settings = parse_settings(text, name)
+            baseline = posixpath.normpath(PurePosixPath(name).parent / settings.baseline.path)
+            yield GateSeen(config=name, gate_id=settings.report.gate_id, baseline=baseline)
+
+
+def _may_be_settings(name: str) -> bool:
+    path = PurePosixPath(name)
+    return "repro-gate" in path.stem and path.suffix in {".yml", ".yaml"}
+
+
+def _clone(asked: Checks, git: Git, senses: Probes) -> tuple[Examined, ...]:
+    base = asked.base
+    if asked.event is not None and asked.event.pull_request is not None:
+        base = asked.event.pull_request.base_sha
+    if asked.event is None:
+        git.resolve("HEAD")
+    shallow, credentials = senses.shallow(), git.credentials_left()
+    try:
+        missing = bool(base) and not git.resolve(base)
+    except RepositoryError:
+        missing = True
+    seen = CloneSeen(shallow=shallow, base=base, base_missing=missing, credentials=credentials)
+    return examined_clone(seen)
+
+
+def _commit(
+    asked: Checks,
+    adapters: Adapters,
+    senses: Probes,
+    settings: GateSettings,
+    path: Path | None,
+) -> tuple[Examined, ...]:
+    """What a gate call would find in the commit; away from a runner it is HEAD, in a clean tree."""
+    git = adapters.git
+    commit = asked.event.head_commit if asked.event else _attempt(lambda: git.resolve("HEAD"))
+    if isinstance(commit, GateError):
+        # `history` tells it
+        return ()
+    rows = () if asked.event else _rows("work tree", lambda: (_work_tree(git),))
+    if path is None or asked.top.resolve() not in path.resolve().parents:
+        return rows
+    place = path.resolve().parent.relative_to(asked.top.resolve()) / settings.train.workdir
+    look = partial(_command, asked.top, senses, settings, commit, place)
+    folder = path.resolve().parent.relative_to(asked.top.resolve()).as_posix()
+    return (
+        *rows,
+        *_rows("command", lambda: (examined_command(look()),)),
+        *_rows("data", lambda: _ignored_data(asked, adapters, settings, folder)),
+    )
+
+
+def _ignored_data(
+    asked: Checks, adapters: Adapters, settings: GateSettings, folder: str
+) -> tuple[Examined, ...]:
+    """A file that a script reads and git ignores; nothing where none is seen."""
+    # on a runner the scripts are a pull request's (T5)
+    if asked.event is not None:
+        return ()
+    here = "" if folder == "." else folder
+    found = ignored_read(asked.top, here, settings, adapters.files, adapters.git)
+    return () if found is None else (examined_ignored(found.path, found.place, found.ways),)
+
+
+def _work_tree(git: Git) -> Examined:
+    changed = git.changed_files()
+    return examined_work_tree(changed, git.untracked() if changed else ())
+
+
+def _command(
+    top: Path, senses: Probes, settings: GateSettings, commit: str, workdir: Path
+) -> CommandSeen:
+    command = settings.train.command
+    paths = named_paths(command, workdir.as_posix())
+    script = script_of(command)
+    missing = {word for word, named in paths.items() if not senses.holds(commit, named)}
+    there = {word for word in missing if (top / paths[word]).exists()}
+    # an image has programs of its own
+    here = (
+        settings.isolation.mode is not IsolationMode.CONTAINER and settings.isolation.image is None
+    )
+    return CommandSeen(
+        program=command[0],
+        program_missing=here and "/" not in command[0] and not senses.program(command[0]),
+        script=script,
+        script_missing=script in missing,
+        script_exists=script in there,
+        ignored=tuple(sorted(paths[word] for word in there if senses.ignores(paths[word]))),
+    )
+
+
+def _room(out: Path, senses: Probes, fault: GateError | None) -> Examined:
+    return failed("disk", fault) if fault else examined_room(senses.free_bytes(out))
+
+
+def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Workplace:
+    """Look from a folder below the output folder, as a gate call has one; it is gone afterwards.
+
+    So is the hold on the training's account: what that owns lies in the folder.
+    """
+    seen = [Workplace()]
+    work = asked.out / "doctor"
+
+    def look() -> None:
+        # noted before it is made: what was there before stays there afterwards
+        new = not adapters.files.exists(asked.out)
+        with adapters.files.held_folder(asked.out), ExitStack() as ends:
+            refuse_unmarked(asked.out, adapters.files)
+            ends.callback(adapters.release)
+            ends.callback(adapters.files.remove_tree, asked.out if new else work)
+            adapters.files.fresh_folder(work)
+            seen.append(_looked_from(work, asked, adapters, settings))
+
+    fault = _attempt(look)
+    # what was seen stays so when the folder cannot be removed again
+    return replace(seen[-1], fault=fault)
+
+
+def _looked_from(
+    work: Path, asked: Checks, adapters: Adapters, settings: GateSettings
+) -> Workplace:
+    isolation = _attempt(lambda: adapters.isolate(settings, (work,)))
+    if isinstance(isolation, GateError):
+        return Workplace(about_isolation=failed("isolation", isolation), training=NOT_PROBED)
+    training = _attempt(lambda: _training(asked.out, adapters, settings, isolation, work / "run"))
+    if isinstance(training, GateError):
+        training = TrainingSeen(problem=training.message, hint=training.hint)
+    about = examined_isolation(isolation, on_runner=asked.event is not None)
+    return Workplace(isolation=isolation, about_isolation=about, training=training)
+
+
+def _training(
+    out: Path, adapters: Adapters, settings: GateSettings, isolation: Isolation, run: Path
+) -> TrainingSeen:
+    """What is installed where the training runs may be the change under test: isolated alike."""
+    adapters.files.fresh_folder(run)
+    with ExitStack() as ends:
+        if isolation.needs_restricted_paths:
+            ends.enter_context(adapters.closed((out,), run))
+        ends.callback(adapters.clean_up, isolation)
+        return probe_training(
+            settings,
+            isolation,
+            run,
+            adapters.files,
+            adapters.processes,
+            adapters.host,
+            read=_read_apart,
+        )
+
+
+def _read_apart(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001 - as the probe calls it
+    what = "the answer of the training's Python"
+    return read_apart(SEEN, lambda: read_answer(output, timed_out), what=what)
+
+
+def _baseline(
+    adapters: Adapters, settings: GateSettings, path: Path | None, training: TrainingSeen
+) -> Examined:
+    """Judged by the entries as they lie there; what decides on a pull request is the base's."""
+    if path is None:
+        return Examined(name="baseline", health=CheckResult.WARN, found=NOT_LOOKED_AT)
+    name = settings.baseline.path
+    folder = path.parent
+    baseline = read_apart(
+        BASELINE, lambda: baseline_below(folder, name, adapters), what=name, hint=FEWER_ENTRIES
+    )
+    # without what it imports, since no script was run: the entry's imports say what counts
+    here = Environment(
+        parts=dict(training.parts),
+        packages=training.packages,
+        origins=dict(training.origins),
+    )
+    # the gate's own choice, so that the doctor promises what a gate call would do
+    chosen = select_entry(
+        baseline,
+        here,
+        training_settings(settings),
+        settings.compare.comparable_environment,
+    )
+    entry = chosen.entry if chosen.same_training else None
+    return examined_baseline(baseline, name, entry, here, chosen.nearest)

@@ -1,0 +1,195 @@
+"""Preconditions of the gate: settings, clone, token, engine, disk space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gate.errors import GateError
+from gate.isolation.isolation import IsolationMode
+from gate.pipelines.doctor.health import CheckResult, CloneSeen, Examined, GateSeen
+from gate.settings.gate_settings import GateSettings
+from gate.system.github.pull_request_records import TokenSeen
+
+MIB = 1024**2
+GIB = 1024**3
+# the package of a small model; what a large one needs, its own size tells
+LEAST_FREE_BYTES = 256 * MIB
+COMFORTABLE_FREE_BYTES = 4 * GIB
+FULL_HISTORY = "Give actions/checkout `fetch-depth: 0`, or `git fetch --unshallow`."
+HTTP_FOUND = 200
+HTTP_FORBIDDEN = 403
+HTTP_NOT_PROCESSABLE = 422
+
+
+def failed(name: str, fault: GateError, health: CheckResult = CheckResult.FAIL) -> Examined:
+    """A fault as a finding, with the details that a person needs."""
+    found = "; ".join((fault.message, *fault.details))
+    return Examined(name=name, health=health, found=found, fix=fault.hint)
+
+
+def examined_settings(source: str, *, pull_request: bool) -> Examined:
+    """Settings that could be read; faults come as `failed`."""
+    found = f"{source} is valid"
+    if pull_request:
+        found += " here; on a pull request the base commit's version decides"
+    return Examined(name="settings", health=CheckResult.OK, found=found)
+
+
+def examined_gates(gates: tuple[GateSeen, ...]) -> tuple[Examined, ...]:
+    """Whether several settings files are several gates; no row for one."""
+    if len(gates) <= 1:
+        return ()
+    faults = [
+        *_shared(gates, "report.gate_id", lambda gate: gate.gate_id),
+        *_shared(gates, "baseline", lambda gate: gate.baseline),
+    ]
+    if not faults:
+        found = f"{len(gates)} settings files, each with its own report.gate_id and baseline"
+        return (Examined(name="gates", health=CheckResult.OK, found=found),)
+    return (
+        Examined(
+            name="gates",
+            health=CheckResult.WARN,
+            found="; ".join(faults),
+            fix="Give each settings file its own report.gate_id and baseline.path: gates that "
+            "share them overwrite each other's comment, history and baseline.",
+        ),
+    )
+
+
+def _shared(
+    gates: tuple[GateSeen, ...], what: str, value_of: Callable[[GateSeen], str]
+) -> Iterator[str]:
+    """A sentence for each value that several files have; upper and lower case are one."""
+    files: dict[str, list[GateSeen]] = {}
+    for gate in gates:
+        files.setdefault(value_of(gate).casefold(), []).append(gate)
+    for same in files.values():
+        if len(same) > 1:
+            names = " and ".join(gate.config for gate in same)
+            yield f"{names} have one {what}: {value_of(same[0])}"
+
+
+def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:
+    """Whether the clone has the commits that decide, and holds no credentials."""
+    return (_history(clone), _credentials(clone))
+
+
+def _history(clone: CloneSeen) -> Examined:
+    if clone.base_missing:
+        return Examined(
+            name="history",
+            health=CheckResult.FAIL,
+            found=f"the base commit {clone.base[:12]} is not in this clone",
+            fix=FULL_HISTORY,
+        )
+    if clone.base:
+        return Examined(
+            name="history",
+            health=CheckResult.OK,
+            found=f"the base commit {clone.base[:12]} is in this clone",
+        )
+    if clone.shallow:
+        return Examined(
+            name="history",
+            health=CheckResult.WARN,
+            found="the clone is shallow: a base commit may be missing",
+            fix=FULL_HISTORY,
+        )
+    return Examined(name="history", health=CheckResult.OK, found="the clone is complete")
+
+
+def _credentials(clone: CloneSeen) -> Examined:
+    if not clone.credentials:
+        return Examined(name="credentials", health=CheckResult.OK, found="none left in the clone")
+    return Examined(
+        name="credentials",
+        health=CheckResult.WARN,
+        found=f"left in the clone: {', '.join(clone.credentials)}",
+        fix="Give actions/checkout `persist-credentials: false`.",
+    )
+
+
+def examined_token(token: TokenSeen | None, *, pull_request: bool) -> Examined:
+    """Whether the verdict can be written on the pull request; the gate works without."""
+    if token is None:
+        return Examined(
+            name="token",
+            health=CheckResult.WARN if pull_request else CheckResult.OK,
+            found="no token: no comment is written",
+            fix="Give the step `GITHUB_TOKEN: ${{ github.token }}`." if pull_request else "",
+        )
+    health, found, fix = _token(token, pull_request=pull_request)
+    return Examined(name="token", health=health, found=found, fix=fix)
+
+
+def _token(token: TokenSeen, *, pull_request: bool) -> tuple[CheckResult, str, str]:
+    if token.problem:
+        return CheckResult.WARN, token.problem, token.fix
+    if token.repository_status != HTTP_FOUND:
+        fix = "Give the job `contents: read`, and the token of this job."
+        return CheckResult.WARN, f"may not read the repository ({token.repository_status})", fix
+    if not pull_request:
+        return CheckResult.OK, "may read the repository; no pull request to comment on", ""
+    # the probe asks for a comment without a text: 422 is GitHub's answer to those who may write one
+    if token.comment_status == HTTP_NOT_PROCESSABLE:
+        return CheckResult.OK, "may read the repository and comment on the pull request", ""
+    fix = (
+        "Give the job `pull-requests: write`. From a fork it is never granted: docs/forks.md."
+        if token.comment_status == HTTP_FORBIDDEN
+        else "Check that the pull request is open and its conversation unlocked."
+    )
+    return CheckResult.WARN, f"may not comment on the pull request ({token.comment_status})", fix
+
+
+def examined_earlier_runs(token: TokenSeen | None, *, on_default_branch: bool) -> Examined:
+    """Whether this job can add its line to the earlier runs, where the settings ask for them."""
+    health, found, fix = CheckResult.OK, "only a job on the default branch adds a line", ""
+    # a problem of the token is told by its own row
+    if on_default_branch and (token is None or token.problem):
+        health, found = CheckResult.WARN, "not checked: see token"
+    elif on_default_branch and token is not None:
+        health, found, fix = _contents(token)
+    return Examined(name="earlier runs", health=health, found=found, fix=fix)
+
+
+def _contents(token: TokenSeen) -> tuple[CheckResult, str, str]:
+    # a branch without a name: 422 is GitHub's answer to those who may make one
+    if token.contents_status == HTTP_NOT_PROCESSABLE:
+        return CheckResult.OK, "may add a line to the branch repro-gate-history", ""
+    fix = "Give the job on the default branch `contents: write`, or leave report.history at false."
+    found = f"may not write the branch repro-gate-history ({token.contents_status})"
+    return CheckResult.WARN, found, fix
+
+
+def examined_engine(settings: GateSettings, problem: str) -> Examined:
+    """Whether a container engine answers, and whether that matters."""
+    asked = settings.isolation
+    if not problem:
+        return Examined(name="engine", health=CheckResult.OK, found="a container engine answers")
+    needed = IsolationMode.CONTAINER in {asked.mode, asked.minimum}
+    wanted = asked.image is not None
+    return Examined(
+        name="engine",
+        health=CheckResult.FAIL if needed else CheckResult.WARN if wanted else CheckResult.OK,
+        found=f"{problem} ({'needed' if needed else 'wanted'})"
+        if needed or wanted
+        else f"none (not needed; {problem})",
+        fix="Mount its socket into the job, or set isolation.mode to uid."
+        if needed or wanted
+        else "",
+    )
+
+
+def examined_room(free_bytes: int) -> Examined:
+    """Room for evidence, a copy of the code per run, and the package."""
+    found = f"{free_bytes / GIB:.1f} GiB free in the output folder"
+    if free_bytes >= COMFORTABLE_FREE_BYTES:
+        return Examined(name="disk", health=CheckResult.OK, found=found)
+    return Examined(
+        name="disk",
+        health=CheckResult.FAIL if free_bytes < LEAST_FREE_BYTES else CheckResult.WARN,
+        found=found,
+        fix="Free some space: two copies of the model and optimizer state have to fit, and the "
+        "code.",
+    )

@@ -1,0 +1,182 @@
+"""The entry that judges a run, and what a run becomes beside the entries that are there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gate.baseline.acceptance import FarFromPeers, Movement, ProvisionalEntry
+from gate.baseline.comparison_movement import movement_of
+from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.lifecycle import judging_entries, peers_of, replaced_by
+from gate.baseline.movement import far_from_peers
+from gate.baseline.record import with_digest, with_entry
+from gate.baseline.select import Selection, select_entry
+from gate.comparison.compare import compare_results
+from gate.comparison.differences import BASELINE_SIDE, Comparison
+from gate.data.data_sets import DataSets
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.load import training_settings
+from gate.settings.quarantine import Quarantine
+from gate.verdict.quarantine import in_force
+from gate.verdict.request import GateRequest
+
+NEW = "new entry"
+
+
+def selected(
+    request: GateRequest, run: RunEvidence, baseline: Baseline | None, data: DataSets
+) -> Selection:
+    """The entry that judges a run; none where the one of its environment may not do so yet.
+
+    `data` is the declared data that the run found.
+    """
+    found = _nearest(request, run, baseline, data)
+    if found.entry is not None and found.same_training and found.entry.provisional:
+        return replace(found, entry=None)
+    return found
+
+
+def recorded_data(request: GateRequest, baseline: Baseline | None) -> DataSets:
+    """The data of the newest entry of this training: all entries are recorded with the same."""
+    training = training_settings(request.settings)
+    entries = baseline.entries if baseline is not None else ()
+    fitting = [entry for entry in entries if entry.training == training]
+    newest = max(fitting, key=lambda entry: entry.recorded_at, default=None)
+    return newest.data if newest is not None else ()
+
+
+def provisional_entry(
+    request: GateRequest,
+    run: RunEvidence,
+    trusted: Baseline | None,
+    brought: Baseline | None,
+    data: DataSets,
+) -> ProvisionalEntry | None:
+    """The entry of this environment where it may not judge yet.
+
+    One that a pull request brings counts where this run repeats it; else it is no more than a
+    claim, and what decides is the base's.
+    """
+    for baseline in (brought, trusted):
+        found = _nearest(request, run, baseline, data)
+        entry = found.entry
+        if entry is None or entry.far is None or not (entry.provisional and found.same_training):
+            continue
+        names = (BASELINE_SIDE, run.run.label)
+        repeated = compare_results(entry, run, request.settings.compare, names).numerically_equal
+        if repeated or baseline is trusted:
+            return ProvisionalEntry(
+                far=entry.far, repeated=repeated, brought=baseline is not trusted
+            )
+    return None
+
+
+def rules_in_force(
+    request: GateRequest, entry: BaselineEntry | None, now: str
+) -> tuple[Quarantine, ...]:
+    """The rules of quarantine for an entry, at the ISO 8601 time of a call."""
+    return in_force(request.settings.baseline.quarantine, entry, now)
+
+
+def movement(
+    request: GateRequest, against: Comparison | None, entry: BaselineEntry | None
+) -> Movement | None:
+    """How far a run is from the entry that decides; measured, so no claim of a pull request."""
+    if against is None or entry is None:
+        return None
+    return movement_of(against, request.settings.compare.tolerances, commit=entry.commit)
+
+
+def _nearest(
+    request: GateRequest, run: RunEvidence, baseline: Baseline | None, data: DataSets
+) -> Selection:
+    comparable = request.settings.compare.comparable_environment
+    training = training_settings(request.settings)
+    entries = judging_entries(baseline, run.environment)
+    return select_entry(entries, run.environment, training, comparable, data)
+
+
+def settled(
+    entry: BaselineEntry,
+    baseline: Baseline | None,
+    request: GateRequest,
+    *,
+    outcome: str = "",
+    also: Baseline | None = None,
+) -> BaselineEntry:
+    """The entry with what a baseline says of it: its movement, its peers, its recordings.
+
+    `outcome` is what the gate said of the result. `also` is a baseline that a pull request brings:
+    an earlier recording in it counts. None of it is taken from the entry itself: a proposal may
+    come from anywhere.
+
+    Only an entry of a new environment is compared with its peers. One that replaces another was
+    moved on purpose, as those beside it were not yet: there `moved` says how far.
+    """
+    replaced = replaced_by(baseline, entry)
+    earlier = _earlier(entry, (baseline, also), request)
+    if earlier is not None:
+        # the same call accepted twice is one recording
+        again = earlier.recorded_at != entry.recorded_at
+        content: dict[str, object] = {
+            "far": earlier.far,
+            "recordings": earlier.recordings + again,
+            "moved": earlier.moved,
+        }
+    else:
+        content = {
+            "far": _far(entry, replaced, baseline, request),
+            "recordings": 1,
+            "moved": _moved(entry, replaced, request, outcome),
+        }
+    return with_digest(entry.model_copy(update=content))
+
+
+def _far(
+    entry: BaselineEntry,
+    replaced: BaselineEntry | None,
+    baseline: Baseline | None,
+    request: GateRequest,
+) -> FarFromPeers | None:
+    if replaced is not None and not replaced.provisional:
+        return None
+    tolerances = request.settings.compare.tolerances
+    return far_from_peers(entry, peers_of(baseline, entry), tolerances)
+
+
+def _moved(
+    entry: BaselineEntry, replaced: BaselineEntry | None, request: GateRequest, outcome: str
+) -> Movement | None:
+    if replaced is None:
+        return None
+    return movement_of(
+        _compared(replaced, entry, request),
+        request.settings.compare.tolerances,
+        commit=replaced.commit,
+        outcome=outcome,
+    )
+
+
+def with_settled(
+    entry: BaselineEntry,
+    baseline: Baseline | None,
+    request: GateRequest,
+    *,
+    outcome: str = "",
+    also: Baseline | None = None,
+) -> Baseline:
+    """The baseline with this entry, which says how it came to be there; arguments as above."""
+    return with_entry(baseline, settled(entry, baseline, request, outcome=outcome, also=also))
+
+
+def _earlier(
+    entry: BaselineEntry, baselines: tuple[Baseline | None, ...], request: GateRequest
+) -> BaselineEntry | None:
+    """The recording of the very same bits in the same environment that counts most calls."""
+    found = (one for known in baselines if (one := replaced_by(known, entry)) is not None)
+    equal = (one for one in found if _compared(one, entry, request).numerically_equal)
+    return max(equal, key=lambda one: one.recordings, default=None)
+
+
+def _compared(before: BaselineEntry, after: BaselineEntry, request: GateRequest) -> Comparison:
+    return compare_results(before, after, request.settings.compare, (BASELINE_SIDE, NEW))

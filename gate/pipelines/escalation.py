@@ -1,0 +1,244 @@
+"""After a difference: two runs with an operator trace, and what parts them.
+
+Nothing here changes an outcome. Whatever goes wrong becomes a sentence of the diagnosis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gate.comparison.check_records import NotFinite
+from gate.comparison.differences import Comparison, EventKind
+from gate.comparison.first_difference import Numbering, kind_of_metric
+from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
+from gate.diagnosis.trace_window import (
+    Reach,
+    explained_by_settings,
+    optimizers_of,
+    reach_of,
+    same_thing,
+    same_until,
+    shown_by,
+)
+from gate.diagnosis.trace_words import not_found
+from gate.diagnosis.traces import compare_traces, first_not_finite_call
+from gate.errors import GateError, RepositoryError, RunTimeoutError
+from gate.evidence.observed_trace import Traces
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.budget import Budget, run_within
+from gate.pipelines.comparisons import diagnosis_of
+from gate.pipelines.runs import Session
+from gate.system.git.changes import Change
+from gate.training.plan import plan_trace
+from gate.training.runs import Commit, EarlyEnd, RunMode, TraceWindow
+from gate.verdict.facts import Decision
+from gate.verdict.overrides import changed_seeds
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import DRIFTS, Outcome
+
+# the base commit is run again for these, whatever the baseline was recorded from; with the data
+# that moved it has nothing to show
+AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
+OTHER_RESULT = "a traced run gave another result than the same run without a trace"
+EXPLAINED = "settings of the run explain the difference, so nothing was traced"
+NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Traced:
+    """A run that was traced, and the run without a trace that it repeats, where there is one."""
+
+    run: RunEvidence
+    traces: Traces
+    plain: RunEvidence | None
+
+
+def lines_of_the_change(request: GateRequest, adapters: Adapters) -> Change | None:
+    """The hunks between base and head, to be read before any training; None where git cannot."""
+    if request.base_commit is None:
+        return None
+    try:
+        head = request.commit or adapters.git.resolve("HEAD")
+        return adapters.git.changed_lines(request.base_commit, head)
+    except RepositoryError:
+        return None
+
+
+def escalate(
+    session: Session,
+    decision: Decision,
+    evidence: EvidenceSet,
+    change: Change | None,
+    budget: Budget,
+) -> TraceFinding | None:
+    """What two traced runs say of the difference that decided; None where there is none to trace.
+
+    Two runs of one commit that differ are repeated; a drift is traced against the base commit.
+    Where settings explain a drift, and their line is known, a trace has nothing to add.
+    """
+    compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
+    request = session.request
+    if compared is None or decision.passes or not _to_be_traced(request, decision):
+        return None
+    diagnosis = diagnosis_of(decision, evidence)
+    folder = request.repository_path(request.settings.train.workdir)
+    if drift and explained_by_settings(diagnosis) and named_by_change(change, diagnosis, folder):
+        return not_found(EXPLAINED, NoTrace.EXPLAINED)
+    try:
+        return _Escalation(session, compared, evidence.runs, budget, drift=drift).found(change)
+    except RunTimeoutError:
+        return not_found(NO_TIME, NoTrace.BUDGET)
+    except GateError as fault:
+        return not_found(f"a traced run failed: {fault.message}"[:1000], NoTrace.FAILED)
+
+
+def trace_not_finite(
+    session: Session,
+    number: NotFinite,
+    evidence: EvidenceSet,
+    change: Change | None,
+    budget: Budget,
+) -> TraceFinding | None:
+    """Which call of the commit's own run gives its first number that is not finite, and after what.
+
+    One traced run suffices. None where the whole change is one part, which a report shows anyway.
+    """
+    request = session.request
+    run = next((one for one in evidence.runs if one.run.label == number.run), None)
+    wanted = request.settings.diagnosis.escalate and not budget.used_up
+    if run is None or change is None or all_that_matters(change) or not wanted:
+        return None
+    planned = plan_trace("traced-1", _window_of(number, run, budget), Commit.HEAD, Commit.HEAD)
+    try:
+        run_within(budget, session.adapters.clock, lambda: session.run(planned))
+    except GateError:
+        # the error stands without it
+        return None
+    traces = session.traces()
+    finding = first_not_finite_call(traces, infinite=number.infinite)
+    trace = next((trace for trace in traces if trace.rank == finding.rank), None)
+    folder = request.repository_path(request.settings.train.workdir)
+    return with_changed_lines(finding, change.hunks, trace, folder)
+
+
+def _window_of(number: NotFinite, run: RunEvidence, budget: Budget) -> TraceWindow:
+    """Its step and the one before, whose update may have made it; of a tensor the last ones."""
+    total = max(1, len(run.steps))
+    step = Numbering(run.metrics, total).step(number.name, number.step) or total
+    written = number.step is not None and kind_of_metric(number.name) is not EventKind.LOSS
+    end = EarlyEnd(step=step, optimizers=optimizers_of(run), written=written)
+    return TraceWindow(
+        first=max(1, step - 1),
+        max_seconds=budget.left,
+        end=end if step < total else None,
+        lines=True,
+    )
+
+
+def _to_be_traced(request: GateRequest, decision: Decision) -> bool:
+    """Whether the settings ask for it, and both sides can be run."""
+    if not request.settings.diagnosis.escalate:
+        return False
+    if decision.outcome in AGAINST_THE_BASE:
+        # under other settings the base commit would show nothing of what was recorded
+        base = bool(request.base_commit) and not decision.other_training
+        return base and request.settings.policy.run_base_on_drift
+    compared = decision.decided
+    apart = compared is not None and not compared.numerically_equal
+    return apart and decision.outcome is Outcome.NONDETERMINISTIC
+
+
+class _Escalation:
+    """Two traced runs around the first step that differs, within the budget of time."""
+
+    def __init__(
+        self,
+        session: Session,
+        compared: Comparison,
+        runs: tuple[RunEvidence, ...],
+        budget: Budget,
+        *,
+        drift: bool,
+    ) -> None:
+        self._session = session
+        self._drift = drift
+        self._runs = runs
+        self._compared = compared
+        self._reach: Reach = reach_of(compared, runs)
+        # up to here the runs were equal, so that a traced one has to be as well
+        apart = compared.first_step or self._reach.last + 1
+        self._equal = self._reach.last if drift else apart - 1
+        self._budget = budget
+
+    def found(self, change: Change | None) -> TraceFinding:
+        """The finding; raises what a run raises that fails or takes too long."""
+        one = self._run("traced-1", Commit.BASE if self._drift else Commit.HEAD)
+        other = self._run("traced-2", Commit.HEAD) if one is not None else None
+        if one is None or other is None:
+            return not_found(NO_TIME, NoTrace.BUDGET)
+        if not (self._repeats(one) and self._repeats(other)):
+            return not_found(OTHER_RESULT, NoTrace.OTHER_RESULT)
+        first = self._compared.first
+        kept = first is not None and first.kind is EventKind.STATE
+        logged = self._reach.written or kept
+        finding = compare_traces(one.traces, other.traces, drift=self._drift, logged=logged)
+        if first is not None and not finding.found and not self._come_so_far(one, other):
+            why = f"the traced runs ended before {first.name} was written"
+            return not_found(why[:1000], NoTrace.NOT_REACHED)
+        if not self._drift:
+            return finding
+        trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
+        folder = self._session.request.repository_path(self._session.request.settings.train.workdir)
+        seeds = changed_seeds(other.run, one.run)[:MAX_SEEDS]
+        finding = finding.model_copy(update={"changed_seeds": seeds})
+        hunks = change.hunks if change is not None else ()
+        return with_changed_lines(finding, hunks, trace, folder)
+
+    def _repeats(self, traced: _Traced) -> bool:
+        """Whether a traced run is the run that it repeats, as far as both are known."""
+        if traced.plain is None:
+            return True
+        first = self._compared.first
+        # a metric may be another although all parameters are equal, as in a drift it has to be
+        checked = first if self._drift and self._reach.written else None
+        if checked is not None and same_thing(checked, traced.plain, traced.run) is False:
+            return False
+        return same_until(traced.plain, traced.run, self._equal)
+
+    def _come_so_far(self, *traced: _Traced) -> bool:
+        """Whether some traced run has what differs; what is no metric was there by its step."""
+        first = self._compared.first
+        if first is None or not self._reach.written:
+            return True
+        return any(shown_by(first, one.run) is not None for one in traced)
+
+    def _run(self, label: str, commit: Commit) -> _Traced | None:
+        """A traced run; None where the budget is used up, by it or before it."""
+        if self._budget.used_up:
+            return None
+        own = self._session.own_environments and commit is Commit.BASE
+        environment = Commit.BASE if own else Commit.HEAD
+        plain = self._plain(commit, environment)
+        window = TraceWindow(
+            first=self._reach.first,
+            max_seconds=self._budget.left,
+            end=self._reach.end(plain or self._runs[0]),
+            lines=self._drift,
+        )
+        planned = plan_trace(label, window, commit, environment)
+        clock = self._session.adapters.clock
+        run = run_within(self._budget, clock, lambda: self._session.run(planned))
+        return _Traced(run=run, traces=self._session.traces(), plain=plain)
+
+    def _plain(self, commit: Commit, environment: Commit) -> RunEvidence | None:
+        wanted = (RunMode.STRICT, commit, environment)
+        return next(
+            (
+                run
+                for run in self._runs
+                if (run.run.mode, run.run.commit, run.run.environment) == wanted
+            ),
+            None,
+        )

@@ -1,0 +1,271 @@
+"""Has a confined process read what a run left, and trusts nothing of its answer's form.
+
+The process gets an environment built from nothing, no descriptor but its output and the socket on
+which it is asked, and an account of its own where there is one; `gate.pipelines.reader` is its program. It
+has imported all that reading needs, reads nothing itself, and forks a child for each question.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import gate
+from gate.errors import (
+    DataError,
+    DocumentError,
+    EvidenceError,
+    GateError,
+    RunError,
+    SettingsError,
+    StorageError,
+)
+from gate.evidence.state_distance import StateDistance
+from gate.evidence.state_manifest import MAX_STATE_BYTES
+from gate.isolation.modes import Credentials
+from gate.isolation.process_ports import AnsweringProcess
+from gate.isolation.process_request import ProcessRequest, ProcessResult, ReadOnlyMount
+from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.system.files.port import Files
+from gate.system.progress import Progress
+from gate.text.documents import read_document, write_document
+from gate.text.facts import PACKED
+from gate.text.untrusted_text import escaped_lines
+
+PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
+FIRST_NAME = "first.safetensors"
+# -S: no .pth file of the environment runs; the folders to import from are handed over instead,
+# behind the standard library's, so that none of them can replace a part of that.
+PROGRAM = "import sys; sys.path += sys.argv[1:-1]; from gate.pipelines.reader import main; main(int(sys.argv[-1]))"
+ENVIRONMENT = {
+    "PATH": os.defpath,
+    "LC_ALL": "C.UTF-8",
+    # each thread that hashes would else reserve address space, which is limited
+    "MALLOC_ARENA_MAX": "2",
+    # NumPy's own threads would too, and nothing here multiplies matrices
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYDANTIC_DISABLE_PLUGINS": "1",
+}
+TIMEOUT_SECONDS = 1800.0
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+SHOWN_LINES = 5
+FAULTS: dict[str, type[GateError]] = {
+    fault.__name__: fault
+    for fault in (DataError, DocumentError, EvidenceError, SettingsError, StorageError)
+}
+ANY_FAULT: tuple[type[GateError], ...] = (RunError, *FAULTS.values())
+CHANGED_HINT = (
+    "Something else writes to the evidence folder: give --out a folder that nothing else uses."
+)
+CRASH_HINT = (
+    "The run's files may be crafted to break the reader: look at the training's output and at "
+    "what it writes. If the code is harmless, please report this as a bug in repro-gate."
+)
+
+
+class FreshReader:
+    """One process for all questions; `parser_unsandboxed_reason`: why it has the gate's account.
+
+    It lives while a body under it does.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        answering: Callable[[ProcessRequest], AnsweringProcess],
+        progress: Progress,
+        credentials: Credentials | None,
+    ) -> None:
+        """`credentials` are those of no training: trainings are ended while this one reads."""
+        self._files = files
+        self._answering = answering
+        self._progress = progress
+        # it opens no device
+        self._credentials = replace(credentials, groups=()) if credentials else None
+        self._process: AnsweringProcess | None = None
+        self._tried = False
+        self.parser_unsandboxed_reason = ""
+
+    def __enter__(self) -> Self:
+        """Have the process import what it needs while other work is done; it is not waited for."""
+        # what hinders it is told at the first question
+        with suppress(RunError):
+            self._process = self._answering(_start_of(self._credentials))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave no process behind."""
+        if self._process is not None:
+            self._process.end()
+
+    def let_read(self, *folders: Path) -> None:
+        """Let the process read what a run left; only when nobody is left who could change it."""
+        if self._credentials is not None:
+            for folder in folders:
+                self._files.let_read(folder, gid=self._credentials.gid)
+
+    def ask(self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...] = ()) -> ReadingAnswer:
+        """The answer to a question.
+
+        `mounts` are shown to a process of their own, where it has an account with a view of its
+        own; under the gate's account it is asked about their sources.
+
+        Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
+        by one of its limits, or gave no proper answer.
+        """
+        answer = _parsed(self._told(request, mounts))
+        if answer.fault is not None:
+            fault = answer.fault
+            raise FAULTS[fault.kind](
+                escaped_lines(fault.message),
+                hint=escaped_lines(fault.hint),
+                details=tuple(map(escaped_lines, fault.details)),
+            )
+        # how the run went is the gate's own record: an
+        # answer that changes it has been overridden
+        if answer.evidence is not None and answer.evidence.run != request.run:
+            raise EvidenceError("the reading process answered for a different run", hint=CRASH_HINT)
+        return answer
+
+    def distance(self, first: tuple[Path, str], second: Path, folder: Path) -> StateDistance | None:
+        """How far a second state is from the first; None, with a message, when that is unknown.
+
+        Nothing is decided by it: the digests have said already that the two differ. The states are
+        those of `ask_of_kept`.
+        """
+        try:
+            return self.ask_of_kept(ReadingTask.DISTANCE, first, folder, second).distance
+        except ANY_FAULT as fault:
+            why = fault.message
+        self._progress.step(f"the distance between the two states is not known: {why}")
+        return None
+
+    def ask_of_kept(
+        self, task: ReadingTask, kept: tuple[Path, str], folder: Path, against: Path | None = None
+    ) -> ReadingAnswer:
+        """The answer to a question about a kept file, or about it and a second one in `folder`.
+
+        The kept file is named with its SHA-256 and lies where the process cannot read; `folder`
+        gets a copy of it. Raises what `ask` raises, and `EvidenceError` when the file has changed.
+        """
+        copy = folder / FIRST_NAME
+        path, sha256 = kept
+        request = ReadingRequest(
+            task=task, out=str(copy.absolute()), against=str(against.absolute()) if against else ""
+        )
+        try:
+            if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) != sha256:
+                raise EvidenceError(f"{path.name} changed after it was kept", hint=CHANGED_HINT)
+            return self.ask(request)
+        finally:
+            self._files.remove_tree(copy)
+
+    def _told(self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
+        """What a child of the process printed."""
+        process = self._running()
+        if not mounts:
+            return process.ask(write_document(request))
+        if self._credentials is None:
+            real = {str(one.target): str(one.source) for one in mounts}
+            out = real.get(request.out, request.out)
+            return process.ask(write_document(request.model_copy(update={"out": out})))
+        # what a process is shown is settled when it starts
+        shown = self._answering(_start_of(self._credentials, mounts))
+        try:
+            return shown.ask(write_document(request))
+        finally:
+            shown.end()
+
+    def _running(self) -> AnsweringProcess:
+        """The process.
+
+        An account that cannot even start our own program is given up, and said so: once only,
+        before anything was read. What fails later may be a run's doing, and is no reason to read
+        under the gate's own account.
+        """
+        if self._credentials is not None and not self._tried:
+            try:
+                self._process = self._process or self._answering(_start_of(self._credentials))
+                self._process.wait_until_ready()
+            except RunError as fault:
+                self._process = self._credentials = None
+                self.parser_unsandboxed_reason = escaped_lines(fault.message)
+                self._progress.step(
+                    f"runs are read under the gate's own account: {self.parser_unsandboxed_reason}"
+                )
+        self._tried = True
+        self._process = self._process or self._answering(_start_of(self._credentials))
+        return self._process
+
+
+def _start_of(
+    credentials: Credentials | None, mounts: tuple[ReadOnlyMount, ...] = ()
+) -> ProcessRequest:
+    return ProcessRequest(
+        # isolated, without site packages and without byte-code, as the launcher of trainings
+        argv=(sys.executable, "-I", "-S", "-B", "-c", PROGRAM, *_import_folders()),
+        env=ENVIRONMENT,
+        workdir=Path("/"),
+        timeout_seconds=TIMEOUT_SECONDS,
+        # of a longer output the middle is left out, and half of the limit is kept from its
+        # beginning
+        output_limit_bytes=2 * MAX_ANSWER_BYTES,
+        credentials=credentials,
+        mounts=mounts,
+    )
+
+
+def _import_folders() -> Iterable[str]:
+    """Where this process imports from, its own package first."""
+    return dict.fromkeys(
+        (str(PACKAGE_ROOT), *(folder for folder in sys.path if Path(folder).is_absolute()))
+    )
+
+
+def _parsed(result: ProcessResult) -> ReadingAnswer:
+    """The document, strictly read."""
+    answer = result.output
+    if result.timed_out or result.exit_code != 0:
+        raise EvidenceError(
+            f"the process that reads the run's files {_how_it_ended(result)}",
+            hint=CRASH_HINT,
+            details=tuple(map(escaped_lines, _last_lines(answer))),
+        )
+    try:
+        return read_document(
+            ReadingAnswer,
+            answer,
+            "the reading process's answer",
+            max_bytes=MAX_ANSWER_BYTES,
+            context=PACKED,
+        )
+    except DocumentError as error:
+        raise EvidenceError(
+            escaped_lines(error.message),
+            hint=CRASH_HINT,
+            details=tuple(map(escaped_lines, error.details)),
+        ) from error
+
+
+def _how_it_ended(result: ProcessResult) -> str:
+    if result.timed_out:
+        return f"timed out after {TIMEOUT_SECONDS:g} s"
+    # the soft limit of time ends it by the first, the kernel short of memory by the second
+    if result.exit_code in {-signal.SIGXCPU, -signal.SIGKILL}:
+        return "was killed for using too much CPU time or memory"
+    if result.exit_code == -signal.SIGBUS:
+        return "was killed: a file was truncated, or its disk failed, while it was read"
+    if result.exit_code < 0:
+        return f"crashed (signal {-result.exit_code})"
+    return f"ended with exit code {result.exit_code} and no answer"
+
+
+def _last_lines(output: bytes) -> list[str]:
+    lines = output[-SHOWN_LINES * 1000 :].decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.strip()][-SHOWN_LINES:]

@@ -1,1 +1,0 @@
-"""What a verdict is made of beside its comparisons: results of several seeds, explanations."""

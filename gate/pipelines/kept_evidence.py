@@ -1,0 +1,209 @@
+"""Opens kept evidence: the folder of a call, or a package with its baseline and settings.
+
+All of it is untrusted: files are opened without following a link, read within limits, and parsed
+by the strict readers in a process that holds no key. A seal is not checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gate.baseline.entry import MAX_BASELINE_BYTES, Baseline
+from gate.baseline.folder import files_in, read_entries
+from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
+from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
+from gate.evidence.folder import MANIFEST_NAME, evidence_from
+from gate.evidence.run_evidence import EvidenceSet
+from gate.package.agreement import check_sums
+from gate.package.archive import read_archive
+from gate.package.call import CALL_NAME, CallDocument
+from gate.package.member_index import looks_like_package, member_index
+from gate.package.ustar import BLOCK_BYTES, SUMS_NAME
+from gate.settings.gate_settings import GateSettings
+from gate.settings.load import parse_settings
+from gate.system.files.port import Files
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import read_document
+from gate.text.untrusted_text import safe_line
+
+MAX_PACKAGE_BYTES: Final = 2**40
+# all documents together: a call of hundreds of runs stays far below
+MAX_EVIDENCE_BYTES: Final = 512 * 1024 * 1024
+MAX_SETTINGS_BYTES: Final = 16 * 1024 * 1024
+IN_PACKAGE: Final = "evidence/"
+BASELINE_MEMBER: Final = "baseline.json"
+SETTINGS_MEMBER: Final = "repro-gate.yml"
+WANTED: Final = (
+    "Name the evidence folder of a call (repro-gate-out/evidence, or what `repro-gate run` wrote), "
+    "or its package.tar."
+)
+BASELINE_HINT: Final = "Name the folder of baseline.path; the default is .repro-gate/baseline."
+PACKAGE_HINT: Final = "Name the package.tar that a gate call wrote."
+NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
+DAMAGED: Final = "The file was cut off or changed; fetch it again from where it was made."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptEvidence:
+    """Evidence, and what lay beside it; `package` says that its seal was not checked.
+
+    `call` says which call a package is of, and `settings_text` is its settings file as it was.
+    """
+
+    evidence: EvidenceSet
+    package: bool = False
+    baseline: Baseline | None = None
+    settings: GateSettings | None = None
+    settings_text: bytes = b""
+    call: CallDocument | None = None
+    package_sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Member:
+    """A file of a package: where its bytes are, and what they were when all were checked."""
+
+    start: int
+    size_bytes: int
+    sha256: str
+
+
+def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
+    """The evidence that lies at `path`, a folder or a package.
+
+    Raises `EvidenceError` for whatever is neither, and for a missing, foreign, cut or altered part.
+    """
+    shown = safe_line(str(path))
+    if files.is_folder(path):
+        return KeptEvidence(evidence=_of_folder(files, path, shown))
+    if not files.exists(path):
+        raise EvidenceError(f"there is nothing at {shown}", hint=WANTED)
+    with open_untrusted(files, path, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        return _of_package(opened)
+
+
+def read_kept_baseline(files: Files, folder: Path) -> Baseline:
+    """The entries of a baseline's folder; `DocumentError` where there are none, or broken ones."""
+    shown = safe_line(str(folder))
+    if not files.exists(folder):
+        raise DocumentError(f"there is nothing at {shown}", hint=BASELINE_HINT)
+    found = read_entries(files_in(files, folder, shown), shown)
+    if found is None:
+        raise DocumentError(
+            f"{shown} holds no entry of a baseline",
+            hint=BASELINE_HINT,
+        )
+    return found
+
+
+def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
+    # the output folder of a call is what people have at hand
+    places = (folder, folder / IN_PACKAGE.rstrip("/"))
+    place = next((one for one in places if files.exists(one / MANIFEST_NAME)), None)
+    if place is None:
+        raise EvidenceError(f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=WANTED)
+
+    def read(name: str, limit: int) -> bytes:
+        # a folder of evidence may be an artifact, and one of its folders a link that leads out
+        try:
+            files.refuse_links(place / name, below=place)
+        except StorageError as fault:
+            raise EvidenceError(fault.message, hint=NO_LINKS) from fault
+        with open_untrusted(files, place / name, name, max_bytes=limit) as opened:
+            return opened.read_at(0, opened.size_bytes)
+
+    return evidence_from(_within(read))
+
+
+def open_kept_package(files: Files, path: Path) -> KeptEvidence:
+    """The evidence in a package; `EvidenceError` for anything else."""
+    shown = safe_line(str(path))
+    if not files.exists(path) or files.is_folder(path):
+        raise EvidenceError(f"there is no package at {shown}", hint=PACKAGE_HINT)
+    return open_kept_evidence(files, path)
+
+
+def _of_package(opened: UntrustedFile) -> KeptEvidence:
+    head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
+    if not looks_like_package(head):
+        raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=WANTED)
+    try:
+        sha256, members = _checked_members(opened)
+    except AttestationError as error:
+        raise EvidenceError(
+            f"{opened.shown}: {error.message}", hint=DAMAGED, details=error.details
+        ) from error
+
+    def read(name: str, limit: int) -> bytes:
+        return _content(opened, members, f"{IN_PACKAGE}{name}", limit)
+
+    evidence = evidence_from(_within(read))
+    baseline = settings = call = None
+    text = b""
+    if BASELINE_MEMBER in members:
+        data = _content(opened, members, BASELINE_MEMBER, MAX_BASELINE_BYTES)
+        baseline = read_document(Baseline, data, BASELINE_MEMBER, max_bytes=MAX_BASELINE_BYTES)
+    if SETTINGS_MEMBER in members:
+        text = _content(opened, members, SETTINGS_MEMBER, MAX_SETTINGS_BYTES)
+        settings = _settings(text)
+    if CALL_NAME in members:
+        data = _content(opened, members, CALL_NAME, MAX_SETTINGS_BYTES)
+        call = read_document(CallDocument, data, CALL_NAME, max_bytes=MAX_SETTINGS_BYTES)
+    return KeptEvidence(
+        evidence=evidence,
+        package=True,
+        baseline=baseline,
+        settings=settings,
+        settings_text=text,
+        call=call,
+        package_sha256=sha256,
+    )
+
+
+def _checked_members(opened: UntrustedFile) -> tuple[str, Mapping[str, _Member]]:
+    """The package's SHA-256, and where each file lies, once all are what `SHA256SUMS` lists."""
+    archive = read_archive(opened.stream, size_bytes=opened.size_bytes, keep=frozenset({SUMS_NAME}))
+    check_sums(archive)
+    digests = {member.name: member.sha256 for member in archive.members}
+    return archive.sha256, {
+        name: _Member(start=start, size_bytes=size_bytes, sha256=digests[name])
+        for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes)
+        if name in digests
+    }
+
+
+def _content(opened: UntrustedFile, members: Mapping[str, _Member], name: str, limit: int) -> bytes:
+    member = members.get(name)
+    if member is None:
+        raise opened.fault(f"holds no {name}", hint=DAMAGED)
+    if member.size_bytes > limit:
+        raise opened.fault(
+            f"{name} has {member.size_bytes:,} bytes, the limit is {limit:,}", hint=DAMAGED
+        )
+    data = opened.read_at(member.start, member.size_bytes)
+    if sha256_hex(data) != member.sha256:
+        raise opened.fault(f"{name} changed while it was read", hint=DAMAGED)
+    return data
+
+
+def _settings(data: bytes) -> GateSettings:
+    try:
+        return parse_settings(data, SETTINGS_MEMBER)
+    except SettingsError as error:
+        raise EvidenceError(error.message, hint=DAMAGED, details=error.details) from error
+
+
+def _within(read: Callable[[str, int], bytes]) -> Callable[[str], bytes]:
+    """Reads documents until they are larger, all together, than any evidence is."""
+    left = MAX_EVIDENCE_BYTES
+
+    def bounded(name: str) -> bytes:
+        nonlocal left
+        data = read(name, left)
+        left -= len(data)
+        return data
+
+    return bounded

@@ -1,1 +1,0 @@
-"""What can be told again from kept evidence, without a training and without git."""

@@ -1,0 +1,198 @@
+"""From a package to a call: which code, under whose settings, from where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
+from gate.errors import AttestationError, EvidenceError, RepositoryError, SettingsError
+from gate.isolation.confined_look import read_apart, reading_seconds
+from gate.package.call import CallDocument
+from gate.package.code_files import SOURCE_MEMBER
+from gate.package.member_index import member_index
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.kept_evidence import MAX_PACKAGE_BYTES, KeptEvidence
+from gate.pipelines.reproduction import CodeSource
+from gate.pipelines.snapshots import prepare_out
+from gate.settings.data import DataKind, DataSource
+from gate.settings.gate_settings import GateSettings
+from gate.settings.load import settings_digest
+from gate.system.files.port import Files
+from gate.system.git.repository import GitRepository
+from gate.system.git.source_pack import open_source_pack
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
+from gate.verdict.request import GateRequest
+
+PLACE: Final[RecordForm[tuple[int, int]]] = RecordForm(tuple[int, int])
+SOURCE_FOLDER: Final = "source"
+OLD_HINT: Final = "Reproduce it with the repro-gate version that made it."
+CLONE_HINT: Final = (
+    "Clone the repository and name it with --repository. With `package: {source: true}` in "
+    "repro-gate.yml the next package holds the code itself."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReproductionCall:
+    """What the caller asks for.
+
+    `repository` is a folder of a clone; one that is not named, and is none, is no error where the
+    package holds the code. `code` is another commit to run, or None; `work_tree` runs the clone's
+    files as they are now. `data` has a path of this machine for names of declared data. `seeds`
+    trains so many seeds here, 0 for none beside those that the package's own level asks for.
+    """
+
+    package: Path
+    out: Path
+    repository: Path | None = None
+    code: str | None = None
+    work_tree: bool = False
+    data: Mapping[str, Path]
+    seeds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedPackage:
+    """A package whose code is at hand: what it says, and the request that runs it again."""
+
+    kept: KeptEvidence
+    call: CallDocument
+    source: CodeSource
+    request: GateRequest
+    adapters: Adapters
+
+
+def open_for_reproduction(
+    call: ReproductionCall,
+    kept: KeptEvidence,
+    files: Files,
+    adapters_for: Callable[[Path], Adapters],
+) -> OpenedPackage:
+    """Find the code, in the clone or else in the package, and make the request.
+
+    Raises `EvidenceError` for a package that lacks what it takes, `RepositoryError` where the code
+    is nowhere, and `SettingsError` for a name of data that the package does not know, or an
+    output folder that is somebody's.
+    """
+    told, settings = kept.call, kept.settings
+    if told is None or settings is None:
+        raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
+    _check_told(told, kept, settings)
+    prepare_out(call.out, files)
+    repository, source = _repository(call, told, files)
+    top = repository.top_level()
+    config = PurePosixPath(told.config)
+    request = GateRequest(
+        top=top,
+        project=config.parent.as_posix(),
+        config_name=config.name,
+        settings=_settings_here(settings, call),
+        settings_text=kept.settings_text,
+        settings_from="package",
+        out=call.out,
+        commit=_commit(call, told, repository),
+        allow_dirty=call.work_tree,
+    )
+    return OpenedPackage(
+        kept=kept, call=told, source=source, request=request, adapters=adapters_for(top)
+    )
+
+
+def check_same_file(kept: KeptEvidence, sealed_sha256: str) -> None:
+    """`AttestationError` where the package that was read is not the one whose seal holds."""
+    # it is opened once to be read and once to be verified: somebody may have replaced it between
+    if kept.package_sha256 != sealed_sha256:
+        raise AttestationError(
+            "the package was replaced while it was checked",
+            hint="Copy it to a folder that nobody else can write to, and call this again.",
+        )
+
+
+def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) -> None:
+    """Does the package agree with itself? Its seal covers all of it, if it has one."""
+    if kept.evidence.changed_files:
+        raise EvidenceError(
+            "the package is of uncommitted changes",
+            hint="Its uncommitted.diff says what they were. Apply it to a clone, commit, and run "
+            "the gate there.",
+        )
+    said = (told.commit, told.snapshot_digest, told.settings_digest)
+    found = (kept.evidence.commit, kept.evidence.snapshot_digest, settings_digest(settings))
+    if said != found:
+        raise EvidenceError(
+            "the package contradicts itself: call.json is about another call than its evidence",
+            hint="It was changed, or made by another version; fetch it again.",
+        )
+
+
+def _repository(
+    call: ReproductionCall, told: CallDocument, files: Files
+) -> tuple[GitRepository, CodeSource]:
+    clone = GitRepository(call.repository or Path.cwd())
+    try:
+        clone.resolve(told.commit)
+    except RepositoryError as fault:
+        if call.code is not None or call.work_tree or not told.source:
+            raise RepositoryError(
+                f"commit {told.commit[:12]} is not at hand: {fault.message}", hint=CLONE_HINT
+            ) from fault
+    else:
+        return clone, CodeSource.CLONE
+    folder = call.out / SOURCE_FOLDER
+    files.remove_tree(folder)
+    _unpack_source(call.package, told.commit, folder, files)
+    return GitRepository(folder), CodeSource.PACKAGE
+
+
+def _unpack_source(package: Path, commit: str, folder: Path, files: Files) -> None:
+    pack = folder.with_name(SOURCE_MEMBER)
+    with open_untrusted(files, package, package.name, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        start, size_bytes = read_apart(
+            PLACE,
+            lambda: _source_place(opened),
+            what=safe_line(str(package)),
+            seconds=reading_seconds(package),
+        )
+        with files.replacing(pack) as target:
+            target.writelines(opened.pieces(start, size_bytes))
+    with files.open_binary(pack, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        open_source_pack(stream, commit, folder)
+    files.remove_tree(pack)
+
+
+def _source_place(opened: UntrustedFile) -> tuple[int, int]:
+    for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes):
+        if name == SOURCE_MEMBER:
+            return start, size_bytes
+    raise opened.fault(f"holds no {SOURCE_MEMBER}", hint=CLONE_HINT)
+
+
+def _commit(call: ReproductionCall, told: CallDocument, repository: GitRepository) -> str | None:
+    if call.work_tree:
+        return None
+    return repository.resolve(call.code) if call.code is not None else told.commit
+
+
+def _settings_here(settings: GateSettings, call: ReproductionCall) -> GateSettings:
+    """The package's settings, with the paths that data has on this machine."""
+    labels = {source.label for source in settings.data if source.kind is DataKind.PATH}
+    unknown = sorted(call.data.keys() - labels)
+    if unknown:
+        known = ", ".join(sorted(labels)) or "none"
+        raise SettingsError(
+            f"--data {unknown[0]}: the package declares no such data by a path",
+            hint=f"Data that it declares by a path: {known}.",
+        )
+    data = tuple(_data_here(source, call.data.get(source.label)) for source in settings.data)
+    return settings.model_copy(update={"data": data})
+
+
+def _data_here(source: DataSource, path: Path | None) -> DataSource:
+    if path is None:
+        return source
+    # under its old name: it is the same data set for the training, and in every report
+    return source.model_copy(update={"path": str(path.absolute()), "name": source.label})

@@ -1,1 +1,0 @@
-"""What a call has ready before its first training: folder, code, locks, environments."""

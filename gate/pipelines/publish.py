@@ -1,0 +1,195 @@
+"""A sealed package is sent where the settings say; what fails there changes no verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from gate.baseline.entry import Baseline
+from gate.errors import CancelledError, GateError, InternalError
+from gate.evidence.run_evidence import EvidenceSet
+from gate.package.identity import Identity
+from gate.package.seal_records import Package
+from gate.pipelines.adapters import Adapters
+from gate.publishing.artifact import (
+    NOT_PUBLISHED,
+    SEAL_FILE,
+    PublishedPackage,
+    SealedArtifact,
+    SealedFile,
+)
+from gate.publishing.tracked import MAX_METRICS, SealWords, tracked_run
+from gate.settings.delivery_sections import PublishSettings
+from gate.system.files.port import Files
+from gate.text.codec_digests import sha256_hex
+from gate.text.documents import write_document
+from gate.text.members import MAX_SEAL_BYTES
+from gate.text.strict_json import parse_json
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Verdict
+
+MAX_FILES: Final = 1000
+MAX_WORDS: Final = 400
+
+
+class Judged(Protocol):
+    """What a call came to, and what that rests on."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer."""
+        ...
+
+    @property
+    def evidence(self) -> EvidenceSet:
+        """All runs."""
+        ...
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """What was compared with, or None."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedPackage:
+    """The package of this call; `why_not` says why it has no seal, empty where it has one.
+
+    `identity` says whose a seal without a key is.
+    """
+
+    package: Package
+    why_not: str
+    identity: Identity | None
+
+
+def publish(
+    judged: Judged, sealed: SealedPackage, request: GateRequest, adapters: Adapters
+) -> PublishedPackage:
+    """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
+    wanted = request.settings.publish
+    if wanted == PublishSettings() or not judged.verdict.passes or request.from_fork:
+        return NOT_PUBLISHED
+    why_not = _why_not(request, sealed)
+    if why_not:
+        return PublishedPackage(notes=(f"Not published: {why_not}.",))
+    adapters.progress.step("publishing the sealed package")
+    try:
+        artifact = _artifact(judged, sealed.package, request, adapters.files)
+    except CancelledError:
+        raise
+    except Exception as raised:  # noqa: BLE001 - a pass stays one, whatever happens here
+        return PublishedPackage(faults=(_sentence("The sealed package is not published", raised),))
+    published = _pushed(NOT_PUBLISHED, artifact, wanted, adapters)
+    return _tracked(published, judged, artifact, sealed, request, adapters)
+
+
+def _why_not(request: GateRequest, sealed: SealedPackage) -> str:
+    """Why a pass stays here; empty where it may go."""
+    # credentials are sent to where the settings say: a pull request's own could name anybody (T2)
+    if request.pull_request and request.settings_from == "head":
+        return "the settings, which say where to, come with the pull request"
+    return sealed.why_not
+
+
+def _artifact(
+    judged: Judged, package: Package, request: GateRequest, files: Files
+) -> SealedArtifact:
+    names = files.list_names(package.path.parent, max_names=MAX_FILES)
+    verdict = judged.verdict
+    return SealedArtifact(
+        package=SealedFile(
+            name=package.path.name,
+            path=package.path,
+            sha256=package.sha256,
+            size_bytes=package.size_bytes,
+        ),
+        seals=tuple(_seal(package, name, files) for name in names if SEAL_FILE.match(name)),
+        commit=verdict.commit,
+        repository=request.repository,
+        outcome=verdict.outcome.value,
+        created_at=verdict.created_at,
+        gate_id=request.gate_id,
+    )
+
+
+def _seal(package: Package, name: str, files: Files) -> SealedFile:
+    path = package.path.with_name(name)
+    content = files.read_bytes(path, max_bytes=MAX_SEAL_BYTES)
+    return SealedFile(name=name, path=path, sha256=sha256_hex(content), size_bytes=len(content))
+
+
+def _pushed(
+    published: PublishedPackage,
+    artifact: SealedArtifact,
+    wanted: PublishSettings,
+    adapters: Adapters,
+) -> PublishedPackage:
+    if wanted.oci is None:
+        return published
+    try:
+        pushed = adapters.publishers.registry(wanted.oci).push(artifact)
+    except CancelledError:
+        raise
+    except Exception as raised:  # noqa: BLE001 - as above
+        told = _sentence(f"The package was not pushed to {wanted.oci}", raised)
+        return replace(published, faults=(*published.faults, told))
+    return replace(
+        published,
+        reference=pushed.reference,
+        tag=pushed.tag,
+        notes=(*published.notes, *pushed.notes),
+    )
+
+
+def _tracked(
+    published: PublishedPackage,
+    judged: Judged,
+    artifact: SealedArtifact,
+    sealed: SealedPackage,
+    request: GateRequest,
+    adapters: Adapters,
+) -> PublishedPackage:
+    wanted = request.settings.publish.mlflow
+    if wanted is None:
+        return published
+    baseline = judged.baseline
+    try:
+        words = SealWords(
+            signer=_signer(sealed, artifact, adapters.files),
+            baseline_digest=sha256_hex(write_document(baseline)) if baseline else "",
+            reference=published.reference,
+        )
+        run = tracked_run(judged.verdict, judged.evidence, artifact, request, words)
+        tracked = adapters.publishers.tracker(wanted).track(run)
+    except CancelledError:
+        raise
+    except Exception as raised:  # noqa: BLE001 - as above
+        told = _sentence(f"The MLflow server {wanted.uri} has no whole run of this", raised)
+        return replace(published, faults=(*published.faults, told))
+    notes = (*published.notes, *tracked.notes)
+    if len(run.metrics) == MAX_METRICS:
+        notes = (*notes, f"MLflow has the first {MAX_METRICS:,} values of the metrics.")
+    return replace(
+        published, tracked_run=tracked.run_id, model_version=tracked.model_version, notes=notes
+    )
+
+
+def _signer(sealed: SealedPackage, artifact: SealedArtifact, files: Files) -> str:
+    """The identity of a seal without a key, or the id of the key in this call's own envelope."""
+    if sealed.identity is not None:
+        return sealed.identity.name
+    for seal in artifact.seals:
+        if seal.name.endswith(".dsse.json"):
+            envelope = parse_json(files.read_bytes(seal.path, max_bytes=MAX_SEAL_BYTES), seal.name)
+            signatures = envelope.get("signatures") if isinstance(envelope, dict) else None
+            first = signatures[0] if isinstance(signatures, list) and signatures else None
+            return str(first.get("keyid", "")) if isinstance(first, dict) else ""
+    return ""
+
+
+def _sentence(what: str, raised: Exception) -> str:
+    """What is missing, why, and what to do: one text of a few sentences."""
+    fault = raised if isinstance(raised, GateError) else InternalError(raised)
+    why = ": ".join((fault.message, *fault.details))
+    return f"{what}: {why[:MAX_WORDS].rstrip('.')}. {fault.hint}".strip()

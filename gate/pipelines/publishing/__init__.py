@@ -1,1 +1,0 @@
-"""What happens to a sealed package after it was written."""

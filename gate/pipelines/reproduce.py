@@ -1,0 +1,248 @@
+"""A package is run again here, and judged by its own numbers: no baseline is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from gate.baseline.select import key_place
+from gate.comparison.compare import compare_results
+from gate.comparison.data_moves import moved_data
+from gate.comparison.differences import Comparison
+from gate.comparison.final_values import seed_result
+from gate.comparison.level_records import LevelResult
+from gate.comparison.levels import judge_level
+from gate.comparison.spread import last_values, spreads, values_of_seeds
+from gate.comparison.spread_record import MetricSpread, SpreadPlace
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
+from gate.evidence.seeds import SeedResult
+from gate.pipelines.comparisons import diagnosis_of
+from gate.pipelines.judging_comparisons import most_telling, repeats_of
+from gate.pipelines.opening import OpenedPackage
+from gate.pipelines.reproduction import (
+    MAX_CHANGED_LINES,
+    EnvironmentPart,
+    Reproduction,
+    ReproductionOutcome,
+    SealChecked,
+)
+from gate.pipelines.runs import Session
+from gate.pipelines.seed_results import head_results, unfit_seeds
+from gate.pipelines.seed_runs import run_seeds
+from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import Level
+from gate.system.git.changes import ChangedLines
+from gate.training.environment import Environment
+from gate.training.plan import plan_record
+from gate.training.runs import RunMode
+from gate.verdict.answers import answer_of
+from gate.verdict.facts import Decision
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Answer, Outcome
+
+PACKAGE_SIDE: Final = "the package"
+WORK_TREE: Final = "work tree"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What was run here, beside what the package holds."""
+
+    evidence: EvidenceSet
+    then: RunEvidence
+    comparison: Comparison
+    repeat: Comparison
+    same_code: bool
+    spread: tuple[MetricSpread, ...]
+    judged: LevelResult | None
+
+
+def reproduce(
+    opened: OpenedPackage,
+    seal: SealChecked,
+    *,
+    seeds: int,
+    started_at: datetime,
+) -> Reproduction:
+    """Run the package's commit twice or more, and compare with what the package holds.
+
+    Raises what a gate call raises where a run fails, and `EvidenceError` for a package that holds
+    no strict run.
+    """
+    # asked now: git does not look at a clone that was trained beside
+    changed = _changed_lines(opened)
+    seen = _run(opened, seeds)
+    outcome = _outcome(seen, opened.kept.settings or opened.request.settings)
+    now = opened.adapters.clock.now()
+    kept, request = opened.kept.evidence, opened.request
+    code = "" if request.commit == kept.commit else request.commit or WORK_TREE
+    return Reproduction(
+        outcome=outcome,
+        commit=kept.commit,
+        code=code,
+        same_code=seen.same_code,
+        changed_lines=changed,
+        changed_files=seen.evidence.changed_files[:MAX_CHANGED_LINES],
+        source=opened.source,
+        package_sha256=opened.kept.package_sha256,
+        seal=seal,
+        made_at=kept.created_at,
+        created_at=now.isoformat(),
+        wall_seconds=(now - started_at).total_seconds(),
+        runs=len(seen.evidence.runs),
+        environment=environment_parts(
+            seen.comparison, seen.then.environment, seen.evidence.runs[0].environment
+        ),
+        data_moved=moved_data(kept.data, seen.evidence.data),
+        comparison=seen.comparison,
+        repeat=seen.repeat,
+        spread=seen.spread,
+        judged=seen.judged,
+        diagnosis=None if outcome.good else _diagnosis(outcome, seen),
+    )
+
+
+def _changed_lines(opened: OpenedPackage) -> tuple[ChangedLines, ...]:
+    """What another commit than the package's changes."""
+    commit, other = opened.kept.evidence.commit, opened.request.commit
+    if other is None or other == commit:
+        return ()
+    return opened.adapters.git.changed_lines(commit, other).hunks[:MAX_CHANGED_LINES]
+
+
+def _run(opened: OpenedPackage, seeds: int) -> _Seen:
+    request, kept = _with_seeds(opened.request, seeds), opened.kept.evidence
+    settings, then = request.settings, kept.runs_of(RunMode.STRICT)[0]
+    further: tuple[SeededRun, ...] = ()
+    at_a_time = request.strict_runs
+    with Session(request, opened.adapters, recorded=kept.data, at_a_time=at_a_time) as session:
+        runs = session.together(plan_record(request.strict_runs))
+        repeat = most_telling(repeats_of(runs, request))
+        names = (PACKAGE_SIDE, runs[0].run.label)
+        against = compare_results(then, runs[0], settings.compare, names)
+        differs = repeat.numerically_equal and not against.numerically_equal
+        # those of the package, where it has some, or as many as are asked for
+        if differs and (seeds or kept.seeded):
+            further = run_seeds(session, runs[0])
+        evidence = session.evidence(runs, further)
+    same_code = evidence.snapshot_digest == kept.snapshot_digest
+    # with other code a spread would excuse the very change that is asked about
+    excusable = same_code and not against.numerically_equal
+    return _Seen(
+        evidence=evidence,
+        then=then,
+        comparison=against,
+        repeat=repeat,
+        same_code=same_code,
+        spread=_spread(kept, runs[0], further, seeds, settings) if excusable else (),
+        judged=_judged(kept, evidence, settings) if further and not seeds else None,
+    )
+
+
+def _with_seeds(request: GateRequest, seeds: int) -> GateRequest:
+    """The same call with so many seeds of its own, where the caller asks for them."""
+    if not seeds:
+        return request
+    settings = request.settings
+    # numpy.random.seed takes 32 bits
+    wanted = tuple((settings.train.seed + number) % 2**32 for number in range(seeds))
+    policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
+    here = settings.model_copy(update={"seeds": wanted, "policy": policy})
+    return replace(request, settings=here)
+
+
+def _spread(
+    kept: EvidenceSet,
+    first: RunEvidence,
+    further: tuple[SeededRun, ...],
+    seeds: int,
+    settings: GateSettings,
+) -> tuple[MetricSpread, ...]:
+    """Each metric's last value against how it varies: over seeds where there are some."""
+    then = kept.runs_of(RunMode.STRICT)[0]
+    if seeds:
+        results = _with_first(first, further, settings)
+        judged = last_values(then)
+        values = {metric: values_of_seeds(results, metric) for metric in judged}
+        return spreads(judged, values, SpreadPlace.SEEDS_HERE)
+    judged = last_values(first)
+    if kept.seeded:
+        results = _with_first(then, kept.seeded, settings)
+        values = {metric: values_of_seeds(results, metric) for metric in judged}
+        return spreads(judged, values, SpreadPlace.SEEDS_THEN)
+    runs = [last_values(run) for run in (then, *kept.runs_of(RunMode.DEFAULT))]
+    values = {metric: tuple(run[metric] for run in runs if metric in run) for metric in judged}
+    return spreads(judged, values, SpreadPlace.RUNS_THEN)
+
+
+def _with_first(
+    run: RunEvidence, further: tuple[SeededRun, ...], settings: GateSettings
+) -> tuple[SeedResult, ...]:
+    own = seed_result(run, settings.train.seed, "", settings.policy)
+    return (own, *(one.result for one in further))
+
+
+def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) -> LevelResult | None:
+    """What the package's own level says of the seeds then and here."""
+    if not settings.policy.level.needs_seeds or unfit_seeds(evidence, settings):
+        return None
+    return judge_level(
+        head_results(kept, settings), head_results(evidence, settings), settings.policy
+    )
+
+
+def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
+    """The first answer that holds, the strictest first."""
+    if not seen.repeat.numerically_equal:
+        return ReproductionOutcome.NOT_REPEATABLE
+    answer = answer_of(seen.comparison, settings)
+    if answer is Answer.EQUAL:
+        return ReproductionOutcome.REPRODUCED
+    if answer is Answer.INSIDE:
+        return ReproductionOutcome.WITHIN_TOLERANCE
+    if seen.judged is not None:
+        level = seen.judged.reached
+        return (
+            ReproductionOutcome.WITHIN_SPREAD
+            if level is not None and seen.same_code
+            else ReproductionOutcome.DIFFERS
+        )
+    # where nothing moved, the same bits are promised: there a spread excuses nothing
+    excused = seen.same_code and not seen.comparison.same_environment and seen.comparison.comparable
+    if excused and seen.spread and all(one.inside for one in seen.spread):
+        return ReproductionOutcome.WITHIN_SPREAD
+    return ReproductionOutcome.DIFFERS
+
+
+def _diagnosis(outcome: ReproductionOutcome, seen: _Seen) -> Diagnosis | None:
+    """Where the results first differ, as a gate call says it."""
+    if outcome is ReproductionOutcome.NOT_REPEATABLE:
+        decided, kind = seen.repeat, Outcome.NONDETERMINISTIC
+    elif not seen.same_code:
+        decided, kind = seen.comparison, Outcome.CODE_DRIFT
+    else:
+        decided, kind = seen.comparison, Outcome.ENVIRONMENT_DRIFT
+    return diagnosis_of(
+        Decision(outcome=kind, passes=False, cause="", decided=decided), seen.evidence
+    )
+
+
+def environment_parts(
+    comparison: Comparison, then: Environment, here: Environment
+) -> tuple[EnvironmentPart, ...]:
+    """Every part that either side has, in the order of the key that chooses baseline entries."""
+    details = {change.part: change.details for change in comparison.environment}
+    moved = set(then.moved(here))
+    names = sorted(then.parts.keys() | here.parts.keys(), key=key_place)
+    return tuple(
+        EnvironmentPart(
+            name=name,
+            then=then.part(name),
+            here=here.part(name),
+            same=name not in moved,
+            details=details.get(name, ()),
+        )
+        for name in names
+    )

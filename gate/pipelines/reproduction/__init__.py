@@ -1,1 +1,0 @@
-"""A package is run again, and judged by its own numbers."""

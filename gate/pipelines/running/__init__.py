@@ -1,1 +1,0 @@
-"""Runs of one call in their places: begun, let go together or ahead, ended."""

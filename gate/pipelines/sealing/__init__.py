@@ -1,1 +1,0 @@
-"""A verdict becomes a package, and a pass is sealed."""

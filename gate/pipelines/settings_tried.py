@@ -1,0 +1,261 @@
+"""After a difference between runs of one commit: which setting, moved alone, makes them agree.
+
+Nothing here changes an outcome. All runs fit into what the traced runs left of the budget of time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gate.comparison.differences import Comparison
+from gate.comparison.finiteness import first_not_finite
+from gate.diagnosis.trace_window import reach_of, same_thing, same_until
+from gate.diagnosis.trials import Candidate, candidates
+from gate.errors import GateError
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.evidence.tried import (
+    CERTAIN_CONTROLS,
+    CERTAIN_RUNS,
+    TriedSetting,
+    TriedSettings,
+    runs_needed,
+)
+from gate.pipelines.budget import Budget, run_within
+from gate.pipelines.comparisons import diagnosis_of
+from gate.pipelines.judging_comparisons import against_run, repeats_of
+from gate.pipelines.runs import Session
+from gate.settings.trials import SECOND_FILL, Setting
+from gate.training.plan import plan_trial
+from gate.training.runs import RunMode, Trial
+from gate.verdict.facts import Decision
+from gate.verdict.verdict import Outcome
+
+# a training as short as this runs whole: stopping it earlier saves nothing
+WHOLE_SECONDS: Final = 10.0
+# one thread, or one worker, may well take several times as long; a deadlock would take all there is
+MOST_TIMES_AS_LONG: Final = 5.0
+# with fewer, no setting is worth the time that it takes to be sure of it
+MOST_EQUAL_RUNS: Final = 12
+Pair = tuple[RunEvidence, RunEvidence]
+PLAIN: Final = Candidate(setting=Setting.NOTHING, written="nothing")
+
+
+def try_settings(
+    session: Session, decision: Decision, evidence: EvidenceSet, budget: Budget
+) -> TriedSettings | None:
+    """What settings say that were moved one at a time; None where there is nothing to try.
+
+    The trace of `evidence` comes first, since it names what the settings can only make likely.
+    """
+    strict = evidence.runs_of(RunMode.STRICT)
+    # a default run that differs, where strict runs agree, is a fault too rare for a few pairs
+    apart = [one for one in repeats_of(strict, session.request) if not one.numerically_equal]
+    diagnosis = diagnosis_of(decision, evidence)
+    if decision.outcome is not Outcome.NONDETERMINISTIC or not apart or diagnosis is None:
+        return None
+    settings = session.request.settings
+    chosen = candidates(diagnosis, strict[0], settings)
+    if not chosen:
+        return None
+    traced = diagnosis.trace is not None and diagnosis.trace.found
+    controls = len(strict) - 1 + traced, len(apart) + traced
+    return _Ladder(session, strict, budget, apart[0], controls).climbed(chosen)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Made:
+    """What is said of a setting, and what further runs of it are: like `reference`, all equal."""
+
+    said: TriedSetting
+    candidate: Candidate
+    reference: RunEvidence | None = None
+
+
+class _Ladder:
+    """Pairs of runs, one setting after the other, until one helps for certain.
+
+    `apart` is how the runs are known to differ; `controls` are pairs without any setting that were
+    compared, and how many of them differ.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        strict: tuple[RunEvidence, ...],
+        budget: Budget,
+        apart: Comparison,
+        controls: tuple[int, int],
+    ) -> None:
+        self._session = session
+        self._strict = strict
+        self._budget = budget
+        self._seconds = min(run.run.wall_seconds for run in strict)
+        self._steps = max(1, len(strict[0].steps))
+        self._first = apart.first
+        reach = reach_of(apart, strict)
+        short = self._seconds <= WHOLE_SECONDS
+        self._end = None if short else reach.end(strict[0])
+        self._last = self._steps if self._end is None else reach.last
+        self._controls = controls
+
+    def climbed(self, chosen: tuple[Candidate, ...]) -> TriedSettings:
+        """What was tried, and what there was no time for."""
+        found = TriedSettings(pairs=self._controls[0], differing=self._controls[1])
+        for place, candidate in enumerate(chosen):
+            if not self._fits(self._last):
+                names = tuple(one.written for one in chosen[place:])
+                return found.model_copy(update={"untried": names})
+            made = self._tried(candidate)
+            found = self._made_sure(_with(found, made.said), made)
+            last = found.tried[-1]
+            if found.is_certain(last) and last.telling:
+                break
+        return found
+
+    def _fits(self, last: int, runs: int = 2) -> bool:
+        """Whether so many runs up to this step fit into the budget, as far as can be told."""
+        return not self._budget.used_up and self._budget.left >= runs * self._expected(last)
+
+    def _expected(self, last: int) -> float:
+        start = self._strict[0].first_step_seconds or 0.0
+        return min(self._seconds, max(start, self._seconds * last / self._steps))
+
+    def _tried(self, candidate: Candidate) -> _Made:
+        """A pair with this setting and, where it is equal, one to the training's end."""
+        said = TriedSetting(setting=candidate.setting, written=candidate.written)
+        try:
+            first = self._pair(candidate, 1)
+            agree = self._agree(*first)
+            if agree is None:
+                # nothing that was compared could have differed
+                said = said.model_copy(update={"problem": self._not_reached()})
+                return _Made(said=said, candidate=candidate)
+            said = said.model_copy(update={"agree": agree, "runs": 2})
+            if not agree:
+                return _Made(said=said, candidate=candidate)
+            slower = self._slower(first, whole=self._end is None)
+            said = said.model_copy(update={"slower": slower})
+            if not self._fits(self._steps):
+                return _Made(said=said, candidate=candidate, reference=first[0])
+            return self._confirmed(candidate, said, first)
+        except GateError as fault:
+            said = said.model_copy(update={"agree": None, "problem": fault.message[:1000]})
+            return _Made(said=said, candidate=candidate)
+
+    def _confirmed(self, candidate: Candidate, said: TriedSetting, first: Pair) -> _Made:
+        """Two runs more, to the end of the training; of a fill with another byte."""
+        filled = candidate.setting is Setting.HEAP_FILL
+        again = replace(candidate, fill=SECOND_FILL) if filled else candidate
+        second = self._pair(again, CERTAIN_RUNS - 1, whole=True)
+        same = same_until(first[0], second[0], self._last)
+        if self._end is None:
+            same = self._agree(first[0], second[0]) is True
+        elif self._first is not None:
+            same = same and same_thing(self._first, first[0], second[0]) is not False
+        follows: bool | None = not same if filled else None
+        if candidate.setting is Setting.TORCH_FILL:
+            # NaN where there was none: it came from memory that torch filled
+            follows = self._turns_to_nan(second[0]) or None
+        equal = self._agree(*second)
+        if equal is None:
+            return _Made(said=said, candidate=candidate)
+        agree = equal and (same or filled)
+        slower = self._slower((*(first if self._end is None else ()), *second), whole=True)
+        update = {
+            "agree": agree,
+            "runs": CERTAIN_RUNS,
+            "follows": follows if agree else None,
+            "slower": slower if agree else None,
+        }
+        said = said.model_copy(update=update)
+        return _Made(said=said, candidate=again, reference=second[0] if agree else None)
+
+    def _made_sure(self, found: TriedSettings, made: _Made) -> TriedSettings:
+        """More runs with the setting and without, until chance hardly makes it look so."""
+        said = made.said
+        while said.helps and made.reference is not None and not found.is_certain(said):
+            pairs, differing = found.without(said)
+            try:
+                if pairs < CERTAIN_CONTROLS:
+                    if said.runs < CERTAIN_RUNS or not self._fits(self._last):
+                        break
+                    apart = self._agree(*self._pair(PLAIN, found.pairs + 1))
+                    if apart is None:
+                        break
+                    counts = {"pairs": found.pairs + 1, "differing": found.differing + (not apart)}
+                    found = found.model_copy(update=counts)
+                    continue
+                needed = runs_needed(pairs, differing)
+                if needed > MOST_EQUAL_RUNS or not self._fits(self._last, needed - said.runs):
+                    break
+                again = self._run(made.candidate, said.runs + 1)
+                equal = self._alike(made.reference, again)
+            except GateError:
+                break
+            if equal is None:
+                break
+            said = said.model_copy(update={"agree": equal, "runs": said.runs + 1})
+            if not equal:
+                said = said.model_copy(update={"follows": None, "slower": None})
+            found = _with(found.model_copy(update={"tried": found.tried[:-1]}), said)
+        return found
+
+    def _pair(self, candidate: Candidate, number: int, *, whole: bool = False) -> Pair:
+        one = self._run(candidate, number, whole=whole)
+        return one, self._run(candidate, number + 1, whole=whole)
+
+    def _run(self, candidate: Candidate, number: int, *, whole: bool = False) -> RunEvidence:
+        last = self._steps if whole else self._last
+        most = MOST_TIMES_AS_LONG * self._expected(last) + WHOLE_SECONDS
+        trial = Trial(
+            setting=candidate.setting,
+            knob=candidate.knob,
+            word=candidate.word,
+            fill=candidate.fill,
+            end=None if whole else self._end,
+            # the second of a pair may find less than it needs, and is then stopped
+            max_seconds=max(0.1, min(self._budget.left, most)),
+        )
+        planned, clock = plan_trial(number, trial), self._session.adapters.clock
+        return run_within(self._budget, clock, lambda: self._session.run(planned))
+
+    def _agree(self, one: RunEvidence, other: RunEvidence) -> bool | None:
+        """Whether two runs of one length are equal, the thing that differs included.
+
+        None where that was not compared: what was, says nothing then.
+        """
+        compared = against_run(one, other, self._session.request)
+        if compared.differs:
+            return False
+        if self._first is None:
+            return compared.numerically_equal
+        return same_thing(self._first, one, other)
+
+    def _alike(self, whole: RunEvidence, again: RunEvidence) -> bool | None:
+        """The same of a whole run and one that may have ended earlier."""
+        if self._end is None:
+            return self._agree(whole, again)
+        same = same_until(whole, again, self._last)
+        if self._first is None or not same:
+            return same
+        return same_thing(self._first, whole, again)
+
+    def _not_reached(self) -> str:
+        name = self._first.name if self._first is not None else "what differs"
+        return f"the runs ended before {name} was written"[:1000]
+
+    def _slower(self, runs: tuple[RunEvidence, ...], *, whole: bool) -> float | None:
+        """The fastest run to the training's end over the fastest strict run; None without one."""
+        seconds = min((run.run.wall_seconds for run in runs), default=0.0)
+        return round(seconds / self._seconds, 3) if whole and seconds and self._seconds else None
+
+    def _turns_to_nan(self, run: RunEvidence) -> bool:
+        allowed = self._session.request.settings.compare.allow_not_finite
+        return first_not_finite((run,), allowed) is not None and not first_not_finite(
+            self._strict[:1], allowed
+        )
+
+
+def _with(found: TriedSettings, said: TriedSetting) -> TriedSettings:
+    return found.model_copy(update={"tried": (*found.tried, said)})

@@ -1,0 +1,284 @@
+"""Pointers to declared data in a commit: copied out of its tree, read by the confined process.
+
+The settings name the files, and a pull request may write what stands in them: none is parsed here
+(T5 in docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gate.data.data_pointers import MAX_POINTER_BYTES
+from gate.data.data_sets import MAX_NUMBER, MAX_POINTERS, DataPointer, DataPointers, PointerFile
+from gate.data.lfs_pointers import MAX_LFS_BYTES
+from gate.errors import DataError, StorageError
+from gate.pipelines.reading import MAX_POINTER_FILES, ReadingAnswer, ReadingRequest, ReadingTask
+from gate.settings.data import LOCK_NAME, DataKind, DataSource
+from gate.system.files.port import Files
+from gate.verdict.request import GateRequest
+
+MAX_ENTRIES: Final = 200_000
+MAX_DEPTH: Final = 100
+MAGIC: Final = "*?["
+ANY_FOLDERS: Final = "**"
+Ask = Callable[[ReadingRequest], ReadingAnswer]
+
+
+def pointers_of_commit(
+    tree: Path, folder: Path, *, request: GateRequest, files: Files, ask: Ask, required: bool
+) -> dict[str, DataPointers]:
+    """What the `dvc` and `lfs` entries of the settings name in an exported commit, by their labels.
+
+    `folder` takes the copies that the other process reads. A pattern of Git LFS may match nothing
+    but files with their own content: then its entry has no pointer. Without `required`, as for a
+    base commit that may be older, an entry whose files are not there is left out. Raises
+    `DataError` for a file that is missing, a link, too large, or no proper pointer.
+    """
+    found: dict[str, DataPointers] = {}
+    for source in request.settings.data:
+        if not source.in_tree:
+            continue
+        named = (
+            _lfs_files(request, source, tree, files)
+            if source.kind is DataKind.LFS
+            else _dvc_file(request, source, tree, files)
+        )
+        if not named:
+            if required:
+                raise _missing(source)
+            continue
+        found[source.label] = tuple(_read(source, named, (tree, folder), files, ask))
+    _refuse_one_place(found)
+    return found
+
+
+def _refuse_one_place(found: dict[str, DataPointers]) -> None:
+    """Two entries cannot both be shown at one path, or one within the other."""
+    owners = {
+        pointer.path: label
+        for label, pointers in found.items()
+        for pointer in pointers
+        if pointer.kind is DataKind.DVC
+    }
+    for label, pointers in found.items():
+        for pointer in pointers:
+            above = (
+                str(path)
+                for path in (PurePosixPath(pointer.path), *PurePosixPath(pointer.path).parents)
+            )
+            other = next(
+                (owners[path] for path in above if path in owners and owners[path] != label), ""
+            )
+            if other:
+                raise DataError(
+                    f"data: {label} and {other} both name {pointer.path}",
+                    hint="Leave one of the two entries out of `data`.",
+                )
+
+
+def _dvc_file(
+    request: GateRequest, source: DataSource, tree: Path, files: Files
+) -> tuple[str, ...]:
+    path = request.repository_path(source.dvc or "")
+    return (path,) if _there(tree / path, tree, files) else ()
+
+
+def _there(path: Path, tree: Path, files: Files) -> bool:
+    try:
+        files.refuse_links(path, below=tree)
+        return files.exists(path)
+    except StorageError as error:
+        raise _unreadable(error, path, tree) from error
+
+
+def _lfs_files(
+    request: GateRequest, source: DataSource, tree: Path, files: Files
+) -> tuple[str, ...]:
+    """The files that a pattern matches, by their paths from the root; no link is followed."""
+    pattern = request.repository_path(source.lfs or "")
+    found = tuple(islice(_matches(tree, pattern.split("/"), files), MAX_POINTERS + 1))
+    if len(found) > MAX_POINTERS:
+        raise DataError(
+            f"data: {source.label}: the pattern matches more than {MAX_POINTERS:,} files",
+            hint="Name fewer, in several entries, or keep such data as one archive.",
+        )
+    return found
+
+
+def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
+    """Depth first; a folder is entered only where a part of the pattern may match below it."""
+    seen = 0
+    pending: list[tuple[str, tuple[int, ...]]] = [("", _reached(pattern, (0,)))]
+    while pending:
+        place, states = pending.pop()
+        for name in _names(tree / place, pattern, states, files):
+            path = f"{place}/{name}" if place else name
+            seen += 1
+            if seen > MAX_ENTRIES:
+                raise _too_many(pattern, f"more than {MAX_ENTRIES:,} files are in question")
+            if path.count("/") > MAX_DEPTH:
+                raise _too_many(pattern, f"folders lie deeper than {MAX_DEPTH} levels")
+            behind = _reached(pattern, tuple(_steps(pattern, states, name)))
+            if not behind:
+                continue
+            if files.is_folder(tree / path):
+                pending.append((path, behind))
+            elif len(pattern) in behind and not _is_link(tree / path, tree, files):
+                yield path
+
+
+def _too_many(pattern: list[str], why: str) -> DataError:
+    return DataError(
+        f"data: {'/'.join(pattern)}: {why}",
+        hint="Begin the pattern with the folder that holds the files, as in data/*.bin.",
+    )
+
+
+def _is_link(path: Path, tree: Path, files: Files) -> bool:
+    """Git LFS keeps no link; that it matches a pattern is chance."""
+    try:
+        files.refuse_links(path, below=tree)
+    except StorageError:
+        return True
+    return False
+
+
+def _names(
+    folder: Path, pattern: list[str], states: tuple[int, ...], files: Files
+) -> tuple[str, ...]:
+    """The names to look at: a part without a wildcard needs no listing."""
+    parts = [pattern[state] for state in states if state < len(pattern)]
+    if parts and not any(sign in part for part in parts for sign in MAGIC):
+        return tuple(part for part in dict.fromkeys(parts) if files.exists(folder / part))
+    return files.list_names(folder, max_names=MAX_ENTRIES) if parts else ()
+
+
+def _reached(pattern: list[str], states: tuple[int, ...]) -> tuple[int, ...]:
+    """States with those that `**` leads to, as it may stand for no folder at all."""
+    found = set(states)
+    for state in sorted(found):
+        ahead = state
+        while ahead < len(pattern) and pattern[ahead] == ANY_FOLDERS:
+            ahead += 1
+            found.add(ahead)
+    return tuple(sorted(found))
+
+
+def _steps(pattern: list[str], states: tuple[int, ...], name: str) -> Iterator[int]:
+    for state in states:
+        if state == len(pattern):
+            continue
+        if pattern[state] == ANY_FOLDERS:
+            yield state
+        elif fnmatchcase(name, pattern[state]):
+            yield state + 1
+
+
+def _read(
+    source: DataSource,
+    paths: tuple[str, ...],
+    places: tuple[Path, Path],
+    files: Files,
+    ask: Ask,
+) -> Iterator[DataPointer]:
+    """The answer of the other process, of which only what was asked for is taken."""
+    tree, folder = places
+    for start in range(0, len(paths), MAX_POINTER_FILES):
+        files.fresh_folder(folder)
+        asked = tuple(_copies(source, paths[start : start + MAX_POINTER_FILES], places, files))
+        if not asked:
+            continue
+        question = ReadingRequest(
+            task=ReadingTask.DATA_POINTERS, out=str(folder.absolute()), pointer_files=asked
+        )
+        for pointer in ask(question).pointers:
+            if pointer.name == source.label and pointer.kind is source.kind:
+                yield from _accepted(source, pointer, {file.path for file in asked}, tree, files)
+
+
+def _accepted(
+    source: DataSource, pointer: DataPointer, asked: set[str], tree: Path, files: Files
+) -> Iterator[DataPointer]:
+    """A pointer whose place is its own; what the commit holds itself needs no fetching."""
+    if source.kind is DataKind.LFS:
+        if pointer.path in asked:
+            yield pointer
+        return
+    if not _there(tree / pointer.path, tree, files):
+        yield pointer
+    # outputs with `cache: false`, such as metrics, stand in a dvc.lock and in the commit
+    elif not (source.dvc or "").endswith(LOCK_NAME):
+        raise DataError(
+            f"data: {source.label}: {pointer.path} is in the commit as well",
+            hint=f"`git rm -r --cached {pointer.path}`: DVC keeps it, and .gitignore names it.",
+        )
+
+
+def _copies(
+    source: DataSource, paths: tuple[str, ...], places: tuple[Path, Path], files: Files
+) -> Iterator[PointerFile]:
+    tree, folder = places
+    for number, path in enumerate(paths):
+        try:
+            data = _beginning(tree / path, files)
+        except StorageError as error:
+            raise _unreadable(error, tree / path, tree) from error
+        # what is larger than any pointer of Git LFS is its own content
+        if source.kind is DataKind.LFS and len(data) > MAX_LFS_BYTES:
+            continue
+        if len(data) > MAX_POINTER_BYTES:
+            raise DataError(
+                f"data: {path} is larger than {MAX_POINTER_BYTES:,} bytes",
+                hint="A pointer of DVC is small: name the .dvc file, not its data.",
+            )
+        file = _pointer_file(source, path, number)
+        files.write_bytes(folder / file.copy_name, data)
+        yield file
+
+
+def _beginning(path: Path, files: Files) -> bytes:
+    """Enough of it to tell that it is too large; of the largest file no more."""
+    with files.open_binary(path, max_bytes=MAX_NUMBER) as file:
+        return file.read(MAX_POINTER_BYTES + 1)
+
+
+def _pointer_file(source: DataSource, path: str, number: int) -> PointerFile:
+    try:
+        return PointerFile(
+            name=source.label,
+            kind=DataKind.LFS if source.kind is DataKind.LFS else DataKind.DVC,
+            path=path,
+            stage=source.stage or "",
+            copy_name=f"pointer-{number}",
+        )
+    except ValueError as error:
+        raise DataError(
+            f"data: {source.label}: {path[:200]!a} cannot be the place of data",
+            hint="Give the file a name of at most 1,000 characters that can be printed, and keep "
+            "it out of .git and .dvc.",
+        ) from error
+
+
+def _missing(source: DataSource) -> DataError:
+    if source.kind is DataKind.LFS:
+        return DataError(
+            f"data: the pattern {source.lfs} matches no file of the commit",
+            hint="Correct `lfs` in repro-gate.yml: `git lfs ls-files` lists what Git LFS keeps.",
+        )
+    return DataError(
+        f"data: {source.dvc} is not in the commit",
+        hint=f"Commit it (`git add {source.dvc}`), or correct `dvc` in repro-gate.yml: the path "
+        "is relative to that file.",
+    )
+
+
+def _unreadable(error: StorageError, path: Path, tree: Path) -> DataError:
+    shown = path.relative_to(tree).as_posix()
+    return DataError(
+        f"data: {error.message.replace(str(path), shown).replace(f'{tree}/', '')}",
+        hint="A pointer is a small regular file of the commit, and no link leads to it.",
+    )

@@ -1,0 +1,75 @@
+"""Who logs in at a registry: two variables, or what `docker login` left in its file.
+
+A credential helper, which is a program of somebody's choice, is never started.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from gate.errors import DocumentError, PublishError
+from gate.system.basic_login import Login
+from gate.system.files.port import Files
+from gate.text.strict_json import parse_json
+
+USER_VARIABLE: Final = "REPRO_GATE_REGISTRY_USER"
+PASSWORD_VARIABLE: Final = "REPRO_GATE_REGISTRY_PASSWORD"  # noqa: S105 - the name, not the secret
+MAX_CONFIG_BYTES: Final = 1024 * 1024
+# under which docker keeps the login of its own registry
+HUB_KEY: Final = "https://index.docker.io/v1/"
+LOGIN_HINT: Final = (
+    f"Set {USER_VARIABLE} and {PASSWORD_VARIABLE}, or log in with `docker login`; a credential "
+    "helper is not asked."
+)
+
+
+def registry_login(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
+    """The login for a registry, or None where there is none; `PublishError` for half of one."""
+    user, password = (variables.get(name, "") for name in (USER_VARIABLE, PASSWORD_VARIABLE))
+    if user and password:
+        return Login(user=user, password=password)
+    if user or password:
+        missing = PASSWORD_VARIABLE if user else USER_VARIABLE
+        raise PublishError(f"{missing} is not set", hint=LOGIN_HINT)
+    return _from_docker(host, variables, files)
+
+
+def login_file(variables: Mapping[str, str]) -> Path | None:
+    """The file that the login is read from, there or not; None where variables hold the login."""
+    folder, home = variables.get("DOCKER_CONFIG", ""), variables.get("HOME", "")
+    if variables.get(PASSWORD_VARIABLE) or not (folder or home):
+        return None
+    return (Path(folder) if folder else Path(home) / ".docker").absolute() / "config.json"
+
+
+def _from_docker(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
+    path = login_file(variables)
+    if path is None or not files.exists(path):
+        return None
+    text = files.read_bytes(path, max_bytes=MAX_CONFIG_BYTES)
+    try:
+        config = parse_json(text, str(path))
+    except DocumentError as error:
+        raise PublishError(error.message, hint=LOGIN_HINT) from error
+    auths = config.get("auths") if isinstance(config, dict) else None
+    if not isinstance(auths, dict):
+        return None
+    names = (host, f"https://{host}", f"https://{host}/v2/", f"https://{host}/v1/")
+    hub = (HUB_KEY,) if host == "registry-1.docker.io" else ()
+    found = next((auths[name] for name in (*names, *hub) if name in auths), None)
+    coded = found.get("auth") if isinstance(found, dict) else None
+    return _decoded(coded, path) if isinstance(coded, str) and coded else None
+
+
+def _decoded(coded: str, path: Path) -> Login:
+    try:
+        user, colon, password = base64.b64decode(coded, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        colon = ""
+    if not colon:
+        raise PublishError(f"{path}: the login of the registry cannot be read", hint=LOGIN_HINT)
+    return Login(user=user, password=password)

@@ -1,0 +1,235 @@
+"""Sealed packages pushed to a registry, and fetched from one that is believed nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gate.errors import DocumentError, PublishError, StorageError
+from gate.publishing.artifact import (
+    PACKAGE_FILE,
+    SEAL_FILE,
+    Pulled,
+    Pushed,
+    SealedArtifact,
+    WantedPackage,
+)
+from gate.publishing.credentials import registry_login
+from gate.publishing.manifests import (
+    CREATED,
+    EMPTY,
+    MAX_INDEX_BYTES,
+    MAX_MANIFEST_BYTES,
+    OUTCOME,
+    PACKAGE_LAYER,
+    PACKAGE_TYPE,
+    REVISION,
+    SEALS_TYPE,
+    TITLE,
+    Descriptor,
+    Manifest,
+    digest_of,
+    index_with,
+    package_manifest,
+    read_index,
+    read_manifest,
+    seals_manifest,
+)
+from gate.publishing.registry_api import INDEX_TYPE, MANIFEST_TYPE, RegistryClient
+from gate.system.files.port import Files
+from gate.system.http import POLICY, Connection
+from gate.system.retry import RetryPolicy
+from gate.text.members import MAX_SEAL_BYTES
+
+SHORT_DIGEST: Final = 12
+MAX_SETS: Final = 20
+TAKEN: Final = (
+    "The commit's tag names an earlier package, and still does: this one has a tag of its own."
+)
+SUBJECT_HEADER: Final = "oci-subject"
+
+
+def commit_tag(commit: str, gate_id: str) -> str:
+    """The tag of a commit's package; each further gate of a repository has one of its own."""
+    return f"commit-{commit}" if gate_id == "default" else f"commit-{commit}-{gate_id}"
+
+
+class OciRegistry:
+    """`gate.ports.PackageRegistry` over HTTP, for one name in a registry (`host/name`)."""
+
+    def __init__(
+        self, place: str, variables: Mapping[str, str], files: Files, policy: RetryPolicy = POLICY
+    ) -> None:
+        self._place = place
+        self._variables = variables
+        self._files = files
+        self._policy = policy
+
+    def push(self, artifact: SealedArtifact) -> Pushed:
+        """Push package and seals; the tag comes last, so that it never names half of them."""
+        with self._client() as client:
+            client.put_bytes(EMPTY)
+            client.put_blob(artifact.package, self._files)
+            package = package_manifest(artifact)
+            digest = digest_of(package)
+            client.put_manifest(digest, package, MANIFEST_TYPE)
+            self._push_seals(client, artifact, package)
+            tag, notes = self._free_tag(client, artifact, digest)
+            client.put_manifest(tag, package, MANIFEST_TYPE)
+        return Pushed(reference=f"{self._place}@{digest}", tag=tag, notes=notes)
+
+    def pull(self, wanted: WantedPackage, out: Path) -> Pulled:
+        """Write package and seals into a folder, each byte checked; nothing there is replaced."""
+        tag = commit_tag(wanted.commit, wanted.gate_id)
+        with self._client() as client:
+            content = client.manifest(wanted.digest or tag, max_bytes=MAX_MANIFEST_BYTES)
+            if content is None:
+                raise PublishError(
+                    f"{self._place} has no {wanted.digest or tag}",
+                    hint="Only a sealed pass is published, under the full hash of its commit; "
+                    "--gate-id names another gate than the settings'.",
+                )
+            manifest = read_manifest(content)
+            package = _package_layer(client, manifest, wanted)
+            seals, notes = self._seals(client, digest_of(content))
+            paths = {name: out / name for name in (*seals, PACKAGE_FILE)}
+            self._refuse_taken(paths.values())
+            for name, layer in {**seals, PACKAGE_FILE: package}.items():
+                self._write(client, layer, paths[name])
+        words = manifest.annotations
+        return Pulled(
+            reference=f"{self._place}@{digest_of(content)}",
+            commit=wanted.commit,
+            outcome=words.get(OUTCOME, ""),
+            created_at=words.get(CREATED, ""),
+            files=tuple(sorted(paths)),
+            notes=notes,
+        )
+
+    def _client(self) -> RegistryClient:
+        return RegistryClient(
+            self._place,
+            lambda host: registry_login(host, self._variables, self._files),
+            lambda name, base: Connection(name, base, self._policy),
+        )
+
+    def _push_seals(self, client: RegistryClient, artifact: SealedArtifact, package: bytes) -> None:
+        for seal in artifact.seals:
+            client.put_blob(seal, self._files)
+        seals = seals_manifest(artifact, package)
+        reply = client.put_manifest(digest_of(seals), seals, MANIFEST_TYPE)
+        if SUBJECT_HEADER in reply.headers:
+            return
+        # a registry that does not say so keeps no list of what refers to a manifest
+        tag = _fallback_tag(digest_of(package))
+        found = client.manifest(tag, max_bytes=MAX_INDEX_BYTES)
+        client.put_manifest(tag, index_with(found, seals), INDEX_TYPE)
+
+    def _free_tag(
+        self, client: RegistryClient, artifact: SealedArtifact, digest: str
+    ) -> tuple[str, tuple[str, ...]]:
+        """The commit's tag, or where another package has it a tag of this one's own."""
+        tag = commit_tag(artifact.commit, artifact.gate_id)
+        found = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
+        if found is None or digest_of(found) == digest:
+            return tag, ()
+        # somebody may have written the first one down: a name that was given keeps its meaning
+        own = f"{tag}-{digest.removeprefix('sha256:')[:SHORT_DIGEST]}"
+        return own, (TAKEN,)
+
+    def _seals(
+        self, client: RegistryClient, package: str
+    ) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
+        """The seals of a package by the name of their file: of several sets the last one listed."""
+        content = client.referrers(package, max_bytes=MAX_INDEX_BYTES)
+        listed = read_index(content).manifests if content is not None else []
+        if not listed:
+            # also where the registry has learned to keep such lists since the package was pushed
+            content = client.manifest(_fallback_tag(package), max_bytes=MAX_INDEX_BYTES)
+            listed = read_index(content).manifests if content is not None else []
+        found = list(_of_seals(client, listed, package))
+        if not found:
+            raise PublishError(
+                f"{self._place} has the package, and no seal of it",
+                hint="Whoever copied it may have left out what refers to it: copy that too.",
+            )
+        taken, seals = found[-1]
+        several = f"There are {len(found)} sets of seals; this is {taken}."
+        return _seal_layers(client, seals), (several,) if len(found) > 1 else ()
+
+    def _refuse_taken(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            if self._files.exists(path):
+                raise StorageError(
+                    f"{path} is there already",
+                    hint="Give another folder with --out, or remove the file: nothing is replaced.",
+                )
+
+    def _write(self, client: RegistryClient, layer: Descriptor, path: Path) -> None:
+        def take(pieces: Iterator[bytes]) -> None:
+            hasher = hashlib.sha256()
+            size = 0
+            # a file that was cut short or altered never has its name
+            with self._files.replacing(path) as target:
+                for piece in pieces:
+                    hasher.update(piece)
+                    size += len(piece)
+                    target.write(piece)
+                if size < layer.size:
+                    raise client.cut_off()
+                if f"sha256:{hasher.hexdigest()}" != layer.digest:
+                    raise client.wrong(f"gave other bytes than {layer.digest[:19]}… names")
+
+        client.receive(layer.digest, layer.size, take)
+
+
+def _of_seals(
+    client: RegistryClient, listed: Sequence[Descriptor], package: str
+) -> Iterator[tuple[str, Manifest]]:
+    """The manifests of seals among what refers to a package, by their digests."""
+    # a copy of such a list may have lost the types in it: then the manifest itself has the word
+    rows = [row for row in listed if row.artifact_type in {SEALS_TYPE, ""}]
+    for row in rows[-MAX_SETS:]:
+        content = client.manifest(row.digest, max_bytes=MAX_MANIFEST_BYTES)
+        if content is None:
+            raise client.wrong("lists seals that it does not have")
+        manifest = read_manifest(content)
+        of_package = manifest.subject is not None and manifest.subject.digest == package
+        if manifest.artifact_type == SEALS_TYPE and of_package:
+            yield row.digest, manifest
+
+
+def _fallback_tag(digest: str) -> str:
+    return digest.replace(":", "-")
+
+
+def _package_layer(client: RegistryClient, manifest: Manifest, wanted: WantedPackage) -> Descriptor:
+    layers = [layer for layer in manifest.layers if layer.media_type == PACKAGE_LAYER]
+    if manifest.artifact_type != PACKAGE_TYPE or len(layers) != 1:
+        raise DocumentError(
+            "what the registry has under this name is no package of repro-gate",
+            hint="Check the name, and who else may push to it.",
+        )
+    if manifest.annotations.get(REVISION) != wanted.commit:
+        raise client.wrong("gave the package of another commit")
+    if layers[0].size > wanted.max_bytes:
+        raise PublishError(
+            f"the package has {layers[0].size:,} bytes, the limit is {wanted.max_bytes:,}",
+            hint="Raise --max-bytes if that is what you expect.",
+        )
+    return layers[0]
+
+
+def _seal_layers(client: RegistryClient, seals: Manifest) -> dict[str, Descriptor]:
+    found: dict[str, Descriptor] = {}
+    for layer in seals.layers:
+        name = layer.annotations.get(TITLE, "")
+        # a name becomes a path here: only those that a call writes
+        if not SEAL_FILE.match(name) or name in found or layer.size > MAX_SEAL_BYTES:
+            raise client.wrong("lists a file among the seals that is none")
+        found[name] = layer
+    if not found:
+        raise client.wrong("has an empty set of seals")
+    return found

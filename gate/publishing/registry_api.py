@@ -1,0 +1,268 @@
+"""The HTTP API of a registry, as far as packages need it: OCI distribution specification 1.1."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, Self, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import requests
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from gate.errors import DocumentError, PublishError
+from gate.publishing.artifact import SealedFile
+from gate.publishing.challenge import Challenge, read_challenge
+from gate.publishing.credentials import LOGIN_HINT
+from gate.system.basic_login import Login
+from gate.system.files.port import Files
+from gate.system.http import AGAIN, LOOPBACK, REDIRECTS, Ask, Connection, Reply, UnansweredError
+from gate.system.upload import Upload
+from gate.text.strict_json import parse_json
+
+INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
+MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
+# the name that people write, and the host that answers
+HUB_NAMES: Final = frozenset({"docker.io", "index.docker.io"})
+HUB_HOST: Final = "registry-1.docker.io"
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
+UPLOAD_TRIES: Final = 2
+NOT_FOUND: Final = requests.codes.not_found
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,32768}\Z")
+PLACE_HINT: Final = "Check publish.oci: the registry has to know the name, and to let you in."
+_T = TypeVar("_T")
+
+
+class _Token(BaseModel):
+    """One of both, says the specification."""
+
+    token: str = Field(default="", max_length=32768)
+    access_token: str = Field(default="", max_length=32768)
+
+
+_TOKEN_ANSWER = TypeAdapter(_Token)
+
+
+class RegistryClient:
+    """A name in a registry (`host/name`); a context manager.
+
+    A loopback host is spoken with in the clear, every other one by TLS. Every failure is a
+    `PublishError` without a credential in it.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        login: Callable[[str], Login | None],
+        connect: Callable[[str, str], Connection],
+    ) -> None:
+        host, _, self.name = place.partition("/")
+        self.host = HUB_HOST if host in HUB_NAMES else host
+        scheme = "http" if urlsplit(f"//{host}").hostname in LOOPBACK else "https"
+        self.place = place
+        self._base = f"{scheme}://{self.host}/v2/{self.name}"
+        self._connection = connect(f"the registry {host}", self._base)
+        self._login = login(self.host)
+        if self._login is not None:
+            self._connection.hide(*self._login.secrets)
+        self._authorization = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._connection.__exit__(*details)
+
+    def manifest(self, reference: str, *, max_bytes: int) -> bytes | None:
+        """The bytes of a manifest or an index by tag or digest, or None where there is none.
+
+        Those of a digest are checked against it.
+        """
+        reply = self._ask(
+            Ask(
+                method="GET",
+                url=f"{self._base}/manifests/{reference}",
+                headers={"Accept": f"{MANIFEST_TYPE}, {INDEX_TYPE}"},
+                max_bytes=max_bytes,
+            )
+        )
+        if reply.status == NOT_FOUND:
+            return None
+        self._expect(reply, requests.codes.ok)
+        found = f"sha256:{hashlib.sha256(reply.content).hexdigest()}"
+        if DIGEST.match(reference) and reference != found:
+            raise self.wrong(f"gave other bytes than {reference[:19]}… names")
+        return reply.content
+
+    def put_manifest(self, reference: str, content: bytes, media_type: str) -> Reply:
+        """Write a manifest under a tag or its digest."""
+        ask = Ask(
+            method="PUT",
+            url=f"{self._base}/manifests/{reference}",
+            headers={"Content-Type": media_type},
+            body=content,
+        )
+        reply = self._ask(ask)
+        self._expect(reply, requests.codes.created)
+        return reply
+
+    def referrers(self, digest: str, *, max_bytes: int) -> bytes | None:
+        """The list of what refers to a manifest; None where the registry keeps no such list."""
+        reply = self._ask(
+            Ask(
+                method="GET",
+                url=f"{self._base}/referrers/{digest}",
+                headers={"Accept": INDEX_TYPE},
+                max_bytes=max_bytes,
+            )
+        )
+        # a registry without this address may take it for one of its other ones
+        if reply.status in {NOT_FOUND, requests.codes.method_not_allowed}:
+            return None
+        self._expect(reply, requests.codes.ok)
+        kind = reply.headers.get("content-type", "").partition(";")[0].strip()
+        return reply.content if kind == INDEX_TYPE else None
+
+    def put_blob(self, file: SealedFile, files: Files) -> bool:
+        """Upload a file in one pass unless the registry has it; whether it was sent."""
+        digest = f"sha256:{file.sha256}"
+        if self._has_blob(digest):
+            return False
+        with files.open_binary(file.path, max_bytes=file.size_bytes) as stream:
+            self._upload(digest, lambda: self._connection.upload(stream, file.size_bytes))
+        return True
+
+    def put_bytes(self, content: bytes) -> None:
+        """Upload a few bytes unless the registry has them."""
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        if not self._has_blob(digest):
+            self._upload(digest, lambda: content)
+
+    def receive(self, digest: str, size_bytes: int, take: Callable[[Iterator[bytes]], _T]) -> _T:
+        """Hand a blob's pieces to `take`: `size_bytes` of them and not one more."""
+        ask = Ask(method="GET", url=f"{self._base}/blobs/{digest}")
+        # a small request first: it tells the registry's refusal, and brings the token
+        head = self._ask(replace(ask, method="HEAD"))
+        if head.status not in REDIRECTS:
+            self._expect(head, requests.codes.ok)
+        ask = replace(ask, authorization=self._authorization)
+        return self._connection.receive(ask, size_bytes, take)
+
+    def cut_off(self) -> UnansweredError:
+        """An answer that ended before its end; asked for again, it may come whole."""
+        return UnansweredError(f"{self._connection.name} broke its answer off", hint=AGAIN)
+
+    def wrong(self, why: str) -> PublishError:
+        """An answer that breaks the registry's own promises."""
+        return self._connection.fault(why, "Nothing of it was used. Tell who runs the registry.")
+
+    def _has_blob(self, digest: str) -> bool:
+        reply = self._ask(Ask(method="HEAD", url=f"{self._base}/blobs/{digest}"))
+        if reply.status == NOT_FOUND:
+            return False
+        # a registry that keeps its blobs elsewhere says where this one is
+        if reply.status not in REDIRECTS:
+            self._expect(reply, requests.codes.ok)
+        return True
+
+    def _upload(self, digest: str, body: Callable[[], bytes | Upload]) -> None:
+        for left in range(UPLOAD_TRIES - 1, -1, -1):
+            try:
+                self._upload_once(digest, body)
+            except UnansweredError:
+                # an answer may be lost where the file was not
+                if self._has_blob(digest):
+                    return
+                if not left:
+                    raise
+            else:
+                return
+
+    def _upload_once(self, digest: str, body: Callable[[], bytes | Upload]) -> None:
+        """POST and then PUT, the monolithic upload of the specification."""
+        begun = self._ask(Ask(method="POST", url=f"{self._base}/blobs/uploads/"))
+        self._expect(begun, requests.codes.accepted)
+        location = begun.headers.get("location", "")
+        url = self._connection.next_address(f"{self._base}/blobs/uploads/", location)
+        mark = "&" if urlsplit(url).query else "?"
+        ask = Ask(
+            method="PUT",
+            url=f"{url}{mark}digest={quote(digest, safe='')}",
+            headers={"Content-Type": "application/octet-stream"},
+            authorization=self._authorization,
+            # a stream that was sent is over, and so is the place where it went
+            repeatable=False,
+        )
+        reply = self._connection.ask(replace(ask, body=body()))
+        self._expect(reply, requests.codes.created)
+
+    def _ask(self, ask: Ask) -> Reply:
+        """Send it, log in where that is asked for, and send it again."""
+        reply = self._connection.ask(replace(ask, authorization=self._authorization))
+        if reply.status != requests.codes.unauthorized:
+            return reply
+        challenge = read_challenge(reply.headers.get("www-authenticate", ""))
+        self._authorization = self._authorized(challenge, reply)
+        return self._connection.ask(replace(ask, authorization=self._authorization))
+
+    def _authorized(self, challenge: Challenge | None, reply: Reply) -> str:
+        if challenge is None or (challenge.scheme == "basic" and self._login is None):
+            raise self._refused(reply, LOGIN_HINT)
+        if challenge.scheme == "basic" and self._login is not None:
+            return self._login.basic
+        return f"Bearer {self._token(challenge)}"
+
+    def _token(self, challenge: Challenge) -> str:
+        """A token of the service that the registry names; that service is told the login."""
+        words = {"service": challenge.service, "scope": challenge.scope}
+        query = urlencode({name: value for name, value in words.items() if value})
+        self._connection.refuse_clear(challenge.realm)
+        realm = urlsplit(challenge.realm)
+        # an address of its own: its host is the only one that gets the login with this request
+        name = f"{self._connection.name}'s service for tokens"
+        service = f"{realm.scheme}://{realm.netloc}"
+        with Connection(name, service, self._connection.policy) as connection:
+            if self._login is not None:
+                connection.hide(*self._login.secrets)
+            mark = "&" if realm.query else "?"
+            reply = connection.ask(
+                Ask(
+                    method="GET",
+                    url=f"{challenge.realm}{mark}{query}",
+                    authorization=self._login.basic if self._login is not None else "",
+                )
+            )
+            if reply.status != requests.codes.ok:
+                raise connection.refused(reply, LOGIN_HINT, words_of(reply.content))
+        try:
+            found = _TOKEN_ANSWER.validate_json(reply.content)
+        except ValidationError as error:
+            raise connection.fault("gave no token", LOGIN_HINT) from error
+        token = found.token or found.access_token
+        # a line end in it would begin a header of its own (CWE-113)
+        if not _TOKEN.match(token):
+            raise connection.fault("gave no token", LOGIN_HINT)
+        self._connection.hide(token)
+        return token
+
+    def _expect(self, reply: Reply, status: int) -> None:
+        if reply.status != status:
+            denied = reply.status in {requests.codes.unauthorized, requests.codes.forbidden}
+            raise self._refused(reply, LOGIN_HINT if denied else PLACE_HINT)
+
+    def _refused(self, reply: Reply, hint: str) -> PublishError:
+        return self._connection.refused(reply, hint, words_of(reply.content))
+
+
+def words_of(content: bytes) -> str:
+    """The message of a refusal, as the specification has it; empty without one."""
+    try:
+        answer = parse_json(content, "an answer")
+    except DocumentError:
+        return ""
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    first = errors[0] if isinstance(errors, list) and errors else None
+    message = first.get("message") if isinstance(first, dict) else None
+    return message if isinstance(message, str) else ""

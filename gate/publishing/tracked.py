@@ -1,0 +1,104 @@
+"""A sealed pass in the words of a tracker: parameters, metrics of each step, tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from gate.evidence.run_evidence import EvidenceSet
+from gate.publishing.artifact import SealedArtifact, TrackedMetric, TrackedRun
+from gate.settings.gate_settings import GateSettings
+from gate.system.version import VERSION
+from gate.training.runs import RunMode
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Verdict
+
+MAX_METRICS: Final = 100_000
+SHORT_COMMIT: Final = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealWords:
+    """What a seal says beside its signature: `signer` is a key's id, or the identity of a job.
+
+    `baseline_digest` is a SHA-256 in hex, empty where no baseline judged.
+    """
+
+    signer: str
+    baseline_digest: str
+    reference: str
+
+
+def tracked_run(
+    verdict: Verdict,
+    evidence: EvidenceSet,
+    artifact: SealedArtifact,
+    request: GateRequest,
+    words: SealWords,
+) -> TrackedRun:
+    """The run that a tracker is to keep; its numbers are those of the first strict run."""
+    # the time of the verdict: the same package is told in the same words
+    milliseconds = int(datetime.fromisoformat(verdict.created_at).timestamp() * 1000)
+    tags = {
+        "repro-gate.commit": verdict.commit,
+        "repro-gate.outcome": verdict.outcome.value,
+        "repro-gate.level": verdict.level.value if verdict.level else "",
+        "repro-gate.gate_id": artifact.gate_id,
+        "repro-gate.repository": artifact.repository,
+        "repro-gate.baseline_sha256": words.baseline_digest,
+        "repro-gate.checkpoint_digest": verdict.checkpoint_digest,
+        "repro-gate.package_sha256": artifact.package.sha256,
+        "repro-gate.package_reference": words.reference,
+        "repro-gate.sealed_by": words.signer,
+        "repro-gate.version": VERSION,
+        "repro-gate.run_url": request.run_url,
+        # what MLflow itself shows as the version of a run
+        "mlflow.source.git.commit": verdict.commit,
+    }
+    return TrackedRun(
+        name=f"{verdict.commit[:SHORT_COMMIT]} {verdict.outcome.value}",
+        commit=verdict.commit,
+        milliseconds=milliseconds,
+        parameters={**_settings(request.settings), **_knobs(evidence)},
+        metrics=tuple(_metrics(evidence))[:MAX_METRICS],
+        tags={name: value for name, value in tags.items() if value},
+        files=(artifact.package, *artifact.seals),
+        passes=verdict.passes,
+    )
+
+
+def _settings(settings: GateSettings) -> dict[str, str]:
+    """Each key with its value, defaults too: runs can then be compared by any of them."""
+    # where a package goes is no property of the run in it
+    return dict(_flat(settings.model_dump(mode="json", exclude={"publish", "version"}), ""))
+
+
+def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Keys with dots between them; a list is one value, since its order matters."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _flat(item, f"{path}.{key}" if path else str(key))
+    elif value not in (None, {}, []):
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def _knobs(evidence: EvidenceSet) -> dict[str, str]:
+    """What the harness read back of each knob in the first process of the first strict run."""
+    runs = evidence.runs_of(RunMode.STRICT)
+    processes = runs[0].processes if runs else ()
+    applied = processes[0].applied if processes else {}
+    return {f"applied.{name}": value for name, value in sorted(applied.items())}
+
+
+def _metrics(evidence: EvidenceSet) -> Iterator[TrackedMetric]:
+    """By step, so that what is too much is the end of each."""
+    runs = evidence.runs_of(RunMode.STRICT)
+    found = [
+        TrackedMetric(name=series.name, step=step, value=value)
+        for series in (runs[0].metrics if runs else ())
+        for step, value in series.points.pairs()
+    ]
+    yield from sorted(found, key=lambda metric: metric.step)

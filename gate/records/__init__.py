@@ -1,1 +1,0 @@
-"""Frozen data that the packages exchange."""

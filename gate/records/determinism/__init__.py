@@ -1,1 +1,0 @@
-"""Tables of determinism: knobs, their prices, operators that torch's flag does not cover."""

@@ -1,1 +1,0 @@
-"""What runs beside each other came to: speed, and two commits."""

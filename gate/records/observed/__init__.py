@@ -1,1 +1,0 @@
-"""What was seen of a run: evidence, fingerprints, overrides, operators, subprocesses."""

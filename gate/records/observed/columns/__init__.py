@@ -1,1 +1,0 @@
-"""Long series of small records, held as columns."""

@@ -1,1 +1,0 @@
-"""What runs say that were made to try something."""

@@ -1,1 +1,0 @@
-"""What is published of a verdict beside its reports."""

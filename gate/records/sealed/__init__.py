@@ -1,1 +1,0 @@
-"""What is signed: keys, statements, seals."""

@@ -1,1 +1,0 @@
-"""The sections of `repro-gate.yml`, each as a document of its own."""

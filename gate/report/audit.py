@@ -1,0 +1,115 @@
+"""The answers of an audit, and of a checklist, as Markdown: every text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gate.audit.audit import AuditItem, AuditReport, AuditResult
+from gate.audit.published_checklist import SOURCES, AnsweredItem, Checklist, ChecklistAnswer
+from gate.report.budget_words import NAMES, figure_words, state_words
+from gate.report.escape import code, code_block, prose
+from gate.report.text import summary
+from gate.report.wording import BAD, GOOD, NEUTRAL
+
+ICONS: Final = {
+    AuditResult.PASS: GOOD,
+    AuditResult.FAIL: BAD,
+    AuditResult.UNKNOWN: NEUTRAL,
+}
+LONGEST_PROSE: Final = 600
+MAX_MISSING: Final = 3
+ORIGINAL: Final = (
+    "Filled in from what the audit found. The items are told in our words: read the original for "
+    "what each one asks, and check every answer before you submit it."
+)
+
+
+def audit_markdown(report: AuditReport) -> str:
+    """A table of the seven parts, then what is no pass, then the sources."""
+    lines = [
+        f"## Audit of the {report.subject.value} {code(report.place)}",
+        "",
+        prose(summary(report)),
+        "",
+        "| Part | Answer | What is there |",
+        "| --- | --- | --- |",
+    ]
+    for answer in report.parts:
+        found = "; ".join(_found(item) for item in report.items_of(answer.part))
+        icon = ICONS[answer.result]
+        lines.append(f"| {answer.part.value} | {icon} {answer.result.value} | {found} |")
+    for item in report.items:
+        if item.result is not AuditResult.PASS:
+            lines += ["", *_open_in_markdown(item)]
+    lines += _budget_in_markdown(report)
+    lines += ["", "### What this audit cannot know", ""]
+    lines += [f"- {prose(text, LONGEST_PROSE)}" for text in report.not_known]
+    return "\n".join(lines) + "\n"
+
+
+def _found(item: AuditItem) -> str:
+    if item.result is AuditResult.PASS:
+        return prose(item.found, LONGEST_PROSE)
+    return f"{code(item.code)}: see below"
+
+
+def _open_in_markdown(item: AuditItem) -> Iterable[str]:
+    yield f"### {ICONS[item.result]} {item.part.value}: {code(item.code)}"
+    yield ""
+    yield prose(item.found, LONGEST_PROSE)
+    yield ""
+    for name, text in (("Risk", item.risk), ("Remedy", item.remedy)):
+        if text:
+            yield f"- {name}: {prose(text, LONGEST_PROSE)}"
+    if item.command:
+        yield ""
+        yield code_block(item.command)
+
+
+def _budget_in_markdown(report: AuditReport) -> list[str]:
+    if not report.determinism_budget:
+        return []
+    rows = [
+        f"| {NAMES[source.kind]} | {state_words(source.state)} | {figure_words(source) or '—'} | "
+        f"{prose(source.because)} |"
+        for source in report.determinism_budget
+    ]
+    head = ["| Source | State | A metric moves | Why |", "| --- | --- | --- | --- |"]
+    return ["", "### Sources of nonreproducibility", "", *head, *rows]
+
+
+def checklist_markdown(report: AuditReport, answered: tuple[AnsweredItem, ...]) -> str:
+    """Both checklists, item by item; what no run can answer is left to the author."""
+    lines = [
+        f"# Reproducibility checklists for the {report.subject.value} {code(report.place)}",
+        "",
+        ORIGINAL,
+    ]
+    for checklist in Checklist:
+        lines += ["", f"## {checklist.value}", "", f"Source: <{SOURCES[checklist]}>"]
+        for one in answered:
+            if one.item.checklist is checklist:
+                lines += ["", *_item(one)]
+    return "\n".join(lines) + "\n"
+
+
+def _fact(text: str) -> str:
+    """A name and its value, which is copied out of here: it stands there as it is."""
+    name, colon, value = text.partition(": ")
+    return f"{prose(name)}: {code(value, LONGEST_PROSE)}" if colon else prose(text, LONGEST_PROSE)
+
+
+def _item(one: AnsweredItem) -> Iterable[str]:
+    yield f"### {one.item.number}. {one.item.asks}"
+    yield ""
+    if one.answer is ChecklistAnswer.AUTHOR:
+        yield "Answer: **for the author**"
+        return
+    yield f"Answer: **{one.answer.value}**, as far as the audit can tell"
+    yield ""
+    yield from (f"- {_fact(text)}" for text in one.facts)
+    yield from (f"- Missing: {prose(text, LONGEST_PROSE)}" for text in one.missing[:MAX_MISSING])
+    rest = len(one.missing) - MAX_MISSING
+    if rest > 0:
+        yield f"- Missing: {rest:,} more, see `repro-gate audit`"

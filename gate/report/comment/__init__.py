@@ -1,1 +1,0 @@
-"""What GitHub shows: the comment, the summary, outputs and status."""

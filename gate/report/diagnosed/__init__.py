@@ -1,1 +1,0 @@
-"""What a diagnosis found beyond the class of the cause, in words and tables."""

@@ -1,1 +1,0 @@
-"""Words and tables about what was measured."""

@@ -1,0 +1,107 @@
+"""The step's outputs, in the form that the runner reads from its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from gate.errors import ExitCode, PublishError
+from gate.report.report import Publication
+from gate.verdict.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepOutputs:
+    """What later steps can read; all text, empty where there is nothing to say.
+
+    `exit_reason` is the exit code in words. Costs are percentages without a sign for percent:
+    `4.2` means that strict mode takes 4.2 % longer.
+    """
+
+    verdict: str = ""
+    exit_reason: str = ""
+    exit_code: str = ""
+    determinism_cost_pct: str = ""
+    cost_low: str = ""
+    cost_high: str = ""
+    checkpoint_digest: str = ""
+    package_path: str = ""
+    bundle_path: str = ""
+    comment_url: str = ""
+    report_path: str = ""
+    evidence_path: str = ""
+    proposed_baseline_path: str = ""
+    proposed_baseline_target: str = ""
+
+
+def verdict_outputs(  # noqa: PLR0913 - each parameter is an output
+    verdict: Verdict,
+    publication: Publication,
+    *,
+    package_path: str = "",
+    bundle_path: str = "",
+    report_path: str = "",
+    proposed_baseline_path: str = "",
+    proposed_baseline_target: str = "",
+) -> StepOutputs:
+    """The outputs of a gate that came to a verdict."""
+    cost = verdict.cost
+    return StepOutputs(
+        verdict=verdict.outcome.value,
+        exit_reason=exit_reason(verdict.exit_code),
+        exit_code=str(int(verdict.exit_code)),
+        determinism_cost_pct=_percent(cost.time_ratio if cost else None),
+        cost_low=_percent(cost.low if cost else None),
+        cost_high=_percent(cost.high if cost else None),
+        checkpoint_digest=verdict.checkpoint_digest,
+        package_path=package_path,
+        bundle_path=bundle_path,
+        comment_url=publication.comment_url,
+        report_path=report_path,
+        proposed_baseline_path=proposed_baseline_path,
+        proposed_baseline_target=proposed_baseline_target,
+    )
+
+
+def run_outputs(evidence_path: str) -> StepOutputs:
+    """The outputs of a job that only ran: there is no verdict yet."""
+    return StepOutputs(
+        exit_reason="ran", exit_code=str(int(ExitCode.PASS)), evidence_path=evidence_path
+    )
+
+
+def fault_outputs(exit_code: ExitCode) -> StepOutputs:
+    """The outputs of a gate that ended before it came to a verdict."""
+    return StepOutputs(
+        verdict="error", exit_reason=exit_reason(exit_code), exit_code=str(int(exit_code))
+    )
+
+
+def exit_reason(exit_code: ExitCode) -> str:
+    """An exit code in one word: pass, fail, usage, error, cancelled."""
+    return exit_code.name.lower()
+
+
+def output_file_text(outputs: StepOutputs, delimiter: str) -> str:
+    """The text to append to the runner's output file, each value between two delimiter lines.
+
+    `delimiter` must be unguessable. Raises `PublishError` when a value contains it: whoever
+    chose that value could write outputs of their own.
+    """
+    return "".join(
+        _entry(field.name, getattr(outputs, field.name), delimiter) for field in fields(outputs)
+    )
+
+
+def _entry(name: str, value: str, delimiter: str) -> str:
+    # a value that holds the delimiter ends its own entry, and what follows it would
+    # be outputs of the training's choice (CVE-2022-35954 in the runner's toolkit)
+    if delimiter in value:
+        raise PublishError(
+            f"output {name} contains the delimiter of the output file",
+            hint="Run the job again; if it repeats, find out where this value comes from.",
+        )
+    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{(ratio - 1) * 100:.2f}"

@@ -1,0 +1,218 @@
+"""Which tensors of which layer differ: layers down, what they hold across, one map for each part.
+
+A name is taken apart at its last dot (`model/0/head.weight`: layer `head`, what `weight`), or at
+its last slash (`optimizer/0/state/1/exp_avg`: layer `1`, what `exp_avg`). Where the harness told
+the name of the optimizer's parameter 1, the layer is called by that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gate.comparison.differences import BASELINE_SIDE, Comparison, TensorChange
+from gate.comparison.parameter_names import short_names
+from gate.evidence.run_evidence import TensorDigest
+from gate.evidence.state_distance import StateDistance, TensorDistance
+from gate.report.page.page_sources import PageSources, differing
+from gate.verdict.verdict import Verdict
+
+MAX_MAPS = 8
+MAX_LAYERS = 150
+MAX_COLUMNS = 16
+NOT_HERE = ""
+# the powers of ten that part the shades: the rounding of float32 is about 1e-7, of bfloat16 1e-2
+DECADES = range(-7, -1)
+HEATS = (
+    f"below 1e{DECADES[0]}",
+    *(f"1e{low} to 1e{low + 1}" for low in DECADES[:-1]),
+    f"1e{DECADES[-1]} and more",
+)
+# the rest is folded: a page is read from its top
+OPEN_ROWS = 16
+WORDS = {
+    TensorChange.MISSING: "missing",
+    TensorChange.EXTRA: "extra",
+    TensorChange.CHANGED: "≠",
+    TensorChange.RETYPED: "≠ type or shape",
+}
+DIGITS = re.compile(r"([0-9]+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapCell:
+    """A tensor: `kind` is `none`, `equal`, that of a `TensorChange`, or `heat0` and so on.
+
+    A heat's number is the place of the tensor's relative L2 among `HEATS`.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerMap:
+    """One part of the state; `omitted` counts layers and columns that are not shown.
+
+    `summary` says in words how much of it differs; `folded` maps show no more than that at first.
+    """
+
+    title: str
+    summary: str
+    folded: bool
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[MapCell, ...]], ...]
+    omitted: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DifferenceMap:
+    """The maps of one comparison.
+
+    `heats` are the words of the legend, `unlisted` counts tensors whose numbers were not kept.
+    There are no heats where only digests are there of one side: such a map shows what differs and
+    not how far, and `why_no_distances` says so.
+    """
+
+    expected: str
+    observed: str
+    maps: tuple[LayerMap, ...]
+    omitted: int
+    why_no_distances: str
+    heats: tuple[str, ...] = ()
+    unlisted: int = 0
+
+
+Place = tuple[str, str, str]
+
+
+def difference_map(verdict: Verdict, sources: PageSources) -> DifferenceMap | None:
+    """The map of the most telling comparison whose tensors differ, or None."""
+    comparison = next((candidate for candidate in differing(verdict) if candidate.tensors), None)
+    if comparison is None:
+        return None
+    # the states that were compared by their numbers are the strict runs'
+    distance = sources.distance if comparison is verdict.repeat else None
+    parts: dict[str, dict[Place, MapCell]] = {}
+    for name, cell in _cells(comparison, sources, distance).items():
+        place = taken_apart(name)
+        parts.setdefault(place[0], {})[place] = cell
+    # what differs first: of many parts the first ones are shown
+    order = sorted(parts, key=lambda part: (not _any_differs(parts[part].values()), part))
+    names = short_names(sources.parameter_names)
+    maps = [_layer_map(part, parts[part], names) for part in order[:MAX_MAPS]]
+    return DifferenceMap(
+        expected=comparison.expected,
+        observed=comparison.observed,
+        maps=_with_long_ones_folded(maps),
+        omitted=len(parts) - len(maps),
+        why_no_distances="A baseline holds digests only"
+        if comparison.expected == BASELINE_SIDE
+        else "Only digests of a side are kept",
+        heats=HEATS if distance is not None and distance.tensors else (),
+        unlisted=distance.total - len(distance.tensors) if distance is not None else 0,
+    )
+
+
+def taken_apart(name: str) -> Place:
+    """Part, layer and what, such as `state/model/0`, `head` and `weight`."""
+    above, _, last = name.rpartition("/")
+    layer, dot, what = last.rpartition(".")
+    if dot:
+        return above, layer, what
+    part, _, layer = above.rpartition("/")
+    return part, layer, last
+
+
+def _cells(
+    found: Comparison, sources: PageSources, distance: StateDistance | None
+) -> dict[str, MapCell]:
+    """Every tensor of the reference as equal, over it what differs, over that how far it does."""
+    known: tuple[TensorDigest, ...] = ()
+    if sources.reference is not None:
+        known = sources.reference.checkpoint.tensors
+    cells = {one.name: MapCell(kind="equal", text="=") for one in known}
+    moved = {one.name: MapCell(kind=one.kind.value, text=WORDS[one.kind]) for one in found.tensors}
+    moved |= _settings(found, sources, moved)
+    measured = distance.tensors if distance is not None else ()
+    # the digests say what differs; a number for another tensor is not shown
+    heats = {one.name: heat_cell(one) for one in measured if one.name in moved}
+    return cells | moved | heats
+
+
+def _settings(
+    found: Comparison, sources: PageSources, moved: Mapping[str, MapCell]
+) -> dict[str, MapCell]:
+    """The settings of an optimizer that differ, with both numbers: a baseline keeps these too."""
+    before, after = sources.settings(found.expected), sources.settings(found.observed)
+    return {
+        name: MapCell(kind=cell.kind, text=f"{before[name]} → {after[name]}")
+        for name, cell in moved.items()
+        if name in before and name in after
+    }
+
+
+def heat_cell(tensor: TensorDistance) -> MapCell:
+    """The tensor's relative L2, in words and as a shade."""
+    if tensor.relative_l2 is None:
+        return MapCell(kind="changed", text="≠ NaN, ∞" if tensor.finiteness_moved else "≠")
+    heat = sum(tensor.relative_l2 >= 10.0**decade for decade in DECADES)
+    odd = " NaN, ∞" if tensor.finiteness_moved else ""
+    number = f"{tensor.relative_l2:.1e}" if tensor.relative_l2 else "0"
+    return MapCell(kind=f"heat{heat}", text=f"{number}{odd}")
+
+
+def _layer_map(
+    part: str, cells: Mapping[Place, MapCell], parameters: Mapping[str, str]
+) -> LayerMap:
+    names = sorted({layer for _, layer, _ in cells}, key=_natural)
+    columns = sorted({what for _, _, what in cells}, key=_natural)
+    if len(names) > MAX_LAYERS:
+        told = {layer for (_, layer, _), cell in cells.items() if _any_differs([cell])}
+        names.sort(key=lambda layer: layer not in told)
+    shown, across = names[:MAX_LAYERS], columns[:MAX_COLUMNS]
+    absent = MapCell(kind="none", text=NOT_HERE)
+    return LayerMap(
+        title=part,
+        summary=_summary(cells.values()),
+        folded=not _any_differs(cells.values()),
+        columns=tuple(across),
+        rows=tuple(
+            (
+                parameters.get(f"{part}/{layer}", layer),
+                tuple(cells.get((part, layer, what), absent) for what in across),
+            )
+            for layer in shown
+        ),
+        omitted=len(names) - len(shown) + len(columns) - len(across),
+    )
+
+
+def _summary(cells: Collection[MapCell]) -> str:
+    differing_cells = sum(cell.kind != "equal" for cell in cells)
+    if not differing_cells:
+        return f"all {len(cells):,} equal" if len(cells) > 1 else "equal"
+    return f"{differing_cells:,} of {len(cells):,} differ"
+
+
+def _with_long_ones_folded(maps: list[LayerMap]) -> tuple[LayerMap, ...]:
+    """What differs stays open as far as there is room, the first in any case."""
+    rows, shown = 0, []
+    for place, found in enumerate(maps):
+        rows += min(len(found.rows), OPEN_ROWS)
+        shown.append(replace(found, folded=found.folded or (place > 0 and rows > OPEN_ROWS)))
+    return tuple(shown)
+
+
+def _any_differs(cells: Iterable[MapCell]) -> bool:
+    return any(cell.kind != "equal" for cell in cells)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that puts layer 10 behind layer 9."""
+    return [
+        # eighteen digits: Python reads no number of more than 4,300 (CVE-2020-10735)
+        (int(piece[:18]), "") if DIGITS.fullmatch(piece) else (-1, piece)
+        for piece in DIGITS.split(name)
+    ]

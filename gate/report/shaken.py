@@ -1,0 +1,100 @@
+"""What a result depends on, in words and as a table, before it is Markdown or a terminal's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gate.comparison.differences import Event
+from gate.comparison.shaken import ReadingLine, ShakenThing, ShakenTraining, ShakeResult
+from gate.report.layout import Cell, Row, Section, table_of
+from gate.settings.variations import VARIATIONS
+
+SHOWN_LINES: Final = 3
+MOST: Final = len(VARIATIONS)
+WORDS: Final = {
+    ShakeResult.EQUAL: "same result",
+    ShakeResult.NOT_TRIED: "not tried",
+    ShakeResult.FAILS: "FAILS",
+    ShakeResult.DIFFERS: "DIFFERS",
+}
+
+
+def shaken_headline(shaken: ShakenTraining) -> str:
+    """What the result depends on, in one sentence."""
+    if not shaken.repeatable:
+        return (
+            f"Not repeatable: runs in which nothing is varied differ {_where(shaken.first)}. So no "
+            "difference can be put down to a variation."
+        )
+    tried, dependent = len(shaken.tried), shaken.dependent
+    left = len(shaken.things) - tried
+    rest = f" {left} {'was' if left == 1 else 'were'} not tried." if left else ""
+    if not tried:
+        return "Nothing could be tried, so nothing is known."
+    names = ", ".join(thing.name for thing in dependent or shaken.tried)
+    if tried == 1:
+        return f"The result {'depends' if dependent else 'does not depend'} on {names}.{rest}"
+    of_all = f"the {tried} things that were varied"
+    if not dependent:
+        return f"The result depends on none of {of_all}.{rest}"
+    return f"The result depends on {len(dependent)} of {of_all}: {names}.{rest}"
+
+
+def shaken_sentences(shaken: ShakenTraining) -> tuple[str, ...]:
+    """What to do: about each dependency, or about a training that does not repeat."""
+    if not shaken.repeatable:
+        return ("Run `repro-gate gate`: its diagnosis says where they part, and why.",)
+    return tuple(f"{thing.name}: {thing.remedy}" for thing in shaken.dependent)
+
+
+def shaken_sections(shaken: ShakenTraining) -> tuple[Section, ...]:
+    """A row for each variation; none where nothing was varied."""
+    if not shaken.things or not shaken.repeatable:
+        return ()
+    headings = ("Varied", "Result", "Where it is read")
+    return (
+        Section(
+            title="One thing varied in each run",
+            table=table_of(headings, map(_row, shaken.things), MOST),
+        ),
+    )
+
+
+def variations_section() -> Section:
+    """All that can be varied, for `--list`."""
+    rows = ((Cell(one.name), Cell(one.changes), Cell(one.reaches)) for one in VARIATIONS)
+    return Section(
+        title="What can be varied", table=table_of(("Name", "What changes", "Reaches"), rows, MOST)
+    )
+
+
+def _row(thing: ShakenThing) -> Row:
+    return Cell(thing.name), Cell(_result(thing)), Cell(_lines(thing))
+
+
+def _result(thing: ShakenThing) -> str:
+    word = WORDS[thing.result]
+    if thing.result is ShakeResult.DIFFERS:
+        return f"{word} {_where(thing.first)}"
+    return f"{word}: {thing.reason}" if thing.reason else word
+
+
+def _where(first: Event | None) -> str:
+    if first is None:
+        return "at the end"
+    if first.step is None:
+        return f"{first.where}: {first.name}"
+    return f"from step {first.step} on: {first.name}"
+
+
+def _lines(thing: ShakenThing) -> str:
+    if not thing.depends:
+        return ""
+    shown = "; ".join(map(_line, thing.readings[:SHOWN_LINES]))
+    more = len(thing.readings) - SHOWN_LINES
+    return (shown + (f"; and {more} more" if more > 0 else "")) or "no line of the script was seen"
+
+
+def _line(line: ReadingLine) -> str:
+    call = f" {line.call}" if line.call else ""
+    return f"{line.place}{call}{' (in the code)' if line.in_code else ''}"

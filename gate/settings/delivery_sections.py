@@ -1,0 +1,81 @@
+"""What `repro-gate.yml` may say about where sealed packages go: section `publish`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from gate.text.document import ServiceAddress
+from gate.text.records_document import Document
+
+# OCI distribution specification 1.1, "Pulling manifests": the name below a host. What stands before
+# the first slash is a host only where it has a dot or a port, as for every client of a registry.
+_PART: Final = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_HOST: Final = (
+    r"(?:localhost|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+(?=:))(?::[0-9]{1,5})?"
+)
+REPOSITORY: Final = re.compile(rf"{_HOST}(?:/{_PART})+\Z")
+
+
+def check_repository(value: str) -> str:
+    """Refuse what is no place in a registry, or names one image there by tag or digest."""
+    if not REPOSITORY.match(value):
+        message = (
+            "must be a registry and a name in it, in lower case and without scheme, tag or digest, "
+            "for example registry.example.org/team/runs"
+        )
+        raise ValueError(message)
+    return value
+
+
+RegistryName = Annotated[str, Field(max_length=200), AfterValidator(check_repository)]
+# a line end or a tab in a name would be another one to whoever reads it
+_NAME: Final = r"^[^\x00-\x1f\x7f]+$"
+
+
+class MlflowSettings(Document):
+    """An MLflow server that gets a run for each sealed pass."""
+
+    uri: ServiceAddress = Field(
+        description="The address of the tracking server. It has to store artifacts "
+        "itself, as `mlflow server` does by default."
+    )
+    experiment: str = Field(
+        default="repro-gate",
+        min_length=1,
+        max_length=200,
+        pattern=_NAME,
+        description="The experiment that the runs belong to. It is made when it is missing.",
+    )
+    registered_model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        # a path to the server's own addresses
+        pattern=r"^[^/:\x00-\x1f\x7f]+$",
+        description="A name in the model registry: each sealed pass becomes a version of it. "
+        "Without it no model is registered.",
+    )
+
+
+class PublishSettings(Document):
+    """Where a sealed package goes beside the output folder."""
+
+    oci: RegistryName | None = Field(
+        default=None,
+        description="A registry and a name in it. Package and seals are pushed there under the tag "
+        "`commit-SHA`, and `repro-gate fetch SHA` brings them back.",
+    )
+    mlflow: MlflowSettings | None = Field(
+        default=None, description="A tracking server: parameters, metrics, package and seals."
+    )
+
+
+Publishing = Annotated[
+    PublishSettings,
+    Field(
+        description="Where sealed packages go. On a pull request it is read from the base commit."
+    ),
+]

@@ -1,0 +1,372 @@
+"""What `repro-gate.yml` may say: every key, its type, its default and what it means."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from gate.isolation.isolation import IsolationSettings
+from gate.settings.data import DataSources, FetchSettings, PreprocessSettings
+from gate.settings.delivery_sections import Publishing, PublishSettings
+from gate.settings.diagnosis import DiagnosisSettings
+from gate.settings.environment import EnvironmentSettings
+from gate.settings.levels import Level, LevelPolicy, Seeds, Variants, why_not_judged
+from gate.settings.measuring import CostSettings, NoiseSettings
+from gate.settings.metrics import MetricsSettings
+from gate.settings.package import PackageSettings
+from gate.settings.quarantine import Quarantines
+from gate.settings.recording import RecordSettings
+from gate.settings.runs import RunsSettings
+from gate.settings.signing import SigningSettings
+from gate.settings.tolerances import TensorLimit, Tolerance
+from gate.settings.train_sections import DeterminismSettings
+from gate.text.document import (
+    Argv,
+    RelativePath,
+    check_variable_name,
+    folder_inside_project,
+    path_inside_project,
+)
+from gate.text.records_document import Document
+
+FILE_NAME: Final = "repro-gate.yml"
+
+
+class Device(StrEnum):
+    """Where the training must run."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class CheckpointExclusion(Document):
+    """Values in the script's checkpoint that are not part of the result."""
+
+    pattern: str = Field(
+        min_length=1,
+        max_length=300,
+        description="Path of the values inside the checkpoint: `*` matches anything but a slash, "
+        "`**` anything at all.",
+    )
+    reason: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Why they are not compared. Every report prints it.",
+    )
+
+
+class TrainSettings(Document):
+    """The smoke training: what to start and when to stop it."""
+
+    command: Argv = Field(
+        description="The training command, as one string or as a list of words. It runs without a "
+        "shell."
+    )
+    max_steps: int = Field(
+        ge=1,
+        le=100_000,
+        description="Number of optimizer steps after which the script is stopped cleanly.",
+    )
+    workdir: RelativePath = Field(
+        default=".", description="Working directory of the command, relative to repro-gate.yml."
+    )
+    # numpy.random.seed takes 32 bits, and one seed is given to all
+    seed: int = Field(
+        default=42,
+        ge=0,
+        lt=2**32,
+        description="Seed for Python, NumPy and torch. It is set from outside: the script needs "
+        "no change.",
+    )
+    timeout_seconds: float = Field(
+        default=1800.0, gt=0, description="Time limit of one run, in seconds of wall-clock time."
+    )
+    output_limit_bytes: int = Field(
+        default=1_048_576,
+        ge=4096,
+        le=67_108_864,
+        description="How many bytes of a run's output are kept: half from its start, half from "
+        "its end.",
+    )
+    env: dict[str, str] = Field(
+        default_factory=dict, description="Environment variables to set for the training."
+    )
+    pass_env: tuple[str, ...] = Field(
+        default=(),
+        description="Names of environment variables to pass on from the gate's own environment. "
+        "Of the others, only those that locate programs, libraries and GPUs are passed on.",
+    )
+    metrics: MetricsSettings = Field(
+        default_factory=MetricsSettings,
+        description="Where metrics come from, besides the recorded loss.",
+    )
+    checkpoint: RelativePath | None = Field(
+        default=None,
+        description="File or folder that the script saves, relative to train.workdir. Its content "
+        "is compared in addition to the captured state of model and optimizer.",
+    )
+    checkpoint_exclude: tuple[CheckpointExclusion, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Values in the checkpoint that are not compared. Each rule is reported with "
+        "its reason.",
+    )
+    device: Device = Field(
+        default=Device.AUTO,
+        description="Where to train: `cuda` makes a missing GPU an error, `cpu` hides every GPU, "
+        "`auto` uses a GPU if one is available.",
+    )
+
+    @field_validator("workdir", "checkpoint")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)
+
+    @field_validator("env", "pass_env")
+    @classmethod
+    def _variable_names(
+        cls, value: dict[str, str] | tuple[str, ...]
+    ) -> dict[str, str] | tuple[str, ...]:
+        for name in value:
+            check_variable_name(name)
+        return value
+
+
+class NotFiniteAllowed(Document):
+    """Tensors that may hold NaN or infinity."""
+
+    pattern: str = Field(
+        min_length=1,
+        max_length=300,
+        description="Name of the tensors, for example `state/model/*/mask`: `*` matches anything "
+        "but a slash, `**` anything at all.",
+    )
+    reason: str = Field(
+        min_length=1, max_length=200, description="Why they may. Every report prints it."
+    )
+
+
+class ComparisonSettings(Document):
+    """What counts as the same."""
+
+    tolerances: tuple[Tolerance, ...] = Field(
+        default=(),
+        description="How far metrics may be from the baseline. The first pattern that matches "
+        "decides. A metric that none matches must be equal, bit for bit.",
+    )
+    tensors: TensorLimit | None = Field(
+        default=None,
+        description="How far weights and buffers may be from the baseline. Without it, and with "
+        "`tolerances`, nothing limits them: the comment shows how far they moved. Without either, "
+        "every tensor must be equal, bit for bit.",
+    )
+    allow_not_finite: tuple[NotFiniteAllowed, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Tensors that may hold NaN or infinity, such as a mask of minus infinity. In "
+        "any other tensor, and in every metric, such a number is an error.",
+    )
+    # torch, CUDA, driver and device are not among them: their kernels are the arithmetic
+    comparable_environment: tuple[str, ...] = Field(
+        default=("cpu", "cpu_capability", "os", "packages", "python"),
+        description="Parts of the environment that may differ from the baseline's: a result within "
+        "tolerance then still passes.",
+    )
+
+
+class BaselineSettings(Document):
+    """Where the committed baseline lies."""
+
+    path: RelativePath = Field(
+        default=".repro-gate/baseline",
+        description="The folder of the committed baseline, relative to repro-gate.yml.",
+    )
+    stale_after_days: int = Field(
+        default=90,
+        ge=1,
+        description="When the baseline is older than this, the comment suggests recording it "
+        "again.",
+    )
+    record_repeats: int = Field(
+        default=2,
+        ge=2,
+        le=10,
+        description="Number of equal strict runs that an entry has to rest on: `baseline record` "
+        "makes as many (or `repeats`, where that is more), and `baseline accept` refuses fewer.",
+    )
+    quarantine: Quarantines = Field(
+        default=(),
+        max_length=20,
+        description="Entries, or metrics of them, that do not judge for a few weeks: the base "
+        "commit, run on the same machine, judges instead. On a pull request it is read from the "
+        "base commit.",
+    )
+
+    @field_validator("path")
+    @classmethod
+    def _stays_inside(cls, value: str) -> str:
+        # a slash at the end means the same folder
+        return folder_inside_project(value)
+
+
+ImagePattern = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class PolicySettings(LevelPolicy):
+    """Which outcomes pass. Read from the base commit on a pull request."""
+
+    require_bitwise: bool = Field(
+        default=False,
+        description="Let `within-tolerance` fail: only bit-for-bit equal results pass.",
+    )
+    allow_baseline_change: bool = Field(
+        default=True,
+        description="Let a pull request bring a new baseline that its own run reproduces exactly.",
+    )
+    run_base_on_drift: bool = Field(
+        default=True,
+        description="When the environment is not the baseline's, run the base commit on this "
+        "machine too, and compare with it.",
+    )
+    environment_drift: Literal["pass", "fail"] = Field(
+        default="pass",
+        description="When the machine is not the baseline's, and the base commit gives the "
+        "change's result here too: `pass`, or `fail` until the baseline is recorded again.",
+    )
+    data_drift: Literal["fail", "pass"] = Field(
+        default="fail",
+        description="When declared data is not what the baseline was recorded with, and the bits "
+        "differ: `fail`, or `pass` where the result is within tolerance all the same.",
+    )
+    images: tuple[ImagePattern, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Images that a pull request may train in by changing isolation.image: "
+        "patterns of the name, such as `ghcr.io/team/*`, or whole digests. Any other is an error.",
+    )
+
+    @model_validator(mode="after")
+    def _levels_exclude_bitwise(self) -> Self:
+        if self.level is not Level.NUMERICAL and self.require_bitwise:
+            message = f"level: {self.level} and require_bitwise: true exclude each other"
+            raise ValueError(message)
+        return self
+
+
+class CommentPolicy(StrEnum):
+    """After which results a comment is written; one that is there is always kept up to date."""
+
+    ALWAYS = "always"
+    CHANGES = "changes"
+    FAILURES = "failures"
+    NEVER = "never"
+
+
+class ReportSettings(Document):
+    """What the pull request sees."""
+
+    # it stands in an HTML comment, which a `>` could end
+    gate_id: str = Field(
+        default="default",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
+        description="There is one comment for each id: give each gate of a repository its own.",
+    )
+    comment: CommentPolicy = Field(
+        default=CommentPolicy.ALWAYS,
+        description="When the pull request gets a comment: `always`, on `changes` (anything but "
+        "an equal result), on `failures` or `never`. One that is there is kept up to date.",
+    )
+    history: bool = Field(
+        default=False,
+        description="Keep a line of each verdict of the default branch on the branch "
+        "`repro-gate-history`, and show the last ones. Writing needs `contents: write`.",
+    )
+
+
+class GateSettings(Document):
+    """The whole of `repro-gate.yml`."""
+
+    version: Literal[1] = Field(description="Version of this file's schema.")
+    train: TrainSettings = Field(
+        description="The smoke training: what to start, and when to stop it."
+    )
+    determinism: DeterminismSettings = Field(
+        default_factory=DeterminismSettings, description="What strict runs pin."
+    )
+    compare: ComparisonSettings = Field(
+        default_factory=ComparisonSettings, description="What counts as the same result."
+    )
+    environment: EnvironmentSettings = Field(
+        default_factory=EnvironmentSettings,
+        description="The packages of the training: which of them count, and which files lock them.",
+    )
+    baseline: BaselineSettings = Field(
+        default_factory=BaselineSettings, description="The committed baseline."
+    )
+    policy: PolicySettings = Field(
+        default_factory=PolicySettings,
+        description="Which outcomes pass. On a pull request it is read from the base commit.",
+    )
+    repeats: int = Field(
+        default=2,
+        ge=2,
+        le=10,
+        description="Number of strict runs, which must all be equal. Two of them miss most faults "
+        "that strike seldom; the report says how many.",
+    )
+    runs: RunsSettings = Field(
+        default_factory=RunsSettings, description="Which runs go at the same time."
+    )
+    data: DataSources = ()
+    fetch: FetchSettings = Field(
+        default_factory=FetchSettings, description="Where fetched data is kept, and how much."
+    )
+    preprocess: PreprocessSettings | None = Field(
+        default=None, description="A command that makes the training's data, run before it."
+    )
+    seeds: Seeds = ()
+    variants: Variants = Field(default_factory=dict)
+    record: RecordSettings = Field(
+        default_factory=RecordSettings, description="How much time recording may take."
+    )
+    diagnosis: DiagnosisSettings = Field(
+        default_factory=DiagnosisSettings,
+        description="How the cause of a difference is looked for.",
+    )
+    cost: CostSettings = Field(
+        default_factory=CostSettings, description="How the price of determinism is measured."
+    )
+    operator_audit: bool = Field(
+        default=False,
+        description="Add a run that counts operators without a deterministic form, step by step.",
+    )
+    noise: NoiseSettings = Field(
+        default_factory=NoiseSettings,
+        description="How `repro-gate noise` measures the noise of the default mode.",
+    )
+    isolation: IsolationSettings = Field(
+        default_factory=IsolationSettings,
+        description="How the training is isolated from the gate.",
+    )
+    signing: SigningSettings = Field(
+        default_factory=SigningSettings,
+        description="Which keys are trusted, and who is asked for a seal without one.",
+    )
+    package: PackageSettings = Field(
+        default_factory=PackageSettings, description="What the reproducibility package holds."
+    )
+    publish: Publishing = PublishSettings()
+    report: ReportSettings = Field(
+        default_factory=ReportSettings, description="The comment on the pull request."
+    )
+
+    @model_validator(mode="after")
+    def _seeds_fit_the_level(self) -> Self:
+        level, seed = self.policy.level, self.train.seed
+        message = why_not_judged(level, seed, self.seeds, self.variants)
+        if message:
+            raise ValueError(message)
+        return self

@@ -1,0 +1,164 @@
+"""What `repro-gate shake` varies, one thing in each run: what no result may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gate.settings.trials import TUNABLES, perturbed_heap
+
+NOT_SEEN: Final = "the harness did not say that it was varied"
+
+
+class Folder(StrEnum):
+    """A folder of a run that lies elsewhere."""
+
+    TREE = "tree"
+    HOME = "home"
+    TMP = "tmp"
+    OUT = "out"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variation:
+    """One thing: its name, and in words what the training finds and what is not reached.
+
+    `variables` are set in the run's environment and `folders` lie elsewhere; the harness does the
+    rest, and says that it did. `owned_by_user` are variables that make the thing the training's
+    own: where the settings give one, nothing is varied. `kinds` are the kinds of recorded sources
+    that may read it, `passed_over` calls that are of such a kind and do not. `unused` is why a run
+    may have had nothing to vary.
+    """
+
+    name: str
+    changes: str
+    reaches: str
+    remedy: str
+    variables: tuple[tuple[str, str], ...] = ()
+    folders: tuple[Folder, ...] = ()
+    owned_by_user: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ("reading",)
+    passed_over: tuple[str, ...] = ()
+    unused: str = NOT_SEEN
+    on_gpu: bool = False
+
+
+PYTHON_ONLY: Final = "Python code only"
+DURATIONS: Final = tuple(
+    f"time.{name}{unit}" for name in ("monotonic", "perf_counter") for unit in ("", "_ns")
+)
+GPU_INDEX: Final = "gpu-index"
+HASH_SEED: Final = "hash-seed"
+HASH_SEED_VARIABLE: Final = "PYTHONHASHSEED"
+VARIATIONS: Final = (
+    Variation(
+        name="working-directory",
+        changes="the checkout lies at another path",
+        reaches="everything",
+        remedy="Use paths relative to the repository, and keep them out of names and seeds.",
+        folders=(Folder.TREE,),
+    ),
+    Variation(
+        name="output-path",
+        changes="HOME, TMPDIR and the harness's folder lie at other paths",
+        reaches="everything",
+        remedy="Keep the path of what is written out of names, seeds and the order of files.",
+        folders=(Folder.HOME, Folder.TMP, Folder.OUT),
+    ),
+    Variation(
+        name="clock",
+        changes="the time of day is 400 days, 7 hours and 1009 seconds later",
+        reaches=f"{PYTHON_ONLY}: `time` and `datetime`; durations stay as they are",
+        remedy="Take no seed, split or stopping rule from the time of day.",
+        kinds=("clock", "reading"),
+        passed_over=DURATIONS,
+    ),
+    Variation(
+        name="time-zone",
+        changes="TZ is 5:45 h east of UTC",
+        reaches="everything",
+        remedy="Use UTC: datetime.now(timezone.utc), time.gmtime().",
+        variables=(("TZ", "<+0545>-05:45"),),
+        owned_by_user=("TZ",),
+    ),
+    Variation(
+        name="locale",
+        changes="LANG and LC_ALL name another locale that is installed",
+        reaches="whatever asks for the locale after Python has started",
+        remedy="Sort and format without the locale, or set one by its name.",
+        owned_by_user=("LANG", "LC_ALL"),
+    ),
+    Variation(
+        name="host-name",
+        changes="the host has another name",
+        reaches=f"{PYTHON_ONLY}: `os`, `socket` and `platform`",
+        remedy="Keep the host's name out of seeds, splits and file names.",
+    ),
+    Variation(
+        name="umask",
+        changes="new files are closed to other accounts (0077, or 0022 where they were)",
+        reaches="everything",
+        remedy="Do not let the result depend on the modes of files.",
+    ),
+    Variation(
+        name="directory-order",
+        changes="directories are listed backwards",
+        reaches=f"{PYTHON_ONLY}: `os`, `glob`, `pathlib`",
+        remedy="Sort what is listed.",
+        kinds=("order",),
+    ),
+    Variation(
+        name=HASH_SEED,
+        changes="PYTHONHASHSEED is another, so sets of text have another order",
+        reaches="everything",
+        remedy="Sort sets before going through them, and use hashlib instead of hash().",
+        owned_by_user=(HASH_SEED_VARIABLE,),
+    ),
+    Variation(
+        name="worker-count",
+        changes="each torch DataLoader has one worker more (two instead of none)",
+        reaches="DataLoaders of torch",
+        remedy="Draw augmentation from a generator that is seeded by the sample's index.",
+        unused="the script makes no torch DataLoader",
+    ),
+    Variation(
+        name="cpu-load",
+        changes="a busy process for each CPU runs beside the training",
+        reaches="everything",
+        remedy="Let no result hang on how long something takes, or on which thread is first.",
+        kinds=("clock", "thread", "draw", "reading"),
+    ),
+    Variation(
+        name="thread-delays",
+        changes="threads of Python begin up to 0.06 s late, in another order",
+        reaches=f"{PYTHON_ONLY}: `threading`",
+        remedy="Join threads in a fixed order, and give each its own generator.",
+        kinds=("thread", "draw"),
+        unused="the script starts no thread of Python's",
+    ),
+    Variation(
+        name="uninitialized-memory",
+        changes="memory that nobody has written holds another value",
+        reaches="empty() of torch and numpy, and the C library's malloc",
+        remedy="Write memory before it is read: zeros() instead of empty().",
+        variables=(("MALLOC_PERTURB_", "165"), (TUNABLES, perturbed_heap(165))),
+        owned_by_user=("MALLOC_PERTURB_", TUNABLES),
+    ),
+    Variation(
+        name="free-gpu-memory",
+        changes="half of the GPU's free memory is taken",
+        reaches="the GPU that CUDA starts with, in each process",
+        remedy="Choose batch size and algorithm by number, not by free memory.",
+        unused="the training uses no GPU",
+        on_gpu=True,
+    ),
+    Variation(
+        name=GPU_INDEX,
+        changes="CUDA_VISIBLE_DEVICES names the GPUs in another order",
+        reaches="everything",
+        remedy="Keep the number of the GPU out of seeds and splits.",
+        on_gpu=True,
+    ),
+)
+BY_NAME: Final = {variation.name: variation for variation in VARIATIONS}

@@ -1,0 +1,139 @@
+"""Opening a regular file that may be untrusted: not a link, not a FIFO, not larger than agreed."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gate.errors import StorageError
+from gate.system.files.storage_faults import storage_faults
+from gate.text.untrusted_text import safe_line
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+BUFFER_BYTES = 1024 * 1024
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: Path, max_bytes: int) -> io.BufferedReader:
+    """Open for reading; `StorageError` for anything but a regular file of at most `max_bytes`.
+
+    A file that grows past the limit while it is read is refused at that point.
+    """
+    with storage_faults("reading", path):
+        refuse_foreign_links(path)
+        # looked at before it is opened, since opening a device can have an effect
+        require_regular(path, os.lstat(path))
+        # O_NOFOLLOW and fstat below: between look and opening
+        # a link or FIFO may have taken the path (CWE-367)
+        raw = CappedReader(os.open(path, READ_FLAGS), path, max_bytes)
+        file: io.BufferedReader = io.BufferedReader(raw, BUFFER_BYTES)
+        try:
+            facts = os.fstat(file.fileno())
+            require_regular(path, facts)
+            # the size now; `CappedReader` holds it while the file is read
+            if facts.st_size > max_bytes:
+                raise _too_large(path, max_bytes)
+        except StorageError:
+            file.close()
+            raise
+        return file
+
+
+class CappedReader(io.RawIOBase):
+    """A descriptor that refuses to be read beyond a limit; it owns the descriptor."""
+
+    def __init__(self, descriptor: int, path: Path, max_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._max_bytes = max_bytes
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always: it is a regular file."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """As in `io.RawIOBase`."""
+        return os.lseek(self._descriptor, offset, whence)
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """As in `io.RawIOBase`; `StorageError` past the limit."""
+        with storage_faults("reading", self._path):
+            count = os.readv(self._descriptor, [buffer])
+        if count and self.tell() > self._max_bytes:
+            raise _too_large(self._path, self._max_bytes)
+        return count
+
+    def close(self) -> None:
+        """Close the descriptor, once."""
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
+def refuse_foreign_links(path: Path) -> None:
+    """Refuse a path through a link that another account made: it could lead to any secret.
+
+    The system's own links and the gate's are fine (`/tmp` is a link on some machines).
+    """
+    for folder in path.absolute().parents:
+        facts = os.lstat(folder)
+        # O_NOFOLLOW speaks of the last part of a path only, so folders on the way are looked at
+        # here
+        if stat.S_ISLNK(facts.st_mode) and facts.st_uid not in {0, os.geteuid()}:
+            raise StorageError(
+                f"{safe_line(str(path))} leads through {safe_line(str(folder))}, "
+                "a link of another account",
+                hint="Let the training write into real folders.",
+            )
+
+
+def refuse_links(path: Path, below: Path) -> None:
+    """Refuse a path that is a link, or leads through one, below a folder; what is missing is none.
+
+    For places that root writes to in a folder whose content somebody else chose.
+    """
+    for step in (path, *path.parents):
+        if step == below or not step.is_relative_to(below):
+            return
+        if step.is_symlink():
+            raise StorageError(
+                f"{safe_line(str(path))} leads through {safe_line(str(step))}, a link",
+                hint="Remove the link from the commit, or choose another folder.",
+            )
+
+
+def require_regular(path: Path, facts: os.stat_result) -> None:
+    """Refuse what is no regular file, and say what it is."""
+    if not stat.S_ISREG(facts.st_mode):
+        raise StorageError(
+            f"{safe_line(str(path))} is {KINDS[stat.S_IFMT(facts.st_mode)]}, not a regular file",
+            hint="Only regular files are read and written; links are not followed.",
+        )
+
+
+def _too_large(path: Path, max_bytes: int) -> StorageError:
+    return StorageError(
+        f"{safe_line(str(path))} is larger than {max_bytes:,} bytes",
+        hint="Make it smaller; the limit protects the machine that runs the gate.",
+    )

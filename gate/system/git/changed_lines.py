@@ -1,0 +1,152 @@
+"""Which lines of which files two commits do not share, as git's own plumbing tells it.
+
+No diff driver and no converter of the repository's configuration runs; what is read is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Final
+
+from gate.system.git.changes import MAX_CHANGES, MAX_SHOWN_LINES, Change, ChangedLines
+from gate.system.git.command import GitCommand
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+MAX_LINE: Final = 64 * 1024
+MAX_NAME: Final = 300
+MAX_TEXT: Final = 200
+# of all hunks together; those behind it are told without their lines
+MAX_TEXT_BYTES: Final = 64 * 1024
+HUNK: Final = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@", re.ASCII)
+TARGET: Final = b"+++ b/"
+BEGIN: Final = b"diff --git a/"
+BINARY: Final = b"Binary files "
+GONE: Final = b"+++ /dev/null\n"
+ARGUMENTS: Final = (
+    *("diff-tree", "-r", "-p", "--unified=0", "--inter-hunk-context=0", "--no-renames"),
+    *("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all"),
+    *("--src-prefix=a/", "--dst-prefix=b/", "--end-of-options"),
+)
+
+
+def changed_lines(git: GitCommand, before: str, after: str) -> Change:
+    """The hunks between two full hashes, `MAX_CHANGES` at most; names that git quotes are left out.
+
+    Raises `RepositoryError` for commits that are not there.
+    """
+    with git.stream(*ARGUMENTS, before, after) as stream:
+        lines, reader = _Lines(stream), _Reader()
+        for line in lines:
+            reader.take(line)
+            if len(reader.found) >= MAX_CHANGES:
+                break
+        complete = lines.ended and not reader.unnamed
+        return Change(hunks=tuple(reader.hunks()), complete=complete)
+
+
+class _Lines:
+    """Lines, and the beginnings of very long ones, up to `MAX_BYTES`; `ended`: those are all."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.ended = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = MAX_BYTES
+        whole = True
+        while left > 0:
+            line = self._stream.readline(MAX_LINE)
+            if not line:
+                self.ended = True
+                return
+            left -= len(line)
+            if whole:
+                yield line
+            # the rest of a long line is no line of its own
+            whole = line.endswith(b"\n")
+
+
+@dataclass(slots=True)
+class _Hunk:
+    """A hunk that is being read."""
+
+    file: str
+    first: int
+    gone: int
+    new: int
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+
+class _Reader:
+    """Takes git's patch line by line; `unnamed`: a file was changed whose name is left out."""
+
+    def __init__(self) -> None:
+        self.found: list[_Hunk] = []
+        self.unnamed = False
+        self._begun = self._file = ""
+        # counted, so that no line of a file is taken for one of git's own
+        self._content = 0
+        self._text_left = MAX_TEXT_BYTES
+        self._hunk: _Hunk | None = None
+
+    def take(self, line: bytes) -> None:
+        """The next line of the patch."""
+        if self._content and line[:1] in b"+-":
+            self._content -= 1
+            self._keep(line)
+        elif line.startswith(TARGET):
+            self._file = _name(line[len(TARGET) :].rstrip(b"\n").removesuffix(b"\t"))
+            self.unnamed |= not self._file
+        elif line.startswith(BEGIN):
+            self._begun, self._file = _same_name(line[len(BEGIN) :].rstrip(b"\n")), ""
+        elif line.startswith((b"diff --git ", b"+++ ")):
+            # a name that git quotes; or a file that the head does not have
+            self.unnamed |= line.startswith((b"diff --git ", b'+++ "'))
+            if line == GONE and self._begun:
+                self.found.append(_Hunk(self._begun, 0, 0, 0))
+            self._begun = self._file = ""
+        elif line.startswith(BINARY) and self._begun:
+            self.found.append(_Hunk(self._begun, 0, 0, 0))
+        elif match := HUNK.match(line):
+            gone, first, new = (1 if part is None else int(part) for part in match.groups())
+            self._content = gone + new
+            self._hunk = _Hunk(self._file, first, gone, new) if self._file else None
+            if self._hunk is not None:
+                self.found.append(self._hunk)
+
+    def _keep(self, line: bytes) -> None:
+        if self._hunk is None or self._text_left <= 0:
+            return
+        side = self._hunk.before if line[:1] == b"-" else self._hunk.after
+        if len(side) < MAX_SHOWN_LINES:
+            text = line[1 : 4 * MAX_TEXT].rstrip(b"\r\n").decode("utf-8", "replace")[:MAX_TEXT]
+            self._text_left -= len(text) + 1
+            side.append(text)
+
+    def hunks(self) -> Iterator[ChangedLines]:
+        """What was found, as records."""
+        for hunk in self.found:
+            yield ChangedLines(
+                file=hunk.file,
+                first=hunk.first,
+                last=max(hunk.first, hunk.first + hunk.new - 1),
+                removed=bool(hunk.gone) and not hunk.new,
+                gone=hunk.gone,
+                before=tuple(hunk.before),
+                after=tuple(hunk.after),
+            )
+
+
+def _name(raw: bytes) -> str:
+    name = os.fsdecode(raw)
+    return name if len(name) <= MAX_NAME and name.isprintable() else ""
+
+
+def _same_name(both: bytes) -> str:
+    """The name in `x b/x`, where both are one."""
+    half = (len(both) - len(b" b/")) // 2
+    return _name(both[:half]) if both == both[:half] + b" b/" + both[:half] else ""

@@ -1,0 +1,154 @@
+"""What a tree of git holds: its entries read up to a limit, their paths and modes judged."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from gate.errors import CommitError
+from gate.text.untrusted_text import safe_line
+
+LINK = "120000"
+FOLDER = "040000"
+SUBMODULE = "160000"
+# A commit of 100 KiB can list 16 million files, by trees that hold a tree many times. A repository
+# with more files than this has no business in a smoke training.
+MAX_ENTRIES = 200_000
+MAX_LISTING_BYTES = 64 * 1024 * 1024
+CHUNK_BYTES = 256 * 1024
+PERMISSIONS = {"100644": 0o644, "100664": 0o644, "100755": 0o755}
+
+
+def plain_mode(permissions: int) -> str:
+    """The mode that git gives a regular file: executable by its owner or not."""
+    return "100755" if permissions & stat.S_IXUSR else "100644"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TreeEntry:
+    """A file of a commit; `size` is None where it was not asked for, is no blob's, or not here."""
+
+    path: str
+    mode: str
+    object_id: str
+    size: int | None
+
+
+def parse_entries(listing: bytes) -> tuple[TreeEntry, ...]:
+    """Read what `git ls-tree -z -l` prints; names that are not UTF-8 survive as surrogates."""
+    return tuple(parse_entry(row) for row in listing.split(b"\0") if row)
+
+
+def read_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
+    """The files of a commit from what `git ls-tree -r -t -z` prints, as it comes.
+
+    No more is read than the limits of entries and bytes allow; folders count, since a tree can hold
+    millions of them and no file. Raises `CommitError` beyond a limit, and for a name that is there
+    twice, or as a file and as a folder.
+    """
+    files: dict[str, TreeEntry] = {}
+    folders: set[str] = set()
+    for row in read_rows(listing, commit):
+        entry = parse_entry(row)
+        # two readers would take two different ones of them, and only one was reviewed
+        if entry.path in files or entry.path in folders:
+            raise listed_twice(entry.path, commit)
+        if entry.mode == FOLDER:
+            folders.add(entry.path)
+        else:
+            files[entry.path] = entry
+        if len(files) + len(folders) > MAX_ENTRIES:
+            raise _too_many(f"{MAX_ENTRIES:,} files and folders", commit)
+    return tuple(files.values())
+
+
+def read_rows(listing: IO[bytes], commit: str) -> Iterator[bytes]:
+    """Rows that end in a zero byte; `CommitError` when they have too many bytes."""
+    rest = b""
+    read = 0
+    while chunk := listing.read(CHUNK_BYTES):
+        read += len(chunk)
+        if read > MAX_LISTING_BYTES:
+            raise _too_many(f"files whose names have {MAX_LISTING_BYTES:,} bytes", commit)
+        *rows, rest = (rest + chunk).split(b"\0")
+        yield from rows
+
+
+def _too_many(what: str, commit: str) -> CommitError:
+    return CommitError(
+        f"commit {commit[:12]} lists more than {what}",
+        hint="Take generated files and data out of the commit; a smoke training needs few.",
+    )
+
+
+def listed_twice(path: str, commit: str) -> CommitError:
+    """The error for a name that a forged tree holds twice: no folder on disk can."""
+    return CommitError(
+        f"commit {commit[:12]} lists {safe_line(path)} twice",
+        hint="Recreate the commit with git itself, which never writes such a tree.",
+    )
+
+
+def parse_entry(row: bytes) -> TreeEntry:
+    """One row of `git ls-tree -z`, with a size or without."""
+    facts, path = row.split(b"\t", 1)
+    mode, _, object_id, *size = facts.decode("ascii").split()
+    return TreeEntry(
+        path=os.fsdecode(path),
+        mode=mode,
+        object_id=object_id,
+        size=int(size[0]) if size and size[0].isdecimal() else None,
+    )
+
+
+def check_path(path: str) -> str:
+    """Refuse a path that would leave the folder it is written into, or pose as git's own."""
+    parts = path.split("/")
+    # `.GIT` is the same folder on file systems that ignore case (CVE-2014-9390)
+    if any(part in {"", ".", ".."} or part.lower() == ".git" for part in parts):
+        raise unsafe_path(path)
+    return path
+
+
+def unsafe_path(path: str) -> CommitError:
+    """The error for a path that could write outside the folder it is meant for."""
+    return CommitError(
+        f"the repository holds a file with an unsafe path: {safe_line(path)}",
+        hint="Remove it from the commit; git itself never writes such a name.",
+    )
+
+
+def submodule(path: str) -> CommitError:
+    """The error for a repository inside the repository."""
+    return CommitError(
+        f"{safe_line(path)} is a separate repository (a submodule)",
+        hint="Put its files into the repository itself, or install it as a package; an untracked "
+        "one belongs in .gitignore.",
+    )
+
+
+def true_mode(tree: bytes, name: bytes, hash_bytes: int) -> str:
+    """The mode that a raw tree gives a name, as it stands there; empty when it has no such name.
+
+    git prints every mode that it does not know as that of a submodule.
+    """
+    place = 0
+    while (end := tree.find(b"\0", place)) >= 0:
+        mode, _, found = tree[place:end].partition(b" ")
+        if found == name and mode.isdigit():
+            return mode.decode("ascii").zfill(len(SUBMODULE))
+        # an entry is mode, blank, name, zero byte and the raw hash, which may hold zero bytes
+        # itself
+        place = end + 1 + hash_bytes
+    return ""
+
+
+def odd_mode(path: str, mode: str) -> CommitError:
+    """The error for an entry of a kind that git does not have."""
+    return CommitError(
+        f"{safe_line(path)} has the mode {mode} in the commit, which git does not know",
+        hint="Recreate the commit with git itself, which never writes such an entry.",
+    )

@@ -1,0 +1,1 @@
+"""Strict JSON and YAML, digests, untrusted text."""

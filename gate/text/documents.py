@@ -1,0 +1,128 @@
+"""Documents in and out: all faults of a file at once, each with the path of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from gate.errors import DocumentError
+from gate.text.facts import PACKED
+from gate.text.json_text import reviewable_pieces
+from gate.text.known_keys import nearest_key
+from gate.text.records_document import Document
+from gate.text.strict_json import MAX_BYTES, outline_of_json
+
+Record = TypeVar("Record", bound=Document)
+T = TypeVar("T")
+KeyPath = tuple[str | int, ...]
+MAX_FAULTS = 40
+# some ten thousand characters: few enough to hold, and enough that writing them is cheap
+CHUNK_PIECES: Final = 1000
+
+
+class RecordForm(Generic[T]):
+    """How records go from one process of the gate to another, and are checked there.
+
+    What was not set stays so: some settings mean another thing where they were left out.
+    """
+
+    def __init__(self, kind: Any) -> None:  # noqa: ANN401 - a type, or a union of types
+        """The form of records of one kind, or of a tuple or union of kinds."""
+        self._adapter: TypeAdapter[T] = TypeAdapter(kind)
+
+    def dump_json(self, instance: T, /) -> bytes:
+        """The record as JSON."""
+        return self._adapter.dump_json(instance, exclude_unset=True, context=PACKED)
+
+    def validate_json(self, data: bytes, /) -> T:
+        """The record again; `ValueError` for what has another form."""
+        return self._adapter.validate_json(data, context=PACKED)
+
+
+def read_document(
+    model: type[Record],
+    data: bytes,
+    source: str,
+    *,
+    max_bytes: int = MAX_BYTES,
+    context: str | None = None,
+) -> Record:
+    """Parse and check one JSON document; `context` is as `Rows` knows it.
+
+    Raises `DocumentError` with one line for each fault; a wrong `schema_version` comes first,
+    because every other fault follows from it.
+    """
+    # our rules first: pydantic's own parser keeps the last of two equal keys, and takes NaN
+    check_schema_version(model, outline_of_json(data, source, max_bytes=max_bytes), source)
+    try:
+        # by way of JSON and not of Python values: pydantic's strict mode
+        # takes a list for a tuple, or a text for an enum, in JSON alone
+        return model.model_validate_json(data, context=context)
+    except ValidationError as error:
+        raise DocumentError(
+            f"{source}: {error.error_count()} error(s)",
+            hint="Create the file again with repro-gate, or restore it from version control.",
+            details=fault_lines(error, lambda _path: "", model),
+        ) from error
+
+
+def check_schema_version(model: type[Document], value: object, source: str) -> None:
+    """Tell a file of another version apart from a broken one."""
+    field = model.model_fields.get("schema_version")
+    if field is None or not isinstance(value, dict):
+        return
+    found = value.get("schema_version")
+    if found != field.default:
+        raise DocumentError(
+            f"{source}: schema version {str(found)[:60]!r}, this repro-gate reads "
+            f"{field.default!r}",
+            hint="Use the repro-gate version that wrote it, or record the file again.",
+        )
+
+
+def fault_lines(
+    error: ValidationError, where: Callable[[KeyPath], str], model: type[Document]
+) -> tuple[str, ...]:
+    """One line a fault: key path, place (from `where`), what is wrong.
+
+    `model` is what was read: its keys that are nearest to an unknown one are named.
+    """
+    faults = error.errors(include_url=False)
+    lines = tuple(
+        f"{where(fault['loc'])}{_key_path(fault['loc'])}: {_wrong(fault, model)}"
+        for fault in faults[:MAX_FAULTS]
+    )
+    rest = len(faults) - MAX_FAULTS
+    return (*lines, f"and {rest} more") if rest > 0 else lines
+
+
+def _key_path(location: KeyPath) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}"
+    return text.removeprefix(".") or "(the whole file)"
+
+
+def _wrong(fault: ErrorDetails, model: type[Document]) -> str:
+    if fault["type"] == "missing":
+        return "is required"
+    if fault["type"] == "extra_forbidden":
+        return f"is not a known key{nearest_key(model, fault['loc'])}"
+    return fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def write_document(document: Document) -> bytes:
+    """The document as reviewable JSON; reading it back gives an equal record."""
+    return b"".join(document_chunks(document))
+
+
+def document_chunks(document: Document) -> Iterator[bytes]:
+    """The same bytes one after the other, so that no more of a long document is in memory."""
+    # not as JSON: `Rows` are left as they are, and all else is written in the same words
+    pieces = reviewable_pieces(document.model_dump())
+    while chunk := "".join(islice(pieces, CHUNK_PIECES)):
+        yield chunk.encode("utf-8")

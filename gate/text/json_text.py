@@ -1,0 +1,129 @@
+"""Deterministic JSON text: one form for digests, one for people who review a diff."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+
+from gate.text.facts import Facts
+
+INDENT = "  "
+# one for all: `json.dumps` makes a new one for each of what may be a million facts
+INLINE = json.JSONEncoder(sort_keys=True, allow_nan=False, ensure_ascii=False)
+
+
+def canonical_json(value: object) -> bytes:
+    """Sorted keys, no spaces, ASCII: the same value gives the same bytes on every machine."""
+    # NaN is no JSON, and two readers would make two things of it (RFC 8259, section 6)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii")
+
+
+def canonical_sha256(value: object) -> str:
+    """SHA-256 of the canonical text, in lower-case hex; `Facts` in it are a list of their records.
+
+    Of long rows one record at a time is in memory.
+    """
+    hasher = hashlib.sha256()
+    for piece in _canonical(value):
+        hasher.update(piece)
+    return hasher.hexdigest()
+
+
+def _canonical(value: object) -> Iterator[bytes]:
+    if isinstance(value, Facts) and value:
+        yield from _separated(b"[", ((canonical_json(row),) for row in value.plain()), b"]")
+    elif isinstance(value, dict) and value:
+        yield from _separated(
+            b"{", (_canonical_item(key, value[key]) for key in sorted(value)), b"}"
+        )
+    elif isinstance(value, list | tuple) and value:
+        yield from _separated(b"[", map(_canonical, value), b"]")
+    else:
+        yield canonical_json([] if isinstance(value, Facts) else value)
+
+
+def _canonical_item(key: str, value: object) -> Iterator[bytes]:
+    yield canonical_json(key) + b":"
+    yield from _canonical(value)
+
+
+def _separated(opened: bytes, items: Iterable[Iterable[bytes]], closed: bytes) -> Iterator[bytes]:
+    before = opened
+    for item in items:
+        yield before
+        yield from item
+        before = b","
+    yield closed
+
+
+def reviewable_json(value: object) -> str:
+    """Indented, keys sorted, one fact a line: a record inside a list keeps to one line.
+
+    A metric's point or a tensor's digest is such a record, so a changed value is a changed line.
+    """
+    return "".join(reviewable_pieces(value))
+
+
+def reviewable_pieces(value: object) -> Iterator[str]:
+    """The same text piece by piece, of which none is longer than one fact.
+
+    `Facts` in it are a list of their records.
+    """
+    yield from _pieces(value, 0)
+    yield "\n"
+
+
+def _pieces(value: object, depth: int) -> Iterator[str]:
+    pad, close = INDENT * (depth + 1), INDENT * depth
+    if isinstance(value, Facts) and value:
+        yield from _enclosed("[", (_fact(pad, one, depth) for one in value.facts()), f"\n{close}]")
+    elif isinstance(value, dict) and value:
+        rows = (_keyed(pad, key, value[key], depth) for key in sorted(value))
+        yield from _enclosed("{", rows, f"\n{close}}}")
+    elif isinstance(value, list | tuple) and value:
+        yield from _enclosed("[", (_item(pad, item, depth) for item in value), f"\n{close}]")
+    else:
+        yield _inline(value)
+
+
+def _enclosed(opened: str, rows: Iterable[Iterable[str]], closed: str) -> Iterator[str]:
+    before = f"{opened}\n"
+    for row in rows:
+        yield before
+        yield from row
+        before = ",\n"
+    yield closed
+
+
+def _keyed(pad: str, key: str, value: object, depth: int) -> Iterator[str]:
+    yield f"{pad}{_inline(key)}: "
+    yield from _pieces(value, depth + 1)
+
+
+def _fact(pad: str, fact: dict[str, object] | str, depth: int) -> Iterable[str]:
+    return (pad, fact) if isinstance(fact, str) else _item(pad, fact, depth)
+
+
+def _item(pad: str, item: object, depth: int) -> Iterator[str]:
+    yield pad
+    if _is_one_fact(item):
+        yield _inline(item)
+    else:
+        yield from _pieces(item, depth + 1)
+
+
+def _is_one_fact(item: object) -> bool:
+    """A record of plain values (or of short lists of them, such as a shape)."""
+    if not isinstance(item, dict):
+        return not isinstance(item, list | tuple)
+    return all(
+        not isinstance(part, dict | Facts)
+        and not (isinstance(part, list | tuple) and any(isinstance(p, dict | list) for p in part))
+        for part in item.values()
+    )
+
+
+def _inline(value: object) -> str:
+    return INLINE.encode([] if isinstance(value, Facts) else value)

@@ -1,0 +1,224 @@
+"""Where a training ran: named parts, installed distributions, and which of these it imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gate.text.records_document import Document
+
+MAX_PACKAGES = 5000
+MAX_PACKAGE_TEXT = 200
+SHOWN_DIGITS = 12
+PACKAGES, DEVICE, CPU = "packages", "device", "cpu"
+NOT_APPLICABLE = "none"
+BETWEEN_RANKS = " | "
+# where a distribution came from: of an index nothing is kept, of the tested project nothing counts
+INDEX: Final = "index"
+PROJECT: Final = "project"
+FOLDER: Final = "folder"
+EDITABLE: Final = "editable "
+# as an index has it, without the place that a distribution came from
+VERSION: Final = re.compile(r"[0-9][0-9A-Za-z.!+_-]{0,60}", re.ASCII)
+PackageText = Annotated[str, Field(max_length=MAX_PACKAGE_TEXT)]
+PackageTexts = Annotated[tuple[PackageText, ...], Field(max_length=MAX_PACKAGES)]
+PackageOrigins = Annotated[dict[PackageText, PackageText], Field(max_length=MAX_PACKAGES)]
+
+
+def normalized_name(name: str) -> str:
+    """The name under which a distribution is compared: `Foo_Bar` is `foo-bar` (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class UnlikeRank(Document):
+    """A part of the environment that a rank tells in other words than rank 0.
+
+    `found` and `expected` are this rank's and rank 0's; of packages, `found` names each.
+    """
+
+    rank: int = Field(ge=1, le=1_000_000)
+    part: str = Field(max_length=100)
+    found: str = Field(max_length=2000)
+    expected: str = Field(default="", max_length=2000)
+
+    @property
+    def described(self) -> str:
+        """For example `rank 1: packages: numpy 1.26 instead of 2.0`."""
+        instead = f" instead of {self.expected}" if self.expected else ""
+        return f"rank {self.rank}: {self.part}: {self.found}{instead}"
+
+
+class Environment(Document):
+    """Named parts of the machine and software that a result depends on, as observed inside.
+
+    A part that is absent does not apply, as one that says `none`. Where ranks tell a part in
+    different words, these stand in the order of the ranks, between ` | `, and `unlike_ranks` names
+    them. `packages` lists all that is installed, each as `name==version`, `imported` the names of
+    those that a rank of the training imported, `origins` where those came from that no index gave,
+    `ignored` the names that the settings leave out. The part `packages` is a digest of those that
+    count.
+    """
+
+    parts: dict[str, str]
+    packages: PackageTexts = ()
+    imported: PackageTexts = ()
+    origins: PackageOrigins = Field(default_factory=dict)
+    ignored: PackageTexts = ()
+    unlike_ranks: Annotated[tuple[UnlikeRank, ...], Field(max_length=1000)] = ()
+
+    def part(self, name: str) -> str:
+        """What a part says."""
+        return self.parts.get(name, NOT_APPLICABLE)
+
+    def of_ranks(self, name: str) -> tuple[str, ...]:
+        """The different things that ranks say of a part; one where they agree."""
+        return tuple(self.part(name).split(BETWEEN_RANKS))
+
+    @property
+    def ranks_on_cpu(self) -> bool:
+        """Whether a rank used no GPU."""
+        return not {CPU, NOT_APPLICABLE}.isdisjoint(self.of_ranks(DEVICE))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a rank used a GPU."""
+        return not {CPU, NOT_APPLICABLE}.issuperset(self.of_ranks(DEVICE))
+
+    def moved(self, other: Environment) -> tuple[str, ...]:
+        """The sorted names of the parts in which two environments differ.
+
+        Of packages only those count that either training imported and no side ignores: a tool that
+        lies beside them changes no number.
+        """
+        names = sorted(self.parts.keys() | other.parts.keys())
+        return tuple(name for name in names if self._differs(name, other))
+
+    def _differs(self, name: str, other: Environment) -> bool:
+        if name == PACKAGES and self.packages and other.packages:
+            return bool(moved_packages(self, other).counted)
+        return self.part(name) != other.part(name)
+
+    @property
+    def installed(self) -> int:
+        """How many distributions are installed."""
+        return len({normalized_name(line.partition("==")[0]) for line in self.packages})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageMove:
+    """A distribution that one side has in another version, from another origin, or not at all."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def described(self) -> str:
+        """As time goes: `torch 2.12.0 → 2.13.0`."""
+        if not self.before:
+            return f"{self.name} {self.after} added"
+        if not self.after:
+            return f"{self.name} {self.before} removed"
+        return f"{self.name} {self.before} → {self.after}"
+
+    @property
+    def pin(self) -> str:
+        """The former version as pip takes it; empty where that is no version by its name alone."""
+        return f"{self.name}=={self.before}" if VERSION.fullmatch(self.before) else ""
+
+    @property
+    def compared(self) -> str:
+        """As two places beside each other: `numpy 1.26 instead of 2.0`."""
+        if not self.before:
+            return f"{self.name} {self.after} beside none"
+        if not self.after:
+            return f"no {self.name} instead of {self.before}"
+        return f"{self.name} {self.after} instead of {self.before}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageMoves:
+    """Distributions that came, went or changed.
+
+    `counted` are those that one of the two trainings imported and no side ignores; with
+    `imports_known` false, where neither side says what it imported, all that no side ignores.
+    """
+
+    counted: tuple[PackageMove, ...] = ()
+    aside: tuple[PackageMove, ...] = ()
+    imports_known: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Installed:
+    """A distribution on one side; several versions where ranks have different ones."""
+
+    name: str
+    version: str
+    origin: str
+
+
+def moved_packages(before: Environment, after: Environment) -> PackageMoves:
+    """What came, went, or changed version or origin; nothing where one side has no list."""
+    imported = _names((*before.imported, *after.imported))
+    known = bool(imported)
+    same = (before.packages, before.origins) == (after.packages, after.origins)
+    if same or not before.packages or not after.packages:
+        return PackageMoves(imports_known=known)
+    left, right = _installed(before), _installed(after)
+    ignored = _names((*before.ignored, *after.ignored))
+    counted: list[PackageMove] = []
+    aside: list[PackageMove] = []
+    for name in sorted(left.keys() | right.keys()):
+        sides = (left.get(name), right.get(name))
+        # the tested project itself is the commit, and no environment: its version may name it
+        if _alike(*sides) or PROJECT in {side.origin for side in sides if side}:
+            continue
+        counts = name not in ignored and (not known or name in imported)
+        (counted if counts else aside).append(_move(*sides))
+    return PackageMoves(counted=tuple(counted), aside=tuple(aside), imports_known=known)
+
+
+def _installed(environment: Environment) -> dict[str, _Installed]:
+    origins = {normalized_name(name): text for name, text in environment.origins.items()}
+    versions: dict[str, list[str]] = {}
+    for line in sorted(environment.packages):
+        name, _, version = line.partition("==")
+        versions.setdefault(normalized_name(name), []).append(version)
+    # under one spelling on both sides: a name may be spelt anew, and nothing moves with it
+    return {
+        key: _Installed(name=key, version=BETWEEN_RANKS.join(found), origin=origins.get(key, INDEX))
+        for key, found in versions.items()
+    }
+
+
+def _names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(normalized_name, names))
+
+
+def _alike(before: _Installed | None, after: _Installed | None) -> bool:
+    if before is None or after is None or before.version != after.version:
+        return before == after
+    # of code that a side did not import nobody took a digest, so there is none to compare
+    unknown = FOLDER in {before.origin, after.origin}
+    editable = any(side.origin.startswith(EDITABLE) for side in (before, after))
+    return before.origin == after.origin or (unknown and editable)
+
+
+def _short(origin: str) -> str:
+    """A digest or a commit by its first digits, as everywhere in a report."""
+    return re.sub(r"[0-9a-f]{40,}", lambda match: match[0][:SHOWN_DIGITS], origin)
+
+
+def _move(before: _Installed | None, after: _Installed | None) -> PackageMove:
+    apart = before is not None and after is not None and before.origin != after.origin
+    texts = [
+        "" if side is None else f"{side.version} ({_short(side.origin)})" if apart else side.version
+        for side in (before, after)
+    ]
+    name = next(side.name for side in (after, before) if side)
+    return PackageMove(name=name, before=texts[0], after=texts[1])

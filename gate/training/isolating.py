@@ -1,0 +1,226 @@
+"""Whether the training can have a separate container, found out by trying."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gate.errors import RunError
+from gate.isolation.account_choice import unused_account
+from gate.isolation.accounts import release_uid
+from gate.isolation.container_config import ALL_GPUS
+from gate.isolation.engine import Engine
+from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import Credentials, Isolation, Separation, TrainingContainer
+from gate.isolation.process_ports import Processes
+from gate.isolation.process_request import ProcessRequest
+from gate.settings.gate_settings import Device, GateSettings
+from gate.text.untrusted_text import safe_line
+
+# an image has one of the two, and the harness needs it
+INTERPRETERS = ("python3", "python")
+COMMAND_NOT_FOUND = 127
+PROBE_SECONDS = 60.0
+DATA_SHARED = "declared data is mounted in every container"
+PROBE_OUTPUT_BYTES = 4096
+# the groups that it has because they own GPUs' device files, and those that would open them
+PROBE_ANSWER = re.compile(rb"isolated(?: groups (?P<has>[\d ]+))?(?: wants (?P<wants>[\d ]+))?")
+# Looks from the inside: what an engine was asked for is not always what it did.
+PROBE = r"""
+import glob, os, re, socket, stat, sys
+uid, gid, network, *folders = sys.argv[1:]
+owners, wants, opened = set(), set(), r"/dev/nvidia(ctl|-uvm|-uvm-tools|\d+)"
+for path in glob.glob("/dev/nvidia*"):
+    facts = os.stat(path)
+    if re.fullmatch(opened, path) and stat.S_ISCHR(facts.st_mode) and facts.st_gid:
+        owners.add(facts.st_gid)
+        if not os.access(path, os.R_OK | os.W_OK) and facts.st_mode & 0o60 == 0o60:
+            wants.add(facts.st_gid)
+groups = {*os.getgroups()} - {int(gid)}
+status = dict(line.rstrip("\n").split(":\t", 1) for line in open("/proc/self/status"))
+faults = []
+if {*os.getresuid()} != {int(uid)} or {*os.getresgid()} != {int(gid)} or groups - owners:
+    faults.append(f"its ids are {os.getresuid()}, {os.getresgid()}, {os.getgroups()}")
+if status["NoNewPrivs"] != "1" or int(status["CapEff"], 16) or int(status["CapBnd"], 16):
+    faults.append("it has privileges, or could gain them")
+if not os.statvfs("/").f_flag & os.ST_RDONLY:
+    faults.append("its root file system is writable")
+others = [name for _, name in socket.if_nameindex() if name != "lo"]
+if network == "none" and others:
+    faults.append(f"it has the network {others}")
+if os.path.exists("/var/run/docker.sock"):
+    faults.append("the engine's socket is mounted in it")
+for folder in folders:
+    name, _, owner = folder.rpartition("=")
+    os.listdir(name)
+    if os.stat(name).st_uid != int(owner):
+        faults.append(f"user ids are mapped: {owner} is {os.stat(name).st_uid} inside")
+def told(word, ids): return f" {word} " + " ".join(map(str, sorted(ids))) if ids else ""
+print("; ".join(faults) or "isolated" + told("groups", groups) + told("wants", wants))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerChooser:
+    """What the choice needs: an engine, a runner of containers, and the label of this call."""
+
+    engine: Engine
+    processes: Processes
+    run: str
+
+    def choose(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
+        """A container that was tried and found closed; `folders` must be listable in it.
+
+        Where GPUs are neither demanded nor refused, all are asked for, and none is taken when the
+        engine has none to give: why stands in the answer. Raises `RunError` when there is no engine
+        or no such image, or when the trial failed.
+        """
+        image_id = self.engine.image_id(settings.isolation.image or "")
+        account = _account()
+        try:
+            return self._try(settings, folders, image_id, account, _gpus(settings))
+        except RunError as refusal:
+            if settings.train.device is not Device.AUTO or settings.isolation.gpus:
+                release_uid(account.uid)
+                raise
+            without = self._without_gpu(settings, folders, image_id, account)
+            return replace(without, gpu_refusal=refusal.message)
+
+    def _without_gpu(
+        self, settings: GateSettings, folders: Sequence[Path], image_id: str, account: Credentials
+    ) -> Isolation:
+        try:
+            return self._try(settings, folders, image_id, account, ())
+        except RunError:
+            release_uid(account.uid)
+            raise
+
+    def _try(
+        self,
+        settings: GateSettings,
+        folders: Sequence[Path],
+        image_id: str,
+        account: Credentials,
+        gpus: tuple[str, ...],
+    ) -> Isolation:
+        """One container, and another in the groups that own its GPUs' device files, if need be."""
+        asked = settings.isolation
+        container = TrainingContainer(image_id=image_id, run=self.run, limits=asked, gpus=gpus)
+        probe = ProcessRequest(
+            argv=(),
+            env={"LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=account,
+            network=asked.network,
+            container=container,
+            readable=tuple(folders),
+        )
+        arguments = _arguments(account, folders, network=asked.network)
+        has, wants = self._groups(probe, arguments)
+        if wants:
+            account = replace(account, groups=wants)
+            has, _ = self._groups(replace(probe, credentials=account), arguments)
+        return Isolation(
+            mode=IsolationMode.CONTAINER,
+            credentials=account,
+            reason="the training runs in a separate container",
+            network=asked.network,
+            container=container,
+            device_groups=has,
+            own=_own(settings),
+            shares="" if Separation.FILES in _own(settings) else DATA_SHARED,
+        )
+
+    def _groups(
+        self, probe: ProcessRequest, arguments: tuple[str, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The groups of device files that a process in it has, and that it lacks.
+
+        Raises `RunError` when it did not find all as it must be.
+        """
+        for interpreter in INTERPRETERS:
+            argv = (interpreter, "-I", "-c", PROBE, *arguments)
+            result = self.processes.run(replace(probe, argv=argv), lambda _: None)
+            # this interpreter is there; whatever else is wrong, the other one would say the same
+            if result.exit_code != COMMAND_NOT_FOUND:
+                break
+        answer = PROBE_ANSWER.fullmatch(result.output.strip())
+        if result.exit_code == 0 and answer:
+            return _numbers(answer["has"]), _numbers(answer["wants"])
+        obstacle = (
+            f"timed out after {PROBE_SECONDS:g} s"
+            if result.timed_out
+            else safe_line((result.output.strip().splitlines() or [b"no answer"])[-1])
+        )
+        raise RunError(
+            f"the training's container is not isolated: {obstacle}",
+            hint="The image must have Python, and the engine must run without user namespaces "
+            "(neither rootless nor userns-remap); isolation.mode uid needs neither.",
+        )
+
+
+def _numbers(text: bytes | None) -> tuple[int, ...]:
+    return tuple(sorted({int(word) for word in (text or b"").split()}))
+
+
+def _gpus(settings: GateSettings) -> tuple[str, ...]:
+    """Those that are named, else all of them unless a CPU is asked for."""
+    if settings.isolation.gpus or settings.train.device is Device.CPU:
+        return settings.isolation.gpus
+    return (ALL_GPUS,)
+
+
+def _arguments(account: Credentials, folders: Sequence[Path], *, network: bool) -> tuple[str, ...]:
+    """What the probe is told: who it should be, whether alone, and who owns what it will see."""
+    owned = (f"{folder}={os.lstat(folder).st_uid}" for folder in folders)
+    return (str(account.uid), str(account.gid), "any" if network else "none", *owned)
+
+
+def no_container(asked: IsolationSettings, engine: Engine) -> str:
+    """Why no container is to be tried; empty when one is, and then its faults count."""
+    if asked.mode is IsolationMode.CONTAINER:
+        return ""
+    if asked.mode is not IsolationMode.AUTO:
+        return f"isolation.mode is {asked.mode.value}"
+    if asked.image is None:
+        return "isolation.image is not set"
+    try:
+        engine.answer()
+    except RunError as error:
+        return error.message
+    return ""
+
+
+def _own(settings: GateSettings) -> tuple[Separation, ...]:
+    """What a container has of its own; what is mounted in two of them has one set of inodes."""
+    lacks = {Separation.CACHE}
+    if settings.isolation.network:
+        lacks.add(Separation.NETWORK)
+    # each run gets a copy of what Git LFS keeps
+    mounted = any(source.lfs is None for source in settings.data)
+    if mounted or settings.preprocess is not None:
+        lacks.add(Separation.FILES)
+    return tuple(one for one in Separation if one not in lacks)
+
+
+def _account() -> Credentials:
+    """Another account where the gate may give files to it; the gate's own where it may not.
+
+    An account is the engine machine's own, so an id that owns nothing there is the better one. A
+    gate that is not root has files of its own account only, and a process in another container
+    with that id can reach nothing but the folders mounted there.
+    """
+    if os.geteuid() != 0:
+        return Credentials(uid=os.geteuid(), gid=os.getegid())
+    found = unused_account()
+    if found is None:
+        raise RunError(
+            "every account for trainings is in use on this machine",
+            hint="Wait for the other gates to end, or look for leftover training processes.",
+        )
+    return found

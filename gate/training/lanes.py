@@ -1,0 +1,50 @@
+"""Which runs may go at the same time, and on which cores: never more threads than cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gate.isolation.modes import Credentials
+from gate.isolation.process_request import Place
+from gate.system.room import Room
+
+PAIR = 2
+# of its own accord the gate takes no more: memory and caches are shared all the same
+MOST_UNASKED = 4
+# what an interpreter with torch takes before the script does anything, twice over
+AHEAD_BYTES = 2 * 1024**3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """A place where a run lives: below `root` for the gate, below `seen` for the run.
+
+    `account` trains in it where the training has one of its own.
+    """
+
+    number: int
+    root: Path
+    seen: Path
+    account: Credentials | None = None
+
+    @property
+    def place(self) -> Place | None:
+        """What the run's view shows elsewhere; None where it has no view of its own."""
+        return None if self.root == self.seen else Place(source=self.root, target=self.seen)
+
+
+def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tuple[int, ...], ...]:
+    """Disjoint sets of cores of equal size, one for each run at a time; fewer than two are none.
+
+    `asked` is `runs.parallel`, `threads` how many each run has, `runs` how many runs there could be
+    at most. Results may depend on how many cores a script sees, so each set has as many.
+    """
+    if asked == "never":
+        return ()
+    most = asked if isinstance(asked, int) else MOST_UNASKED
+    lanes = min(most, max(PAIR, runs), room.cpu_quota // max(1, threads))
+    if lanes < PAIR:
+        return ()
+    width = len(room.cpus) // lanes
+    return tuple(room.cpus[number * width : (number + 1) * width] for number in range(lanes))

@@ -1,0 +1,230 @@
+"""What the training's own Python says of itself, from the place where trainings run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from gate.errors import DocumentError, RunError
+from gate.isolation.modes import Isolation
+from gate.isolation.process_ports import Processes
+from gate.isolation.process_request import ProcessRequest
+from gate.settings.gate_settings import Device, GateSettings
+from gate.system.files.port import Files
+from gate.system.gpu import DeviceFile, GpuTried
+from gate.system.training_seen import TrainingSeen
+from gate.text.strict_json import parse_json
+from gate.text.untrusted_text import last_lines
+from gate.training.child_environment import child_environment
+from gate.training.environment import MAX_PACKAGES
+from gate.training.launch import run_folders
+from gate.training.run_folders import install_harness
+from gate.training.runs import PlannedRun, RunFolders, RunMode
+
+PROBE_SECONDS = 180.0
+PROBE_OUTPUT_BYTES = 1024**2
+COMMAND_NOT_FOUND = 127
+MAX_TEXT = 200
+MAX_GPUS = 64
+MIB = 1024**2
+# far above any: 13020 is CUDA 13.2
+MAX_CUDA = 10**6
+ANSWER = b"repro-gate-doctor:"
+NO_PYTHON_HINT = "Install Python 3 where the training runs, and put it on PATH."
+NO_TORCH_HINT = (
+    "Install torch where the training runs: in isolation.image, in the job's container, or in the "
+    "environment that the gate is called from."
+)
+PROBE = """
+import glob, json, os, re, stat, sys
+folder, device = sys.argv[1:]
+sys.path.insert(0, folder)
+import torch
+from repro_gate_harness.lifecycle import environment
+from repro_gate_harness.output import Problems
+gpus, refusal, supports, parts = [], "", 0, None
+if device != "cpu":
+    try:
+        torch.cuda.init()
+        # of one GPU, as most trainings have it: from here on all of them are in use
+        parts = environment.parts(Problems())
+        for index in range(torch.cuda.device_count()):
+            torch.zeros(1, device=f"cuda:{index}")
+            facts = torch.cuda.get_device_properties(index)
+            gpus.append([facts.name, str(getattr(facts, "uuid", "")), facts.total_memory])
+    except Exception as error:
+        refusal = str(error).strip()
+    try:
+        supports = torch._C._cuda_getDriverVersion()
+    except Exception:
+        pass
+files = []
+for path in sorted(glob.glob("/dev/nvidia*")):
+    about = os.stat(path)
+    if re.fullmatch(r"/dev/nvidia(ctl|-uvm|[0-9]+)", path) and stat.S_ISCHR(about.st_mode):
+        try:
+            os.close(os.open(path, os.O_RDWR))
+            why = ""
+        except OSError as error:
+            why = str(error.strerror)
+        files.append([path, about.st_mode & 0o7777, about.st_gid, why])
+hidden = [
+    f"{name}={os.environ[name]}"
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    if os.environ.get(name, "all") in ("", "-1", "void", "none", "NoDevFiles")
+]
+tried = {
+    "built_for": torch.version.cuda or "",
+    "supports": supports,
+    "refusal": refusal,
+    "hidden_by": hidden[0] if hidden else "",
+    "files": files,
+}
+try:
+    there = os.statvfs("/dev/shm")
+    shm = there.f_blocks * there.f_frsize
+except OSError:
+    shm = None
+parts = parts or environment.parts(Problems())
+installed = environment.packages(Problems())
+packages = {"packages": installed.packages, "origins": installed.origins}
+seen = {"parts": parts, **packages, "gpus": gpus, "tried": tried, "shm_bytes": shm}
+print("repro-gate-doctor:" + json.dumps(seen))
+"""
+
+
+def probe_training(  # noqa: PLR0913 - as a gate call has them
+    settings: GateSettings,
+    isolation: Isolation,
+    folder: Path,
+    files: Files,
+    processes: Processes,
+    host: Mapping[str, str],
+    *,
+    read: Callable[[bytes, bool], TrainingSeen] | None = None,
+) -> TrainingSeen:
+    """Start the training's Python below `folder`, as a strict run would be started, but no script.
+
+    What it answers is taken as text; a training's site-packages may say anything. `read` reads what
+    it printed, and is told whether it took too long; None for `read_answer`.
+    """
+    folders = run_folders(folder)
+    for place in (folders.tree, folders.home, folders.tmp, folders.out):
+        files.fresh_folder(place, mode=0o700)
+        for account in isolation.own_accounts:
+            files.give_to(place, account.uid, account.gid)
+    install_harness(files, folders.harness)
+    env = _environment(settings, isolation, folders, host)
+    device = settings.train.device.value if settings.train.device is Device.CPU else "any"
+    for python in _interpreters(settings.train.command):
+        request = ProcessRequest(
+            argv=(python, "-c", PROBE, str(folders.harness), device),
+            env=env,
+            workdir=folders.tree,
+            timeout_seconds=PROBE_SECONDS,
+            output_limit_bytes=PROBE_OUTPUT_BYTES,
+            credentials=isolation.credentials,
+            network=isolation.network,
+            container=isolation.container,
+            writable=(folders.tree, folders.home, folders.tmp, folders.out),
+            readable=(folders.harness,),
+        )
+        try:
+            result = processes.run(request, lambda _: None)
+        except RunError as error:
+            problem = error.message
+            continue
+        if result.exit_code == COMMAND_NOT_FOUND:
+            problem = f"{python}: not found where the training runs"
+            continue
+        return (read or read_answer)(result.output, result.timed_out)
+    return TrainingSeen(problem=problem, hint=NO_PYTHON_HINT)
+
+
+def _environment(
+    settings: GateSettings, isolation: Isolation, folders: RunFolders, host: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of a strict run, but for those that start the harness."""
+    variables = child_environment(
+        PlannedRun(label="doctor", mode=RunMode.STRICT),
+        settings,
+        folders,
+        isolation.host_variables(host, settings.train.pass_env),
+    )
+    # its answer is asked for here, the harness would only watch
+    env = {name: text for name, text in variables.items() if not name.startswith("REPRO_GATE_")}
+    env.pop("PYTHONPATH")
+    return env
+
+
+def _interpreters(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command's own Python where it names one; otherwise those that an image has."""
+    named = Path(command[0]).name.startswith("python")
+    return (command[0],) if named else ("python", "python3")
+
+
+def read_answer(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001 - the answer's only word
+    """The probe's line among whatever else was printed, and why there is none."""
+    # libraries print on import: only the line that begins so is the probe's
+    lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
+    if not lines:
+        if timed_out:
+            return TrainingSeen(problem=f"its Python timed out after {PROBE_SECONDS:g} s")
+        last = (last_lines(output) or ("no answer",))[-1]
+        hint = NO_TORCH_HINT if b"No module named 'torch'" in output else ""
+        return TrainingSeen(problem=f"its Python failed: {last}", hint=hint)
+    try:
+        seen = parse_json(lines[-1].removeprefix(ANSWER), "the training's Python")
+    except DocumentError as error:
+        return TrainingSeen(problem=f"its Python gave an unexpected answer: {error.message}")
+    if not isinstance(seen, dict):
+        return TrainingSeen(problem="its Python gave an unexpected answer")
+    parts, tried, shm = seen.get("parts"), seen.get("tried"), seen.get("shm_bytes")
+    packages, origins = seen.get("packages"), seen.get("origins")
+    return TrainingSeen(
+        parts=_texts(parts) if isinstance(parts, dict) else {},
+        packages=tuple(map(_text, packages[:MAX_PACKAGES])) if isinstance(packages, list) else (),
+        origins=_texts(origins) if isinstance(origins, dict) else {},
+        gpus=tuple(_gpu(row) for row in _rows(seen.get("gpus"), 3)),
+        tried=_tried(tried) if isinstance(tried, dict) else GpuTried(),
+        shm_bytes=shm if isinstance(shm, int) else None,
+    )
+
+
+def _rows(found: object, length: int) -> list[list[object]]:
+    """What is a list of rows of that length, as far as it is one; the training may say anything."""
+    rows = found[:MAX_GPUS] if isinstance(found, list) else []
+    return [row for row in rows if isinstance(row, list) and len(row) == length]
+
+
+def _gpu(row: list[object]) -> str:
+    name, uuid, memory = row
+    room = f" ({memory // MIB:,} MiB)" if isinstance(memory, int) else ""
+    # as isolation.gpus and NVIDIA_VISIBLE_DEVICES want it; torch tells a slice's own without a kind
+    kind = "MIG" if " MIG " in _text(name) else "GPU"
+    return f"{_text(name)}{f' {kind}-{_text(uuid)}' if uuid else ''}{room}"
+
+
+def _tried(found: Mapping[str, object]) -> GpuTried:
+    supports = found.get("supports")
+    return GpuTried(
+        built_for=_text(found.get("built_for")),
+        supports=supports if isinstance(supports, int) and 0 <= supports < MAX_CUDA else 0,
+        refusal=_text(found.get("refusal")),
+        hidden_by=_text(found.get("hidden_by")),
+        files=tuple(
+            DeviceFile(path=_text(path), mode=mode & 0o7777, gid=gid, refusal=_text(refusal))
+            for path, mode, gid, refusal in _rows(found.get("files"), 4)
+            if isinstance(mode, int) and isinstance(gid, int)
+        ),
+    )
+
+
+def _text(found: object) -> str:
+    """One printable line, bounded."""
+    lines = last_lines(str(found)[:MAX_TEXT].encode()) if found is not None else ()
+    return " ".join(lines)
+
+
+def _texts(parts: Mapping[object, object]) -> dict[str, str]:
+    return {str(name)[:MAX_TEXT]: str(text)[:MAX_TEXT] for name, text in parts.items()}

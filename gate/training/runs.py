@@ -1,0 +1,250 @@
+"""A run of the training: what is asked for, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.isolation.modes import RunIsolation
+from gate.settings.priced_knobs import KnobSet
+from gate.settings.runs import MAX_LANES
+from gate.settings.trials import Setting
+from gate.settings.variations import Variation
+from gate.text.records_document import Document, Timestamp
+
+
+class RunMode(StrEnum):
+    """Under which settings a run trains."""
+
+    STRICT = "strict"
+    DEFAULT = "default"
+    AUDIT = "audit"
+
+
+class Commit(StrEnum):
+    """Whose code a run trains: the change under test, or the commit it started from."""
+
+    HEAD = "head"
+    BASE = "base"
+
+
+class StoppedBy(StrEnum):
+    """Who ended a training: the gate after `train.max_steps`, or the script by itself."""
+
+    MAX_STEPS = "max_steps"
+    SCRIPT = "script"
+
+
+def label_of(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> str:
+    """The name of a run, of its folder and of its curve; `number` counts from 1.
+
+    Labels are made here alone and read nowhere: mode and commit are fields of the run.
+    """
+    if commit is Commit.HEAD:
+        return f"{mode.value}-{number}"
+    # most often the base is run in strict mode alone
+    kind = commit.value if mode is RunMode.STRICT else f"{commit.value}-{mode.value}"
+    return f"{kind}-{number}"
+
+
+# the base commit in the environment that the change under test brings
+BASE_HERE: Final = "base-here"
+# these two are compared, packed and shown by name
+FIRST_STRICT: Final = label_of(RunMode.STRICT, 1)
+SECOND_STRICT: Final = label_of(RunMode.STRICT, 2)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlyEnd:
+    """Where a run is stopped on purpose, before its training ends.
+
+    It ends once every optimizer has taken `step` steps; `optimizers` are how many each rank has.
+    With `written` it goes on to the next update, so that what the script writes after the step is
+    there.
+    """
+
+    step: int
+    optimizers: tuple[int, ...] = (1,)
+    written: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceWindow:
+    """Operator calls are traced from step `first` on, up to the run's end.
+
+    The run ends with the training where `end` is None, and in any case after `max_seconds`. `lines`
+    asks for the lines of the script that ran.
+    """
+
+    first: int
+    max_seconds: float
+    end: EarlyEnd | None = None
+    lines: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Varied:
+    """What is other in a run, the variables that make it so, and after how long the run is ended.
+
+    `max_seconds` bounds a training that waits for ever where something is varied.
+    """
+
+    variation: Variation
+    variables: tuple[tuple[str, str], ...] = ()
+    max_seconds: float = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """One setting that a run has other than the settings say; it ends as a `TraceWindow` does.
+
+    A `Setting.KNOB` has its name and `word`; `fill` is the byte of a `Setting.HEAP_FILL`.
+    """
+
+    setting: Setting
+    knob: str = ""
+    word: str = ""
+    fill: int = 0
+    max_seconds: float
+    end: EarlyEnd | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """One row of the plan; `label` names its folder, for example `strict-1`.
+
+    `environment` is the commit whose environment it trains in: the base's is another where the
+    change under test brings its own. Without `observe` only loss, time, memory and the end state
+    are recorded.
+    `knobs` are the switches of a strict run when they are not all that the settings ask for;
+    `keep_values` keeps the state's values, and with them one step's gradients, with the evidence.
+    `traced` and `trial` are for a diagnosis alone: nothing of such a run is kept but what it says.
+    `varied` is what is other in this run than in all others, which is compared and not kept.
+    `preprocesses`: it is no training, but makes the data of one.
+    `seed` and `command` stand in place of train.seed and train.command where they are given, and
+    `variant` is the name of the variant that the command is of.
+    """
+
+    label: str
+    mode: RunMode
+    commit: Commit = Commit.HEAD
+    environment: Commit = Commit.HEAD
+    observe: bool = True
+    knobs: KnobSet | None = None
+    keep_values: bool = False
+    traced: TraceWindow | None = None
+    varied: Varied | None = None
+    trial: Trial | None = None
+    preprocesses: bool = False
+    seed: int | None = None
+    command: tuple[str, ...] | None = None
+    variant: str = ""
+
+    @property
+    def window(self) -> TraceWindow | Trial | None:
+        """Where a run for a diagnosis ends; None for all others."""
+        return self.traced or self.trial
+
+    @property
+    def end(self) -> EarlyEnd | None:
+        """Where it is stopped before its training ends; None where it is not."""
+        return None if self.window is None else self.window.end
+
+    @property
+    def described(self) -> str:
+        """For the person who waits."""
+        return f"{self.label}: {self._does}"
+
+    @property
+    def _does(self) -> str:
+        what = "base commit" if self.commit is Commit.BASE else "training"
+        what = f"variant {self.variant}" if self.variant else what
+        return f"{what}, {self.mode.value} mode"
+
+    def described_with(self, others: tuple[PlannedRun, ...]) -> str:
+        """The same for runs that go together: what they share is told once."""
+        runs = (self, *others)
+        if not others or any(one._does != self._does for one in others):  # noqa: SLF001 - of this class
+            return " and ".join(one.described for one in runs)
+        return f"{' and '.join(one.label for one in runs)}: {self._does}, side by side"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFolders:
+    """Where a run lives: the same paths for every run, emptied in between.
+
+    `data` holds declared data that has no path in the tree. `taken` is the gate's alone: what it
+    took over of the run to read.
+    """
+
+    tree: Path
+    home: Path
+    tmp: Path
+    out: Path
+    data: Path
+    harness: Path
+    taken: Path
+
+
+class RunRecord(Document):
+    """What the gate itself saw of a run.
+
+    `begun_seconds` lie between the start of the call and the moment when this run was let go, which
+    is `clock_seconds` of the kernel's monotonic clock, and `started_seconds` of it the moment when
+    its process started. `lane` tells apart runs that went at the same time. `failed_beside` are
+    labels of the runs beside which this one had failed before it was made again, alone; `reused` is
+    when an earlier call kept it, whose run this is. A `partial` run was stopped on purpose before
+    its training ended: what only a whole one leaves is not asked of it. `stopped_by` rests on what
+    every rank said of itself: it is the gate only where it ended all of them and none failed;
+    `exit_code` is what a launcher made of that.
+    """
+
+    label: str
+    mode: RunMode
+    commit: Commit
+    argv: tuple[str, ...]
+    exit_code: int
+    timed_out: bool
+    wall_seconds: float
+    output_bytes: int
+    isolation: RunIsolation
+    environment: Commit = Commit.HEAD
+    begun_seconds: float = Field(default=0.0, ge=0)
+    clock_seconds: float = Field(default=0.0, ge=0)
+    started_seconds: float = Field(default=0.0, ge=0)
+    failed_beside: Annotated[tuple[str, ...], Field(max_length=MAX_LANES)] = ()
+    lane: int = Field(default=0, ge=0, lt=MAX_LANES)
+    reused: Timestamp | Literal[""] = ""
+    partial: bool = False
+    stopped_by: StoppedBy | None = None
+
+
+class RunEnd(Document):
+    """What the processes of a run that failed say of its end.
+
+    `stopped`: the gate had ended every rank. `by_stop`: that is all that the command failed for.
+    `failed` are the exceptions, by name, that ranks ended with.
+    """
+
+    stopped: bool = False
+    by_stop: bool = False
+    failed: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=100)] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """The code under test, exported: what was trained and whether it was all committed.
+
+    `digest` covers names, modes and bytes of every file. `changed_files` names what differs from
+    the commit when a dirty tree was allowed.
+    """
+
+    commit: str
+    tree: Path
+    workdir: str
+    digest: str
+    changed_files: tuple[str, ...] = field(default=())

@@ -1,0 +1,71 @@
+"""The time of one call: when its runs went, and what the gate did itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from gate.system.clock import Clock
+from gate.training.measured_timeline import OwnSpan, OwnWork, TimedRun, Timeline
+
+Stretch = tuple[float, float]
+DECIMALS = 3
+
+
+class CallTime:
+    """Seconds since a call began, which is when this was made, and what they were spent on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start = clock.seconds()
+        self._runs: list[TimedRun] = []
+        self._own: list[OwnSpan] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since the call began."""
+        return self.at(self._clock.seconds())
+
+    def at(self, clock_seconds: float) -> float:
+        """The same for another moment of this clock."""
+        return round(max(0.0, clock_seconds - self._start), DECIMALS)
+
+    @contextmanager
+    def own(self, work: OwnWork, about: str = "") -> Iterator[None]:
+        """The body is the gate's own work, however it ends; `about` names the run it is about."""
+        begun = self.seconds
+        try:
+            yield
+        finally:
+            ended = max(begun, self.seconds)
+            span = OwnSpan(work=work, about=about, begun_seconds=begun, ended_seconds=ended)
+            self._own.append(span)
+
+    def ran(self, label: str, *, begun_seconds: float, wall_seconds: float, lane: int = 0) -> None:
+        """A run has ended that was let go at `begun_seconds` and took `wall_seconds`."""
+        ended = round(begun_seconds + wall_seconds, DECIMALS)
+        run = TimedRun(label=label, lane=lane, begun_seconds=begun_seconds, ended_seconds=ended)
+        self._runs.append(run)
+
+    def timeline(self) -> Timeline:
+        """Everything until now."""
+        runs = tuple(sorted(self._runs, key=lambda run: (run.begun_seconds, run.lane)))
+        going = covered((run.begun_seconds, run.ended_seconds) for run in runs)
+        # a run's own clock may say a little more than lies between two looks at this one
+        seconds = max([self.seconds, *(run.ended_seconds for run in runs)])
+        return Timeline(
+            seconds=seconds,
+            training_seconds=round(going, DECIMALS),
+            own_seconds=round(max(0.0, seconds - going), DECIMALS),
+            runs=runs,
+            own=tuple(sorted(self._own, key=lambda span: span.begun_seconds)),
+        )
+
+
+def covered(stretches: Iterable[Stretch]) -> float:
+    """How many seconds lie in at least one stretch; what two share counts once."""
+    total, reached = 0.0, float("-inf")
+    for begun, ended in sorted(stretches):
+        total += max(0.0, ended - max(begun, reached))
+        reached = max(reached, ended)
+    return total
