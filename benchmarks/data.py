@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measured_processes import Taken, load, processor, program, run, write_page
 
-from gate.data.digest_cache import SETTLED_NANOSECONDS
+from gate.data.hashing import SETTLED_NANOSECONDS
 
 ROUNDS = 5
 QUIET_LOAD = 1.0
@@ -32,7 +32,7 @@ OURS_NAME = "this gate, every byte"
 OURS = """
 import sys, time
 from pathlib import Path
-from gate.data.digest_cache import DigestCache
+from gate.data.hashing import DigestCache
 from gate.data.listing import take_listing
 from gate.data.data_digests import data_parts, listing_digest
 from gate.settings.data import Verify

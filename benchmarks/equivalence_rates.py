@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simulation import print_page
 
 from gate.comparison.level_records import ALPHA
-from gate.comparison.student import quantile
+from gate.comparison.statistical_tests import quantile
 
 Values = NDArray[np.float64]
 HISTORIES = 10_000

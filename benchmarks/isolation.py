@@ -19,14 +19,19 @@ from functools import partial
 from pathlib import Path
 
 from gate.isolation.account_choice import choose_isolation
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Credentials, Isolation, WriteGuard
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import (
+    Credentials,
+    Isolation,
+    IsolationMode,
+    IsolationSettings,
+    WriteGuard,
+)
 from gate.isolation.process_request import ProcessRequest
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.restricted_paths import restrict_access
 from gate.isolation.stop_signals import StopSignals
 from gate.system.files.files import LocalFiles
-from gate.training.adapters_isolating import end_account
+from gate.training.isolating import end_account
 from gate.training.launch import prepare_folders, run_folders
 from gate.training.run_folders import made_harness
 from gate.training.runs import Snapshot

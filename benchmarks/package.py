@@ -49,7 +49,7 @@ import sys, time
 from pathlib import Path
 from gate.system.files.files import LocalFiles
 from gate.package.packing import pack
-from gate.text.members import STATE_MEMBER
+from gate.text.package_names import STATE_MEMBER
 from gate.package.seal_records import PackageMember
 begun = time.perf_counter()
 state, target = map(Path, sys.argv[1:])

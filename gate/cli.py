@@ -15,7 +15,7 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from gate.checkpoint.gc_pause import gc_paused
+from gate.checkpoint.tensor_hashing import gc_paused
 from gate.commands.program import INTERRUPTS
 from gate.errors import TRACEBACK, GateError, InternalError, StorageError
 from gate.system.version import VERSION

@@ -43,7 +43,7 @@ PUBLISHED: Final = (
     "examples/**/*.yml",
     "examples/**/*.md",
     # `init` writes it into projects
-    "gate/pipelines/workflow.py",
+    "gate/pipelines/scaffold.py",
 )
 NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")

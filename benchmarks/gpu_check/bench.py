@@ -15,9 +15,8 @@ import yaml
 
 from gate.evidence.collect import collect_run
 from gate.evidence.run_evidence import RunEvidence
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import Isolation, IsolationMode
+from gate.isolation.processes import LocalProcesses
 from gate.settings.load import parse_settings
 from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from gate.harness.plain_bytes import SAFETENSORS_TYPES
+from gate.harness.plain_tensors import SAFETENSORS_TYPES
 from gate.harness.tensor_digests import chunk_sums, finish_all, polynomial, start_parameters
 from gpu_check.bench import Bench
 from gpu_check.rows import Row, held, told

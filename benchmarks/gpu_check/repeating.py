@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.errors import GateError
-from gate.evidence.overrides import OverrideKind
+from gate.evidence.observations import OverrideKind
 from gate.verdict.overrides import suspected_settings
 from gpu_check.bench import TRAINING, Bench, here, last_line
 from gpu_check.rows import Row, held, left_out

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from gate.errors import GateError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.baselines import committed_entries
-from gate.pipelines.brought import brought_environment
-from gate.pipelines.policy_files import HeadFiles
+from gate.pipelines.environments import brought_environment
+from gate.pipelines.policy_files import HeadFiles, committed_entries
 from gate.pipelines.reading import ReadingTask
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.gate_settings import FILE_NAME
 from gate.settings.load import MINIMAL_FILE, parse_settings
+from gate.settings.policy_files import PolicyChange
 from gate.settings.reach import refuse_reach
-from gate.settings.records_policy_files import PolicyChange
-from gate.system.git.port import Git
-from gate.verdict.published_history import HISTORY_BRANCH, History, history_file
+from gate.system.git.repository import Git
+from gate.verdict.history import HISTORY_BRANCH, History, history_file
 from gate.verdict.request import GateRequest
 
 

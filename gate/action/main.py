@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gate.action.commit_status import SetStatus, tell_status
 from gate.action.event_request import event_request
-from gate.action.history import KeepHistory, tell_history
 from gate.action.training_packages import raise_start_fault
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.errors import (
@@ -21,15 +19,17 @@ from gate.errors import (
     PublishError,
     SettingsError,
 )
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.isolation.own_container import this_process
+from gate.isolation.container_config import this_process
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.package.secrets import InputSecrets
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, run_only
 from gate.pipelines.gate import gate
-from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
+from gate.publishing.history import HistoryBranch
+from gate.report.assembly import ReportLinks
+from gate.report.comment import Publication, comment_text, publish, summary_text, wanted
+from gate.report.entry_words import history_line
+from gate.report.escape import safe_url
 from gate.report.outputs import (
     StepOutputs,
     fault_outputs,
@@ -37,32 +37,126 @@ from gate.report.outputs import (
     run_outputs,
     verdict_outputs,
 )
-from gate.report.report import Publication
-from gate.report.runner_files import annotation_commands, fault_annotation
-from gate.report.status import fault_status, verdict_status
-from gate.report.sticky import publish, wanted
-from gate.report.summary import summary_text
+from gate.report.runner_files import (
+    annotation_commands,
+    badge_json,
+    fault_annotation,
+    fault_status,
+    notice_annotation,
+    verdict_status,
+)
+from gate.report.wording import sentences
 from gate.settings.event import (
+    CONTAINER_ID,
     MAX_EVENT_BYTES,
     ActionContext,
     ActionInputs,
+    Mode,
+    SigningMethod,
+    StepState,
     read_context,
     read_inputs,
+    state_file_text,
 )
-from gate.settings.gate_settings import CommentPolicy, GateSettings, ReportSettings
-from gate.settings.mode import Mode, SigningMethod
-from gate.settings.step_state import CONTAINER_ID, StepState, state_file_text
+from gate.settings.gate_settings import FILE_NAME, CommentPolicy, GateSettings, ReportSettings
 from gate.system.clock import Clock
+from gate.system.console import quoted
 from gate.system.files.port import Files
-from gate.system.gate_names import gate_of_config
-from gate.system.github.pull_request_records import Comments, PullRequest, RunOrigin, StatusState
-from gate.system.github.pull_requests import GitHubComments
-from gate.system.github.pulls import find_pull_request
-from gate.system.job_log import quoted
+from gate.system.gate_names import DEFAULT_GATE, gate_of_config, status_context
+from gate.system.github.pull_requests import GitHubComments, find_pull_request, set_commit_status
+from gate.system.github.records import Comments, CommitStatus, PullRequest, RunOrigin, StatusState
 from gate.text.untrusted_text import safe_block
 from gate.verdict.assemble import fault_verdict
+from gate.verdict.history import HISTORY_BRANCH, badge_file, history_file, with_line
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
+
+SetStatus = Callable[[ActionContext, str, CommitStatus], None]
+
+
+def tell_status(
+    context: ActionContext,
+    inputs: ActionInputs,
+    told: tuple[StatusState, str],
+    token: str,
+    set_status: SetStatus,
+) -> str:
+    """Set the status on the commit that was checked, and say whether that worked.
+
+    On a pull request that is its head. A commit may be the head of several, towards branches with
+    other rules: the context names the branch, so none answers for another. Nothing is said where
+    nothing was asked for; what keeps a status from being set changes no verdict.
+    """
+    fork = context.pull_request is not None and context.pull_request.from_fork
+    if not inputs.status or inputs.mode is Mode.RUN:
+        return ""
+    # the token stays unused in a job that ran untrusted code, even after it has ended
+    if fork and inputs.mode is not Mode.JUDGE:
+        return "no status: a fork's code ran in this job, so its token is not used"
+    if not token:
+        return "no status: no token was given"
+    state, description = told
+    status = CommitStatus(
+        # the head and not the merge commit that was checked out: a required check looks at the head
+        commit=context.head_commit,
+        state=state,
+        context=status_context(
+            inputs.gate_id or DEFAULT_GATE, inputs.config, FILE_NAME, context.base_branch
+        ),
+        description=description,
+        target_url=safe_url(context.run_url),
+    )
+    try:
+        set_status(context, token, status)
+    except PublishError as error:
+        return f"no status: {error}"
+    return f"status {state.value} set on commit {context.head_commit}"
+
+
+def github_status(context: ActionContext, token: str, status: CommitStatus) -> None:
+    """Set the real status of the event's commit; raises `PublishError`."""
+    set_commit_status(status, api_url=context.api_url, repository=context.repository, token=token)
+
+
+Made = Callable[[bytes], Mapping[str, bytes]]
+# the history's file, and what becomes of it
+KeepHistory = Callable[[ActionContext, str, str, Made], None]
+
+
+def tell_history(
+    context: ActionContext, verdict: Verdict, gate_id: str, token: str, keep: KeepHistory
+) -> str:
+    """Add a line for this verdict, on the default branch of the repository itself.
+
+    The answer is a line for the log, empty where there is nothing to say. Nothing that
+    goes wrong here changes a verdict.
+    """
+    if not context.on_default_branch:
+        return ""
+    if not token:
+        return notice_annotation("history", "no line added: no token was given")
+
+    def made(old: bytes) -> Mapping[str, bytes]:
+        return {
+            history_file(gate_id): with_line(old, history_line(verdict)),
+            badge_file(gate_id): badge_json(verdict, gate_id=gate_id),
+        }
+
+    try:
+        keep(context, token, history_file(gate_id), made)
+    except PublishError as error:
+        message = sentences(f"no line added: {error.message}", error.hint)
+        return notice_annotation("history", message)
+    except Exception as raised:  # noqa: BLE001 - the verdict stands, whatever this is
+        return notice_annotation("history", f"no line added: {InternalError(raised)}")
+    return f"line added to {history_file(gate_id)} on the branch {HISTORY_BRANCH}"
+
+
+def github_history(context: ActionContext, token: str, path: str, made: Made) -> None:
+    """Write to the real branch; raises `PublishError`."""
+    branch = HistoryBranch(api_url=context.api_url, repository=context.repository, token=token)
+    branch.change(HISTORY_BRANCH, path, f"{path}: commit {context.head_commit[:12]}", made)
+
 
 Say = Callable[[str], None]
 FindPullRequest = Callable[[ActionContext, RunOrigin, str], PullRequest]

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.errors import ExitCode, GateError, RunError
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine, engine_address
+from gate.isolation.engine import Engine, connect_docker, engine_address
 from gate.report.runner_files import fault_annotation
-from gate.settings.event import read_inputs
-from gate.settings.step_state import StepState, read_state
+from gate.settings.event import StepState, read_inputs, read_state
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_block

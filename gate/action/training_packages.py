@@ -29,21 +29,20 @@ from gate.evidence.lock_files import MAX_REQUIREMENTS_BYTES, PinnedPackage
 from gate.isolation.account_choice import choose_isolation
 from gate.isolation.accounts import release_uid
 from gate.isolation.answering_client import AnsweringProcess
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Credentials, Isolation
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import Credentials, Isolation, IsolationMode, IsolationSettings
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
 from gate.report.runner_files import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
+from gate.system.console import JobLog
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.system.git.repository import GitRepository
-from gate.system.job_log import JobLog
+from gate.text.document import Document
 from gate.text.documents import read_document, write_document
-from gate.text.records_document import Document
-from gate.training.adapters_isolating import end_account
+from gate.training.isolating import end_account
 
 FAULT_VARIABLE, FAULT_FILE = "REPRO_GATE_START_FAULT", "repro-gate-start-fault.json"
 MAX_DETAILS: Final = 30

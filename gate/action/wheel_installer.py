@@ -22,16 +22,14 @@ from urllib.parse import unquote, urlsplit
 from gate.errors import RunError, SettingsError
 from gate.evidence.lock_files import PinnedPackage
 from gate.isolation.account_choice import unused_account
-from gate.isolation.accounts import release_uid
+from gate.isolation.accounts import release_uid, remove_residue
 from gate.isolation.modes import Credentials, WriteGuard
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import Place, ProcessRequest, ReadOnlyMount
+from gate.isolation.process_request import Place, Processes, ProcessRequest, ReadOnlyMount
 from gate.isolation.process_table import kill_account, owned_by
-from gate.isolation.residue import remove_residue
 from gate.isolation.restricted_paths import restrict_access, secret_paths
 from gate.isolation.stop_signals import StopSignals
+from gate.system.console import Progress
 from gate.system.files.files import LocalFiles
-from gate.system.progress import Progress
 from gate.text.untrusted_text import last_lines, safe_line
 
 # beside the accounts that the gate trains under, so that no training can change what it imports

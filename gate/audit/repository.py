@@ -7,16 +7,22 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.audit.audit import (
+from gate.audit.items import (
     AuditedPart,
     AuditFact,
     AuditItem,
     AuditReport,
     AuditSubject,
+    RepositoryFacts,
+    counted,
+    fact,
+    failed,
+    first,
+    next_command,
     part_answers,
+    passed,
+    unknown,
 )
-from gate.audit.audit_items import counted, fact, failed, first, next_command, passed, unknown
-from gate.audit.items import RepositoryFacts
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
 from gate.evidence.lock_files import LockFile
 from gate.settings.gate_settings import FILE_NAME, GateSettings

@@ -1,12 +1,12 @@
-"""What an entry of the baseline says of its own way into the file: measured, never judged anew."""
+"""What an entry says of its own way into the file: measured, never judged."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.text.records_document import Document
+from gate.text.document import Document, Timestamp
 
 # whatever a proposal from elsewhere claims
 TEXT_CHARACTERS: Final = 1000
@@ -91,3 +91,19 @@ class InQuarantine(Document):
     metrics: tuple[str, ...]
     reason: str
     until: str
+
+
+PositiveRatio = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
+
+
+class RecordedPrice(Document):
+    """Step time in strict mode over default mode, its 95 % interval, and the same of peak memory.
+
+    `memory_ratio` is None where no memory was measured.
+    """
+
+    measured_at: Timestamp
+    time_ratio: PositiveRatio
+    low: PositiveRatio
+    high: PositiveRatio
+    memory_ratio: PositiveRatio | None = None

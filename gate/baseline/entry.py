@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from gate.baseline.acceptance import FarFromPeers, Movement
-from gate.baseline.recorded_price import RecordedPrice
+from gate.baseline.acceptance import FarFromPeers, Movement, RecordedPrice
 from gate.comparison.differences import KnobCosts
 from gate.data.data_sets import DataSets
-from gate.evidence.given import Given
+from gate.evidence.given import Given, SeedResults
 from gate.evidence.run_evidence import CheckpointManifest, MetricSeries
-from gate.evidence.seeds import SeedResults
 from gate.evidence.step_columns import StepDigests
-from gate.text.records_document import Document, Timestamp
-from gate.training.environment import Environment
+from gate.text.digests import sha256_hex
+from gate.text.document import Document, Timestamp
+from gate.text.json_text import canonical_json
+from gate.training.environment import CPU, DEVICE, Environment
 
 BASELINE_SCHEMA: Final = "repro-gate.baseline/1"
 ENTRY_SCHEMA: Final = "repro-gate.baseline-entry/1"
@@ -113,3 +114,81 @@ class Baselines:
     trusted: Baseline | None
     brought: Baseline | None
     same_code: frozenset[str] = frozenset()
+
+
+SUFFIX: Final = ".json"
+DIGITS: Final = 6
+MAX_DEVICE: Final = 40
+MAX_VERSION: Final = 20
+# small letters alone: two names that differ in their case are one file on some disks
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,149}\.json")
+_OTHER: Final = re.compile(r"[^a-z0-9.]+")
+
+
+def entry_name(entry: BaselineEntry) -> str:
+    """For example `cpu-1-rank-torch-2.13.0-1f65dc-2eb18f.json`.
+
+    The words are for people; the digits at the end, of a SHA-256 over all parts of the environment
+    and the training, make it the name of no other entry. So entries of different environments are
+    different files, and a merge never meets two of them in one.
+    """
+    where = entry.environment
+    device = where.part(DEVICE) if where.on_gpu else CPU
+    ranks = where.part("world_size")
+    ranks = ranks if ranks.isascii() and ranks.isdecimal() else "1"
+    torch = where.part("torch").partition("+")[0]
+    digest = sha256_hex(canonical_json([entry.training, where.parts]))
+    words = (
+        _plain(device, MAX_DEVICE) or "unknown",
+        ranks[:MAX_VERSION],
+        "rank" if ranks == "1" else "ranks",
+        "torch",
+        _plain(torch, MAX_VERSION) or "unknown",
+        # apart, since seven and more are taken for a commit wherever a comment names the file
+        digest[:DIGITS],
+        digest[DIGITS : 2 * DIGITS],
+    )
+    return "-".join(words) + SUFFIX
+
+
+def may_be_entry(name: str) -> bool:
+    """Whether a file of this name could be an entry; such a name is safe as a path."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _plain(text: str, most: int) -> str:
+    return _OTHER.sub("-", text.lower())[:most].strip("-.")
+
+
+SHOWN_SCHEMA: Final = "repro-gate.baseline-shown/1"
+MAX_COMMITS: Final = 5
+
+
+class EntryCommit(Document):
+    """A commit that changed an entry's file.
+
+    `reason` is the one that the entry gave then; None where it could not be read, such as in a
+    commit that removed the file.
+    """
+
+    commit: str = Field(max_length=64)
+    committed_at: str = Field(max_length=40)
+    author: str = Field(max_length=100)
+    reason: str | None = Field(default=None, max_length=500)
+
+
+class ShownEntry(Document):
+    """An entry, the name of its file, its age in days, and the newest commits of the file first."""
+
+    file: str
+    age_days: int
+    stale: bool
+    history: Annotated[tuple[EntryCommit, ...], Field(max_length=MAX_COMMITS)] = ()
+    entry: BaselineEntry
+
+
+class ShownBaseline(Document):
+    """The document of `repro-gate baseline show --json`; entries in the order of their files."""
+
+    schema_version: Literal["repro-gate.baseline-shown/1"] = SHOWN_SCHEMA
+    entries: Annotated[tuple[ShownEntry, ...], Field(max_length=MAX_ENTRIES)]

@@ -13,8 +13,9 @@ from gate.baseline.entry import (
     MAX_ENTRY_BYTES,
     Baseline,
     BaselineEntry,
+    entry_name,
+    may_be_entry,
 )
-from gate.baseline.entry_names import entry_name, may_be_entry
 from gate.baseline.record import with_digest
 from gate.errors import DocumentError
 from gate.system.files.port import Files

@@ -1,4 +1,4 @@
-"""Is a new entry of the baseline like those of the same training in other environments?
+"""How far a result is from the entry that it replaces, and from its peers in other environments.
 
 Another machine gives other last digits, and no other training. What is far off was made by another
 program, from other data, or is no result of a training at all.
@@ -10,11 +10,73 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gate.baseline.acceptance import FarFromPeers
+from gate.baseline.acceptance import FarFromPeers, Movement
 from gate.baseline.entry import BaselineEntry
+from gate.comparison.differences import Comparison, MetricDelta
 from gate.comparison.metrics import tolerance_at, tolerances_for
 from gate.evidence.run_evidence import MetricSeries
-from gate.settings.tolerances import Tolerance
+from gate.settings.levels import Tolerance
+
+
+def movement_of(
+    comparison: Comparison,
+    tolerances: tuple[Tolerance, ...],
+    *,
+    commit: str,
+    outcome: str = "",
+) -> Movement | None:
+    """The worst of what differs; `commit` is the replaced entry's. None where nothing does.
+
+    The worst is the farthest beyond its tolerance, where there is one, and else by relative size;
+    a difference without a finite size is as large as can be.
+    """
+    if comparison.numerically_equal:
+        return None
+    structure = not comparison.comparable or bool(comparison.retyped)
+    weights_equal = not comparison.tensors and not comparison.step_faults
+    worst = max(comparison.metrics, key=lambda delta: _severity(delta, tolerances), default=None)
+    if worst is None:
+        return Movement(
+            commit=commit, outcome=outcome, weights_equal=weights_equal, structure=structure
+        )
+    return Movement(
+        commit=commit,
+        outcome=outcome,
+        metric=worst.metric,
+        step=worst.step,
+        before=worst.expected,
+        after=worst.observed,
+        relative=worst.relative,
+        ulp=worst.ulp,
+        tolerances=_multiple(worst, tolerances),
+        weights_equal=weights_equal,
+        structure=structure,
+    )
+
+
+def _severity(delta: MetricDelta, tolerances: tuple[Tolerance, ...]) -> tuple[float, float]:
+    multiple = _multiple(delta, tolerances)
+    relative = math.inf if delta.relative is None else delta.relative
+    # what no tolerance covers has to be equal: any difference is beyond all limits
+    return math.inf if multiple is None else multiple, relative
+
+
+def _multiple(delta: MetricDelta, tolerances: tuple[Tolerance, ...]) -> float | None:
+    """The difference in multiples of its tolerance; of several limits the widest, as any will do.
+
+    None where there is no tolerance, or no finite difference.
+    """
+    rule = tolerance_at(delta.step, tolerances_for(delta.metric, tolerances))
+    if rule is None or delta.absolute is None:
+        return None
+    pairs = (
+        (delta.absolute, rule.absolute),
+        (delta.relative, rule.relative),
+        (delta.ulp, rule.ulp),
+    )
+    multiples = [found / limit for found, limit in pairs if found is not None and limit > 0]
+    return min((one for one in multiples if math.isfinite(one)), default=None)
+
 
 # of the largest value that a peer's metric takes: a rounding error that a machine makes is far
 # below it in a smoke training, and a wrong one costs no more than a second recording

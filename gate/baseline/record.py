@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gate.baseline.entry import Baseline, BaselineEntry
-from gate.baseline.entry_names import entry_name
-from gate.baseline.recorded_price import RecordedPrice
-from gate.comparison.check_records import NotFinite
-from gate.comparison.differences import Comparison, CostState, DeterminismCost, KnobCost, KnobCosts
+from gate.baseline.acceptance import RecordedPrice
+from gate.baseline.entry import Baseline, BaselineEntry, entry_name
+from gate.comparison.differences import (
+    Comparison,
+    CostState,
+    DeterminismCost,
+    KnobCost,
+    KnobCosts,
+    NotFinite,
+)
 from gate.comparison.measurements import CostDocument, KnobState
 from gate.data.data_sets import same_data
 from gate.errors import BaselineError
+from gate.evidence.given import SeedResults
 from gate.evidence.run_evidence import EvidenceSet
-from gate.evidence.seeds import SeedResults
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.json_text import canonical_json, canonical_sha256
 
 FINGERPRINTED_STEPS = 20

@@ -7,8 +7,7 @@ import zlib
 from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple
 
-from gate.checkpoint.dtypes import COMPLEX_DTYPES, ELEMENT_BYTES
-from gate.checkpoint.leaves import PIECE_BYTES, TensorSource
+from gate.checkpoint.leaves import COMPLEX_DTYPES, ELEMENT_BYTES, PIECE_BYTES, TensorSource
 from gate.checkpoint.untrusted_files import UntrustedFile
 
 FLIPPED: Final = bytes(byte ^ 0x80 for byte in range(256))

@@ -8,18 +8,24 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
-from gate.checkpoint.canonical import ALGORITHM, part_root, state_root
-from gate.checkpoint.dtypes import RAW_DTYPE
-from gate.checkpoint.exclusions import (
+from gate.checkpoint.leaves import RAW_DTYPE, Leaf, StateContent, TensorLeaf
+from gate.checkpoint.parts import (
     DEFAULT_EXCLUSIONS,
+    MODEL,
+    PARTS,
     Excluded,
     Exclusion,
+    part_of,
     without_excluded,
 )
-from gate.checkpoint.gc_pause import gc_paused
-from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
-from gate.checkpoint.parts import MODEL, PARTS, part_of
-from gate.checkpoint.tensor_hashing import available_threads, digest_leaves
+from gate.checkpoint.tensor_hashing import (
+    ALGORITHM,
+    available_threads,
+    digest_leaves,
+    gc_paused,
+    part_root,
+    state_root,
+)
 from gate.errors import EvidenceError
 from gate.text.untrusted_text import short_text
 

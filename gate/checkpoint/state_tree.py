@@ -8,20 +8,127 @@ docs/digest.md specifies all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator
 
-from gate.checkpoint.pickle.calls import StateError, fault
-from gate.checkpoint.pickle.nodes import (
+from gate.checkpoint.byte_sources import ColumnMajor, FlippedSigns, little_endian
+from gate.checkpoint.leaves import (
+    COMPLEX_DTYPES,
+    ELEMENT_BYTES,
+    HeldBytes,
+    Leaf,
+    TensorLeaf,
+    TensorSource,
+    ValueLeaf,
+)
+from gate.checkpoint.pickle.calls import (
+    GlobalNode,
     MapNode,
     OpaqueNode,
     SetNode,
+    StateError,
     StorageNode,
     TensorNode,
+    fault,
 )
-from gate.checkpoint.pickle.tensor_nodes import ArrayNode, DtypeNode
-from gate.checkpoint.plain_values import value_leaf
-from gate.text.codec_digests import field
+from gate.checkpoint.pickle.tensor_nodes import ArrayNode, DtypeNode, HeldTensor
+from gate.text.digests import field
 from gate.text.untrusted_text import short_text
+
+
+def value_leaf(path: str, node: object) -> ValueLeaf:
+    """A plain value, an empty container, a name or an opaque object as a leaf."""
+    kind, data = _kind_and_bytes(node)
+    return ValueLeaf(path, kind, data)
+
+
+def _kind_and_bytes(node: object) -> tuple[str, bytes]:  # noqa: PLR0911 - one line for each kind
+    if node is None:
+        return "none", b""
+    # before int, of which bool is a subclass: True and 1 are different values of a state
+    if isinstance(node, bool):
+        return "bool", bytes((node,))
+    if isinstance(node, int):
+        # one bit more than the number needs, for its sign
+        return "int", node.to_bytes(node.bit_length() // 8 + 1, "little", signed=True)
+    if isinstance(node, float):
+        # the bits: they keep 0.0 and -0.0 apart, and one NaN from another
+        return "float", struct.pack("<d", node)
+    if isinstance(node, str):
+        # a pickle can hold half a surrogate pair, which plain UTF-8 cannot write
+        return "text", node.encode("utf-8", "surrogatepass")
+    if isinstance(node, bytes):
+        return "bytes", node
+    if isinstance(node, GlobalNode):
+        return "name", node.shown.encode("utf-8", "surrogatepass")
+    if isinstance(node, OpaqueNode):
+        return "object", node.made_by.encode("utf-8", "surrogatepass")
+    return _empty_kind(node), b""
+
+
+def _empty_kind(node: object) -> str:
+    """Containers are leaves only while they hold nothing."""
+    if isinstance(node, MapNode):
+        return "empty map"
+    return "empty set" if isinstance(node, SetNode) else "empty sequence"
+
+
+SourceOf = Callable[[TensorNode], TensorSource]
+REAL_DTYPES = frozenset(("F16", "BF16", "F32", "F64"))
+
+
+def node_leaves(root: object, source_of: SourceOf) -> list[Leaf]:
+    """Every leaf of a state; `source_of` tells where the bytes of a tensor lie.
+
+    Raises `StateError` for a state that cannot be walked, and whatever `source_of` raises.
+    """
+    return [_leaf(path, node, source_of) for path, node in leaves(root)]
+
+
+def below(prefix: str, leaves: Iterable[Leaf]) -> list[Leaf]:
+    """The same leaves under another path."""
+    return [leaf._replace(path=prefix + leaf.path) for leaf in leaves]
+
+
+def no_storages(tensor: TensorNode) -> TensorSource:
+    """The sources of a file that has no place for storages."""
+    del tensor
+    raise fault("refers to a storage, but it is no file that has any")
+
+
+def _leaf(path: str, node: object, source_of: SourceOf) -> Leaf:
+    if isinstance(node, StorageNode):
+        node = TensorNode(node, node.dtype, 0, (node.length,), (1,))
+    if isinstance(node, TensorNode):
+        return TensorLeaf(path, node.dtype, node.shape, _with_signs(node, source_of(node)))
+    if isinstance(node, HeldTensor):
+        return TensorLeaf(path, node.dtype, node.shape, _held_source(node))
+    return value_leaf(path, node)
+
+
+def _held_source(tensor: HeldTensor) -> TensorSource:
+    source = little_endian(HeldBytes(tensor.data), tensor.dtype, tensor.order)
+    if tensor.by_column and len(tensor.shape) > 1 and tensor.data:
+        return ColumnMajor(source, tensor.shape, ELEMENT_BYTES[tensor.dtype])
+    return source
+
+
+def _with_signs(tensor: TensorNode, source: TensorSource) -> TensorSource:
+    """The bytes that the tensor means: torch may only note that signs are to be flipped."""
+    if not tensor.conjugated and not tensor.negated:
+        return source
+    width = ELEMENT_BYTES[tensor.dtype]
+    if tensor.dtype in COMPLEX_DTYPES:
+        # the imaginary part is turned twice where both are set, and so not at all
+        flips = (tensor.negated, tensor.negated != tensor.conjugated)
+        return FlippedSigns(source, width // 2, flips)
+    if tensor.dtype in REAL_DTYPES and not tensor.conjugated:
+        return FlippedSigns(source, width, (True,))
+    raise fault(
+        f"holds a tensor of {tensor.dtype} that is marked as conjugated or negated",
+        hint="Save tensor.resolve_conj().resolve_neg().",
+    )
+
 
 MAX_DEPTH = 200
 MAX_VISITS = 1_000_000

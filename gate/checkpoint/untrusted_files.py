@@ -1,4 +1,4 @@
-"""An untrusted file: opened safely, read within checked ranges.
+"""Untrusted files and folders: opened safely, read within checked ranges.
 
 Small pieces are read, large stretches mapped, one after the other, so that neither memory nor
 address space grows with the file. A file that becomes shorter just while a stretch is mapped ends
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from gate.errors import DocumentError, EvidenceError, StorageError
-from gate.text.untrusted_text import plain_text
+from gate.text.untrusted_text import plain_text, short_text
 
 CHUNK_BYTES = 1024 * 1024
 SHORTER = "became shorter while it was read"
@@ -148,3 +149,163 @@ def open_untrusted(
     except DocumentError as error:
         details = tuple(map(plain_text, error.details))
         raise EvidenceError(plain_text(error.message), hint=HINT, details=details) from error
+
+
+MAX_NAMES = 10_000
+MAX_NAME = 200
+# Below the 1,024 descriptors that a process has by default.
+MAX_OPEN_FILES = 800
+FOLDER_HINT = "Save into an empty folder, with regular files and folders only."
+
+
+@dataclass(slots=True)
+class _Opened:
+    """The files of a state that are open, and what all of them may still have together."""
+
+    bytes_left: int
+    by_path: dict[Path, UntrustedFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UntrustedFolder(ABC):
+    """A folder, wherever it is; `shown` names it in every error."""
+
+    shown: str
+
+    def fault(self, problem: str, *, hint: str = FOLDER_HINT) -> EvidenceError:
+        """The error that says what is wrong with this folder."""
+        return EvidenceError(f"{self.shown}: {problem}", hint=hint)
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The names in it, sorted and checked."""
+
+    @abstractmethod
+    def is_folder(self, name: str) -> bool:
+        """Whether a real folder has that name; a link to one is none."""
+
+    @abstractmethod
+    def folder(self, name: str) -> UntrustedFolder:
+        """The folder of that name in it."""
+
+    @abstractmethod
+    def open(self, name: str, *, shown: str = "") -> UntrustedFile:
+        """The file of that name, open until the state is done with, called `shown` in errors.
+
+        Raises `EvidenceError` for what is no plain name in this folder, for links, pipes and
+        missing files, and when all files together are too many or too large.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _FolderOnDisk(UntrustedFolder):
+    """A folder at `path`. Its files close with `stack`."""
+
+    files: ReadableFiles
+    path: Path
+    stack: ExitStack
+    opened: _Opened
+
+    def names(self) -> tuple[str, ...]:
+        """As in `UntrustedFolder`."""
+        try:
+            names = self.files.list_names(self.path, max_names=MAX_NAMES)
+        except StorageError as error:
+            raise self.fault(f"cannot be read: {plain_text(error.message)}") from error
+        for name in names:
+            if not name.isprintable() or len(name) > MAX_NAME:
+                raise self.fault(f"the name {short_text(name)} is too long or not printable")
+        return names
+
+    def is_folder(self, name: str) -> bool:
+        """As in `UntrustedFolder`."""
+        return self.files.is_folder(self.path / name)
+
+    def folder(self, name: str) -> UntrustedFolder:
+        """As in `UntrustedFolder`."""
+        return replace(self, path=self.path / name, shown=f"{self.shown}/{name}")
+
+    def open(self, name: str, *, shown: str = "") -> UntrustedFile:
+        """As in `UntrustedFolder`."""
+        if not is_plain_name(name):
+            raise self.fault(f"{short_text(name)} is named, which is outside the folder")
+        path = self.path / name
+        if path not in self.opened.by_path:
+            self.opened.by_path[path] = self._newly_opened(path, shown or f"{self.shown}/{name}")
+        return self.opened.by_path[path]
+
+    def _newly_opened(self, path: Path, shown: str) -> UntrustedFile:
+        if len(self.opened.by_path) >= MAX_OPEN_FILES:
+            raise self.fault(f"has more than {MAX_OPEN_FILES:,} files")
+        opened = self.stack.enter_context(
+            # the limit is one for the whole state, so each file gets what the others have left
+            open_untrusted(self.files, path, shown, max_bytes=self.opened.bytes_left)
+        )
+        self.opened.bytes_left -= opened.size_bytes
+        return opened
+
+
+@contextmanager
+def open_untrusted_folder(
+    files: ReadableFiles, path: Path, shown: str, *, max_bytes: int
+) -> Iterator[UntrustedFolder]:
+    """A folder whose files may have `max_bytes` together; all are closed after the body."""
+    with ExitStack() as stack:
+        opened = _Opened(bytes_left=max_bytes)
+        yield _FolderOnDisk(files=files, path=path, shown=shown, stack=stack, opened=opened)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a text can only mean something directly in a folder."""
+    return bool(name) and name not in {".", ".."} and "/" not in name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FilePart(UntrustedFile):
+    """Bytes `start` to `start + size_bytes` of `whole`; positions count from `start`."""
+
+    whole: UntrustedFile
+    start: int
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """As in `UntrustedFile`."""
+        # against this range: the whole file would let a reader run into the neighbours
+        self.check_range(offset, length)
+        return self.whole.read_at(self.start + offset, length)
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """As in `UntrustedFile`."""
+        self.check_range(offset, len(view))
+        self.whole.read_into(self.start + offset, view)
+
+    @contextmanager
+    def mapped(self, offset: int, length: int) -> Iterator[memoryview]:
+        """As in `UntrustedFile`."""
+        self.check_range(offset, length)
+        with self.whole.mapped(self.start + offset, length) as view:
+            yield view
+
+
+def file_part(whole: UntrustedFile, start: int, size_bytes: int, shown: str) -> FilePart:
+    """The range as a file called `shown`; `EvidenceError` when it does not lie inside."""
+    whole.check_range(start, size_bytes)
+    return FilePart(
+        shown=shown, stream=whole.stream, size_bytes=size_bytes, whole=whole, start=start
+    )
+
+
+Item = TypeVar("Item")
+
+
+def grouped(
+    items: Iterable[Item], joins: Callable[[Item, Item, Item], bool]
+) -> Iterator[list[Item]]:
+    """Neighbours together: `joins` is given the first and the last of a group, and the next."""
+    group: list[Item] = []
+    for item in items:
+        if group and not joins(group[0], group[-1], item):
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group

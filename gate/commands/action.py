@@ -7,13 +7,18 @@ import sys
 
 import typer
 
-from gate.action.commit_status import github_status
-from gate.action.history import github_history
-from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.action.main import (
+    Runner,
+    github_comments,
+    github_history,
+    github_pull_request,
+    github_status,
+    run_action,
+)
 from gate.commands.program import FILES, INTERRUPTS
 from gate.pipelines.entry import build_adapters
 from gate.system.clock import SystemClock
-from gate.system.job_log import JobLog
+from gate.system.console import JobLog
 
 
 def action_command() -> None:

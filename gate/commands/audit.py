@@ -9,9 +9,8 @@ from typing import Annotated, Final
 
 import typer
 
-from gate.audit.audit import AuditReport
 from gate.audit.checklist import answered_items
-from gate.audit.items import PackageFacts
+from gate.audit.items import AuditReport, PackageFacts
 from gate.audit.package import audit_package
 from gate.audit.repository import audit_repository
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
@@ -21,8 +20,7 @@ from gate.package.keys import read_trusted_keys
 from gate.package.seal_records import Expected, TrustedKeys
 from gate.pipelines.audited_package import look_at_package
 from gate.pipelines.audited_repository import look_at_repository
-from gate.report.audit import audit_markdown, checklist_markdown
-from gate.report.text import audit_text
+from gate.report.audit import audit_markdown, audit_text, checklist_markdown
 from gate.system.git.repository import GitRepository
 from gate.text.documents import RecordForm, write_document
 from gate.text.untrusted_text import safe_line

@@ -14,8 +14,7 @@ from gate.comparison.state_difference import StateDifference
 from gate.comparison.states import compare_states
 from gate.errors import ExitCode, SettingsError
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
-from gate.package.pipelines_saved_states import open_saved_state
-from gate.package.saved_states import MAX_BYTES
+from gate.package.saved_states import MAX_BYTES, open_saved_state
 from gate.report.difference_words import difference_document
 from gate.text.json_text import reviewable_json
 from gate.text.plain_records import PlainForm
@@ -78,7 +77,7 @@ def _parser() -> ArgumentParser:
 
 def _write_page(found: StateDifference, path: Path) -> None:
     # the template engine is slow to import
-    from gate.report.page.difference_page import difference_page  # noqa: PLC0415
+    from gate.report.page.templates import difference_page  # noqa: PLC0415
 
     FILES.write_bytes(path, difference_page(found).encode("utf-8"))
 
@@ -87,7 +86,7 @@ def _show(found: StateDifference, limit: int) -> None:
     # slow to import, and JSON needs none of it
     from rich.console import Console  # noqa: PLC0415
 
-    from gate.report.difference_view import difference_view  # noqa: PLC0415
+    from gate.report.terminal_lines import difference_view  # noqa: PLC0415
 
     console = Console(highlight=False, markup=False, emoji=False)
     console.print(difference_view(found, limit))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 
-from gate.commands.doctor_view import doctor_view
 from gate.commands.options import OUT, AsJson, Config, Out, show
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import (
@@ -22,16 +22,45 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine, engine_address
+from gate.isolation.engine import Engine, connect_docker, engine_address
 from gate.pipelines.doctor.doctor import Checks, Probes, examine
+from gate.pipelines.doctor.health import CheckResult, DoctorReport, Examined
 from gate.pipelines.entry import build_adapters
+from gate.report.escape import clean
+from gate.report.terminal_lines import Sentence
 from gate.settings.event import MAX_EVENT_BYTES, ActionContext, read_context
 from gate.system.console import QuietProgress
 from gate.system.git.repository import GitRepository
-from gate.system.github.pull_request_records import TokenSeen
-from gate.system.github.token import probe_token
+from gate.system.github.pull_requests import probe_token
+from gate.system.github.records import TokenSeen
 from gate.system.machine import free_bytes
+
+STYLES = {CheckResult.OK: "green", CheckResult.WARN: "yellow", CheckResult.FAIL: "bold red"}
+LONGEST = 600
+HEALTH_WIDTH = max(len(health.value) for health in CheckResult)
+
+
+def doctor_view(report: DoctorReport) -> RenderableType:
+    """One entry for each thing; a fix is never broken within a command.
+
+    Text from outside is never taken as markup.
+    """
+    name_width = max((len(row.name) for row in report.examined), default=0)
+    return Group(*(line for row in report.examined for line in _entry(row, name_width)))
+
+
+def _entry(row: Examined, name_width: int) -> list[Sentence]:
+    lead = f"  {row.health.value:<{HEALTH_WIDTH}}  {row.name:<{name_width}}  "
+    found = Sentence(
+        clean(row.found, LONGEST), lead=lead, lead_style=STYLES[row.health], indent=len(lead)
+    )
+    if not row.fix:
+        return [found]
+    arrow = f"{'':{len(lead)}}→ "
+    fix = Sentence(
+        clean(row.fix, LONGEST), lead=arrow, lead_style="bold", indent=len(lead), style="bold"
+    )
+    return [found, fix]
 
 
 def doctor_command(

@@ -19,12 +19,11 @@ from gate.errors import RepositoryError, SettingsError
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
 from gate.publishing.artifact import PACKAGE_FILE, Pulled, WantedPackage
 from gate.publishing.registry import OciRegistry
-from gate.settings.delivery_sections import check_repository
+from gate.settings.delivery_sections import SigningSettings, check_repository
 from gate.settings.gate_settings import GateSettings
-from gate.settings.signing import SigningSettings
 from gate.system.gate_names import DEFAULT_GATE, GATE_ID
 from gate.system.git.repository import GitRepository
-from gate.text.members import MAX_PACKAGE_BYTES
+from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.untrusted_text import safe_line
 
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")

@@ -32,7 +32,7 @@ from gate.errors import SettingsError
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.gate import gate
-from gate.settings.mode import SigningMethod
+from gate.settings.event import SigningMethod
 from gate.verdict.request import GateRequest
 
 REPEATS_HELP = "Strict runs, more than `repeats` of the settings; all must be equal."

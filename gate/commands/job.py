@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from gate.commands.diagnosis_view import diagnosis_view, kept_diagnosis
 from gate.commands.options import (
     OUT,
     AllowPlainKey,
@@ -39,11 +40,85 @@ from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import judging, run_and_deliver, run_only
-from gate.pipelines.diagnose import diagnose_kept
+from gate.pipelines.diagnose import KeptDiagnosis, Retold, diagnose_kept
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
-from gate.settings.mode import SigningMethod
+from gate.report.brief import brief_of
+from gate.report.context import diagnosis_section
+from gate.report.diagnosis import growth_section, trace_sections
+from gate.report.escape import clean
+from gate.report.layout import Limits
+from gate.report.terminal import change_lines
+from gate.report.terminal_lines import Sentence, section_view
+from gate.report.wording import short
+from gate.settings.event import SigningMethod
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
+
+LIMITS: Final = Limits(deltas=5, rows=24)
+EQUAL: Final = "equal"
+
+
+def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
+    """The document for programs, with the words of the comment."""
+    verdict = retold.verdict
+    if verdict is None:
+        return KeptDiagnosis(
+            commit=retold.commit,
+            created_at=created_at,
+            outcome=EQUAL,
+            summary=_equal(retold),
+            missing=retold.missing,
+        )
+    compared = verdict.repeat or verdict.base_run or verdict.baseline
+    return KeptDiagnosis(
+        commit=retold.commit,
+        base_commit=verdict.base_commit,
+        created_at=created_at,
+        outcome=verdict.outcome.value,
+        expected=compared.expected if compared is not None else "",
+        observed=compared.observed if compared is not None else "",
+        summary=brief_of(verdict).happened,
+        diagnosis=verdict.diagnosis,
+        missing=retold.missing,
+    )
+
+
+def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
+    """What happened, whether it is the change, suspects and traces, and what is missing."""
+    verdict = retold.verdict
+    parts: list[RenderableType] = []
+    if verdict is None:
+        parts.append(Sentence(clean(_equal(retold))))
+    else:
+        brief = brief_of(verdict)
+        head = f"{verdict.outcome.value}, commit {short(verdict.commit)}"
+        parts.append(Text(clean(head), style="bold red"))
+        parts.append(Sentence(clean(brief.happened)))
+        parts += change_lines(brief.change)
+        parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
+        sections = (
+            diagnosis_section(verdict, LIMITS),
+            *trace_sections(verdict, LIMITS),
+            growth_section(verdict, LIMITS),
+        )
+        parts += [section_view(section) for section in sections if section is not None]
+    for sentence in retold.missing:
+        parts += [Text(""), Sentence(clean(sentence), lead="Not here: ", lead_style="yellow")]
+    if package:
+        words = "The package's seal was not checked: `repro-gate verify` does that."
+        parts += [Text(""), Sentence(words, style="dim")]
+    return Group(*parts)
+
+
+def _equal(retold: Retold) -> str:
+    """Nothing differs in what could be compared."""
+    if not retold.compared:
+        return f"Nothing to compare: commit {short(retold.commit)} ran once."
+    return (
+        f"Nothing to diagnose: of commit {short(retold.commit)}, {'; '.join(retold.compared)} are "
+        "equal, bit for bit."
+    )
+
 
 KEPT: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)
 

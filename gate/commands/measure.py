@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from gate.commands.compare_view import compare_view
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -23,18 +24,42 @@ from gate.commands.options import (
     show,
 )
 from gate.commands.program import FILES
-from gate.comparison.shaken import ShakenTraining
+from gate.comparison.measurements import Closeness, ComparedCommits, ShakenTraining
 from gate.errors import ExitCode
-from gate.pipelines.choice import checked_budget, chosen_variations
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import measure_cost, measure_noise
-from gate.pipelines.shake import Asked, shake
-from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view
-from gate.report.page.compare_page import compare_page
-from gate.report.shaken_view import shaken_markdown, shaken_view, variations_view
+from gate.pipelines.shake import Asked, checked_budget, chosen_variations, shake
+from gate.report.escape import clean
+from gate.report.measurements import (
+    compared_facts,
+    compared_headline,
+    compared_sections,
+    compared_sentences,
+    cost_markdown,
+    cost_view,
+    noise_markdown,
+    noise_view,
+)
+from gate.report.page.page import compare_page
+from gate.report.shaken import shaken_markdown, shaken_view, variations_view
+from gate.report.terminal_lines import Sentence, section_view
+from gate.text.document import Document
 from gate.text.documents import write_document
-from gate.text.records_document import Document
 from gate.verdict.request import GateRequest
+
+ROWS = 12
+
+
+def compare_view(compared: ComparedCommits) -> RenderableType:
+    """What the two are to each other, then numbers, speed and settings."""
+    colour = "green" if compared.closeness is Closeness.EQUAL else "yellow"
+    return Group(
+        Text(compared_headline(compared), style=f"bold {colour}"),
+        *(Sentence(clean(sentence)) for sentence in compared_sentences(compared)),
+        *map(section_view, compared_sections(compared, ROWS, wide=False)),
+        *(Text(clean(fact), style="dim", overflow="fold") for fact in compared_facts(compared)),
+    )
+
 
 ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal sufficient set."
 RUNS_HELP = "Number of training runs; default: noise.runs."

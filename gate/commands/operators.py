@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gate.commands.operators_view import operators_view
+from rich.console import Group, RenderableType
+
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -16,9 +17,19 @@ from gate.commands.options import (
     progress_for,
     show,
 )
+from gate.evidence.operators import OperatorReport
 from gate.pipelines.gate import take_operator_audit
+from gate.report.assembly import NOTHING_FOUND, operators_sections
 from gate.report.layout import Limits
+from gate.report.terminal_lines import section_view
 from gate.text.documents import write_document
+
+
+def operators_view(operator_audit: OperatorReport, limits: Limits) -> RenderableType:
+    """The operators as one rich renderable."""
+    sections = operators_sections(operator_audit, limits)
+    return Group(*map(section_view, sections)) if sections else NOTHING_FOUND
+
 
 OPERATORS_FILE = "operators.json"
 LIMITS = Limits(deltas=0, rows=500)

@@ -17,13 +17,11 @@ from gate.pipelines.delivery import DeliveredVerdict
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.report.terminal import next_text, verdict_view
 from gate.report.wording import headline, icon
-from gate.settings.mode import SigningMethod
-from gate.settings.sealed_signer_places import SignerPlace
-from gate.settings.signer_places import read_signer_place
-from gate.system.console import ConsoleProgress, QuietProgress
-from gate.system.progress import Progress
+from gate.settings.event import SigningMethod
+from gate.settings.signer_places import SignerPlace, read_signer_place
+from gate.system.console import ConsoleProgress, Progress, QuietProgress
+from gate.text.document import Document
 from gate.text.documents import write_document
-from gate.text.records_document import Document
 from gate.text.untrusted_text import safe_block
 from gate.verdict.request import GateRequest
 

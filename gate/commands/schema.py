@@ -1,15 +1,18 @@
-"""The published JSON Schemas: of `repro-gate.yml`, for editors, and of documents for programs."""
+"""`repro-gate schema`: what repro-gate.yml and published documents may hold."""
 
 from __future__ import annotations
 
 import json
+import sys
 from enum import StrEnum
+from typing import Annotated
 
-from gate.audit.audit import AuditReport
-from gate.comparison.measured_base_head import ComparedCommits
-from gate.comparison.shaken import ShakenTraining
+import typer
+
+from gate.audit.items import AuditReport
+from gate.comparison.measurements import ComparedCommits, ShakenTraining
 from gate.settings.gate_settings import GateSettings
-from gate.text.records_document import Document
+from gate.text.document import Document
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -36,3 +39,19 @@ def schema_text(of: SchemaOf = SchemaOf.SETTINGS) -> str:
     title, model = PUBLISHED[of]
     schema = {"$schema": DIALECT, **model.model_json_schema(), "title": title}
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
+
+
+OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, shake or audit."
+
+
+def schema_command(
+    of: Annotated[SchemaOf, typer.Argument(help=OF_HELP)] = SchemaOf.SETTINGS,
+) -> None:
+    """Print the JSON Schema of repro-gate.yml.
+
+    With `compare` that of compare.json, with `shake` that of shake.json, with `audit` that of what
+    `repro-gate audit --format json` prints.
+
+    Example: repro-gate schema > repro-gate.schema.json
+    """
+    sys.stdout.write(schema_text(of))

@@ -6,8 +6,8 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from inspect import cleandoc
 
-from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
 from gate.checkpoint.formats.file_formats import UnknownContent
+from gate.checkpoint.parts import DEFAULT_EXCLUSIONS, Exclusion
 from gate.errors import SettingsError
 from gate.text.untrusted_text import safe_line
 

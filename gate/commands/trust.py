@@ -12,10 +12,10 @@ import typer
 
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import AttestationError, SettingsError, StorageError
-from gate.package.identity import Identity, IdentitySigned
 from gate.package.keys import read_trusted_keys
 from gate.package.seal_files import find_seals
 from gate.package.seal_records import Expected, SealFile, TrustedKeys, VerifiedPackage
+from gate.package.signing import Identity, IdentitySigned
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.package.verify import verify_identity_package, verify_package
 from gate.text.untrusted_text import safe_line

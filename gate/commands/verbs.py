@@ -26,10 +26,10 @@ VERBS: Final = {
     "keys": ("gate.commands.keys", "keys_app"),
     "verify": ("gate.commands.verify", "verify_command"),
     "audit": ("gate.commands.audit", "audit_command"),
-    "reproduce": ("gate.commands.packages_reproduce", "reproduce_command"),
+    "reproduce": ("gate.commands.reproduce", "reproduce_command"),
     "fetch": ("gate.commands.fetch", "fetch_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
-    "schema": ("gate.commands.commands_schema", "schema_command"),
+    "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.action", "action_command"),
 }
 HIDDEN: Final = frozenset(("action",))

@@ -1,9 +1,13 @@
-"""`repro-gate verify`."""
+"""`repro-gate verify`: whether a package is what its seals say."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -12,7 +16,6 @@ from typing import Annotated, Final
 
 import typer
 
-from gate.commands.explained import explain_by_identity, explain_by_key, identity_artifact
 from gate.commands.options import AsJson
 from gate.commands.program import FILES
 from gate.commands.trust import (
@@ -23,19 +26,220 @@ from gate.commands.trust import (
     TrustedRootFile,
     chosen_trust,
 )
-from gate.commands.verified_view import verified_json, verified_text
 from gate.errors import ExitCode, SettingsError
-from gate.evidence.state_roots import StateName
+from gate.evidence.run_evidence import StateName, StateRoots
 from gate.isolation.confined_look import read_apart, reading_seconds
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.package.content import check_model, check_states
-from gate.package.identity import Identity
-from gate.package.model_check import ModelCheck
-from gate.package.seal_records import Expected, VerifiedPackage
+from gate.package.instructions import Artifact, TrustFile, outside_sections
+from gate.package.keyless import read_identity_bundle
+from gate.package.model_signing import ModelCheck, PartAnswer, model_folder
+from gate.package.opening import Opened, open_seals, opened_seal
+from gate.package.provenance import read_provenance
+from gate.package.seal_files import find_seals, seal_places
+from gate.package.seal_records import ED25519, Expected, StatementKind, TrustedKeys, VerifiedPackage
+from gate.package.signing import Identity, decode_base64
+from gate.package.statement import read_statement
+from gate.package.ustar import SUMS_NAME
+from gate.package.verify import check_expected
 from gate.system.clock import SystemClock
+from gate.system.files.port import Files
 from gate.text.documents import RecordForm
 from gate.text.plain_records import PlainForm
 from gate.text.untrusted_text import escaped_lines, safe_line
+
+HEAD = (
+    "# Verifies the package without repro-gate; paste it part by part where you are now.\n"
+    "# Stop where a part prints something else; do not unpack such a package then."
+)
+ED25519_NOTE = (
+    "# No model signature: OpenSSF Model Signing takes no Ed25519 key.\n"
+    "# The provenance lists the same files with their SHA-256."
+)
+
+
+def explain_by_key(
+    package: Path,
+    chosen: Sequence[Path],
+    trusted: tuple[str, TrustedKeys],
+    expected: Expected,
+    files: Files,
+) -> str:
+    """The commands for seals by a key; `trusted` is the trust file's path and content.
+
+    The package itself is not read. Raises `AttestationError` for seals that do not hold, and for
+    those of another commit.
+    """
+    path, document = trusted
+    opened, key = open_seals(find_seals(package, files, chosen), document)
+    check_expected(read_statement(opened.payload(StatementKind.VERDICT, package)), expected)
+    model = model_folder(read_provenance(opened.payload(StatementKind.PROVENANCE, package)).model)
+    if model is not None and key.key_details != ED25519:
+        opened.payload(StatementKind.MODEL, package)
+    artifact = Artifact(
+        package=str(package),
+        commit=expected.commit.lower(),
+        seals=_one_of_each(opened, package, chosen, files),
+        trust=TrustFile(path=path, key_id=key.key_id),
+        algorithm=key.key_details,
+        model_folder=model.name if model is not None else "",
+    )
+    note = ED25519_NOTE if key.key_details == ED25519 else ""
+    return _script(artifact, note)
+
+
+def identity_artifact(
+    package: Path, chosen: Sequence[Path], identity: Identity, expected: Expected, files: Files
+) -> Artifact:
+    """A package with seals without a key, as it lies there; whoever types the commands checks it.
+
+    Raises `AttestationError` for a file that is no bundle of such a seal, and for another commit.
+    """
+    paths = [path for path, _ in seal_places(package, files, chosen)]
+    seals = []
+    for path, seal in zip(paths, find_seals(package, files, chosen), strict=True):
+        envelope = read_identity_bundle(seal).dsse_envelope
+        payload = decode_base64(envelope.payload, f"{seal.name}: the payload")
+        kind = opened_seal(seal, envelope.payload_type, payload, "").kind
+        if kind is StatementKind.VERDICT:
+            # the repository may stand in the certificate alone, which whoever types this looks at
+            check_expected(read_statement(payload), replace(expected, repository=""))
+        seals.append((kind, str(path)))
+    commit = expected.commit.lower()
+    return Artifact(package=str(package), commit=commit, seals=seals, identity=identity)
+
+
+def explain_by_identity(artifact: Artifact, *, trusted_root: str) -> str:
+    """The commands for seals without a key: cosign checks certificate, log and signature.
+
+    `trusted_root` is the path of what they rest on, empty for the public services' root.
+    """
+    return _script(replace(artifact, trusted_root=trusted_root), "")
+
+
+def _one_of_each(
+    opened: Opened, package: Path, chosen: Sequence[Path], files: Files
+) -> tuple[tuple[StatementKind, str], ...]:
+    """For each statement the first file that holds it: a bare envelope where there is one."""
+    places = [str(path) for path, _ in seal_places(package, files, chosen)]
+    first: dict[StatementKind, str] = {}
+    for place, kind in zip(places, opened.kinds, strict=True):
+        first.setdefault(kind, place)
+    return tuple(first.items())
+
+
+def _script(artifact: Artifact, note: str) -> str:
+    parts = [f"# {part.title}\n{part.lines}" for part in outside_sections(artifact)]
+    return "\n".join((HEAD, "", *parts)) + (f"\n{note}\n" if note else "")
+
+
+WIDTH: Final = 80
+LABEL: Final = 14
+NOT_CHECKED: Final = "whether the training code was honest about its numbers"
+OUTSIDE: Final = "To check it without repro-gate: the same command with --explain."
+UNSIGNED: Final = "keyid and hint in the seal files: they only say which key to try"
+_REPORTED: Final = ", as another job reports it: not checked"
+COUNTED: Final = {1: "one", 2: "two", 3: "three"}
+
+
+def verified_json(
+    found: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
+) -> str:
+    """Every fact by its name."""
+    facts = asdict(found) | {
+        "isolation": found.isolation.model_dump(mode="json"),
+        "states": [state.model_dump(mode="json") for state in found.states],
+        "recomputed": [name.value for name in recomputed],
+        "model_file": asdict(model) if model is not None else None,
+    }
+    return json.dumps(facts, indent=2, sort_keys=True) + "\n"
+
+
+def verified_text(
+    found: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
+) -> str:
+    """What was checked, a line for each question that a reader has.
+
+    `recomputed` are the states whose roots were made anew from the bytes in the package.
+    """
+    listed = f"its {found.members} files agree with {SUMS_NAME}"
+    rows = [
+        *_signed(found),
+        ("package", f"the sealed file, byte for byte; {listed}"),
+        ("verdict", f"{found.level}, {found.strict_runs} equal strict runs"),
+        *_made(found),
+        *_base(found),
+        ("isolation", f"{found.isolation.described}{_REPORTED if found.imported_evidence else ''}"),
+        *((state.name.value, _root(state, recomputed)) for state in found.states),
+        ("all states", found.checkpoint_root),
+        *(("note", note) for note in found.notes),
+        ("not checked", NOT_CHECKED),
+    ]
+    lines = [f"verified: {found.outcome}, commit {found.commit}"]
+    if model is not None:
+        lines[0] = f"{_model_head(model)}\n{lines[0]}"
+        rows[:0] = [("in the file", part.described) for part in model.parts]
+    for label, text in rows:
+        lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {label:<{LABEL - 2}}",
+            subsequent_indent=" " * LABEL,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    lines += ["", OUTSIDE]
+    return "\n".join(lines) + "\n"
+
+
+def _base(found: VerifiedPackage) -> list[tuple[str, str]]:
+    """What the commit was to be merged into, as far as it was to be."""
+    branch = f"a merge into {found.base_branch}" if found.base_branch else "a base commit"
+    return [("judged for", f"{branch}, at {found.base_commit}")] if found.base_commit else []
+
+
+def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:
+    how = "recomputed" if state.name in recomputed else "not in the package, so not recomputed"
+    return f"{state.root} ({how})"
+
+
+def _model_head(model: ModelCheck) -> str:
+    """The answer for a promotion."""
+    if model.identical:
+        return f"{model.shown} is, value for value, what the sealed run saved"
+    if model.holds_the_model:
+        return f"{model.shown} holds the tensors of the sealed run's model"
+    if model.parts[0].answer is PartAnswer.EQUAL:
+        return f"{model.shown} holds the sealed run's model, and tensors that the run did not have"
+    return f"{model.shown} does not hold the sealed run's model"
+
+
+def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:
+    names = ", ".join(kind.value for kind in found.statements)
+    count, files = COUNTED[len(found.statements)], len(found.seals)
+    signer = "identity" if found.identity else "key"
+    signed = ("signed", f"{names}: {count} statements in {files} files, by one {signer}")
+    if found.identity:
+        return [
+            signed,
+            ("identity", found.identity),
+            ("issuer", found.issuer),
+            ("logged", found.logged_at),
+        ]
+    return [signed, ("key", found.key_id), ("not signed", UNSIGNED)]
+
+
+def _made(found: VerifiedPackage) -> list[tuple[str, str]]:
+    rows = [
+        ("made", f"{found.created_at} (the signer's claim)"),
+        ("provenance", "agrees with the verdict on settings, commit, data and baseline"),
+    ]
+    if StatementKind.MODEL in found.statements:
+        files = "1 file" if found.model_files == 1 else f"{found.model_files} files"
+        text = f"{found.model_folder}/: {files}, exactly those that its signature lists"
+        rows.append(("model", text))
+    return rows
+
 
 Checked = tuple[VerifiedPackage, tuple[StateName, ...], ModelCheck | None]
 CHECKED: Final[RecordForm[Checked]] = RecordForm(Checked)

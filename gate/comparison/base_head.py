@@ -11,15 +11,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gate.comparison.bootstrap import (
+from gate.comparison.cost import (
     Ratio,
     RoundOfRuns,
     Seconds,
+    memory_ratio,
     noise_band,
     paired_ratio,
+    steady,
+    steady_steps,
+    too_few_steps,
     typical_seconds,
 )
-from gate.comparison.cost import memory_ratio, steady, steady_steps, too_few_steps
 from gate.comparison.cost_arms import MIN_ROUNDS
 from gate.comparison.differences import (
     Comparison,
@@ -28,10 +31,10 @@ from gate.comparison.differences import (
     SeriesFault,
     SeriesFaultKind,
 )
-from gate.comparison.measured_base_head import MAX_METRICS, MAX_VALUES, MetricBeside, SpeedRatio
+from gate.comparison.measurements import MAX_METRICS, MAX_VALUES, MetricBeside, SpeedRatio
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
-from gate.evidence.timings import Timings
-from gate.settings.measuring import CostSettings
+from gate.evidence.step_columns import Timings
+from gate.settings.levels import CostSettings
 from gate.training.runs import RunMode
 
 Runs = tuple[RunEvidence, ...]

@@ -1,4 +1,4 @@
-"""What reruns of the default mode say about its noise, and which differences mean anything.
+"""What reruns say about noise, and tolerances derived from it.
 
 The smallest difference that does is that of `gate.comparison.tolerances`, and never less than
 one unit in the last place of the metric's type.
@@ -6,15 +6,26 @@ one unit in the last place of the metric's type.
 
 from __future__ import annotations
 
+import glob
+import json
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.comparison.measurements import MetricNoise
-from gate.comparison.tolerances import CONFIDENCE, rounded_up, smallest_difference, tolerance_factor
-from gate.comparison.ulp import ulp_size
+from gate.comparison.measurements import CalibratedTolerance, MetricNoise, Provenance
+from gate.comparison.metrics import tolerances_for, ulp_size
+from gate.comparison.tolerances import (
+    CONFIDENCE,
+    derive,
+    rounded_up,
+    smallest_difference,
+    tolerance_factor,
+    tolerance_uses,
+)
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
+from gate.settings.levels import FINAL, Tolerance, steps_of
+from gate.text.untrusted_text import masked
 
 # Beyond, a square leaves float64.
 LARGEST = 1e150
@@ -101,3 +112,145 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
         tolerance=rounded_up(max(wanted, floor)),
         at_floor=wanted <= floor,
     )
+
+
+# the longest pattern that the settings take
+MAX_PATTERN = 200
+MAX_TOLERANCES = 100
+
+
+def calibrate(
+    runs: tuple[RunEvidence, ...],
+    ranges: tuple[str, ...],
+    confidence: float,
+    before: tuple[Tolerance, ...],
+) -> tuple[tuple[CalibratedTolerance, ...], tuple[str, ...]]:
+    """A tolerance for each metric and range that moved, and a sentence for each that has none.
+
+    `before` are the tolerances of the settings: which way a metric is better is taken over.
+    """
+    rows: list[tuple[Tolerance, int, int]] = []
+    notes: list[str] = []
+    by_name = [{series.name: series for series in run.metrics} for run in runs]
+    for name in sorted(set().union(*by_name)):
+        series = tuple(metrics[name] for metrics in by_name if name in metrics)
+        scatter = scatter_of(series) if len(series) == len(runs) else None
+        if scatter is None:
+            notes.append(f"metric {name} has no step at which all runs gave a finite number")
+            continue
+        if len(glob.escape(name)) > MAX_PATTERN:
+            notes.append(f"metric {name[:40]}... has a name too long for a pattern")
+            continue
+        for steps in ranges:
+            found = _derived(series, scatter, steps, confidence, before)
+            rows += [found] if found is not None else []
+            notes += [] if found is not None else [_equal(name, steps)]
+    if len(rows) > MAX_TOLERANCES:
+        notes.append(f"{len(rows) - MAX_TOLERANCES:,} more tolerances are left out")
+    kept = rows[:MAX_TOLERANCES]
+    uses = tolerance_uses(runs[0], tuple(rule for rule, _, _ in kept))
+    return tuple(
+        CalibratedTolerance(rule=rule, points=points, widest_step=step, use=use)
+        for (rule, points, step), use in zip(kept, uses, strict=True)
+    ), tuple(notes)
+
+
+def _derived(
+    series: tuple[MetricSeries, ...],
+    scatter: Scatter,
+    steps: str,
+    confidence: float,
+    before: tuple[Tolerance, ...],
+) -> tuple[Tolerance, int, int] | None:
+    """The tolerance, how many steps it is made of, and the step where the runs scatter most."""
+    places = _places(scatter.steps, steps)
+    if not places or not scatter.deviations[places].any():
+        return None
+    widest = places[int(np.argmax(scatter.deviations[places]))]
+    limit, derived = derive(len(series), float(scatter.deviations[widest]), confidence)
+    floor = ulp_size(float(np.abs(scatter.values[:, places]).max()), series[0].dtype)
+    known = next(iter(tolerances_for(series[0].name, before)), None)
+    rule = Tolerance(
+        # a name with a star or a bracket would be a pattern
+        metric=glob.escape(series[0].name),
+        absolute=limit,
+        # never less than a unit in the last place: below it, no number lies in between
+        ulp=1 if limit < floor else 0,
+        steps=steps,
+        derived=derived,
+    )
+    if known is not None:
+        sides = {"better_is": known.better_is, "improvement": known.improvement}
+        rule = rule.model_copy(update=sides)
+    return rule, len(places), scatter.steps[widest]
+
+
+def _places(found: tuple[int, ...], steps: str) -> list[int]:
+    """Where in a metric's steps those of a range stand."""
+    if steps == FINAL:
+        return [len(found) - 1]
+    wanted = steps_of(steps)
+    return [place for place, step in enumerate(found) if wanted is None or step in wanted]
+
+
+def _equal(name: str, steps: str) -> str:
+    where = "" if steps == "every" else f" (steps: {steps})"
+    return f"metric {name}{where} did not move, or has no such step: it must be equal, bit for bit"
+
+
+MAX_METRICS = 20
+ENVIRONMENT = ("device", "cpu", "torch", "threads")
+
+
+def tolerance_snippet(
+    metrics: tuple[MetricNoise, ...], runs: int, factor: float, provenance: Provenance
+) -> str:
+    """A `compare` section for the metrics that moved; a comment alone when none did.
+
+    All of it is printable ASCII, since names come from the training.
+    """
+    moved = [metric for metric in metrics if metric.largest_gap > 0]
+    head = [
+        f"# repro-gate noise: {runs} runs in default mode, k({runs}) = {factor:.3g}",
+        _origin(provenance),
+    ]
+    if not moved:
+        return "\n".join([*head, "# no metric moved: a tolerance would only hide changes", ""])
+    rows = [
+        # a name with a star or a bracket would be a pattern, and a quote would end the YAML text
+        f"    - {{metric: {json.dumps(glob.escape(metric.name))}, absolute: {metric.tolerance!r}}}"
+        for metric in moved[:MAX_METRICS]
+    ]
+    return "\n".join([*head, "compare:", "  tolerances:", *rows, ""])
+
+
+def calibrated_block(
+    tolerances: tuple[CalibratedTolerance, ...], measured: str, provenance: Provenance
+) -> str:
+    """The same for derived tolerances, one key a line; empty when no metric moved."""
+    if not tolerances:
+        return ""
+    head = [f"# {_plain(measured)}", _origin(provenance), "compare:", "  tolerances:"]
+    return "\n".join([*head, *(_row(found.rule) for found in tolerances), ""])
+
+
+def _row(rule: Tolerance) -> str:
+    keys = rule.model_dump(mode="json", exclude_defaults=True)
+    # JSON is YAML too: a name that the training chose cannot end its own text
+    lines = [f"{key}: {json.dumps(value)}" for key, value in keys.items() if key != "derived"]
+    if rule.derived is not None:
+        parts = rule.derived.model_dump(mode="json").items()
+        lines.append(f"derived: {{{', '.join(f'{key}: {value!r}' for key, value in parts)}}}")
+    return "\n".join(f"    {' ' if place else '-'} {line}" for place, line in enumerate(lines))
+
+
+def _origin(provenance: Provenance) -> str:
+    parts = provenance.environment.parts
+    where = ", ".join(f"{part} {parts.get(part, 'unknown')}" for part in ENVIRONMENT)
+    dirty = " with uncommitted changes" if provenance.changed_files else ""
+    commit = f"{provenance.commit[:12]}{dirty}"
+    return f"# commit {commit}, {provenance.created_at[:10]}, {_plain(where)}"
+
+
+def _plain(text: str) -> str:
+    return masked(text).encode("ascii", "replace").decode("ascii")[:200]

@@ -1,4 +1,4 @@
-"""The self-test: before judging, plant faults and demand that each is caught.
+"""Checks beside a comparison: finite numbers, thresholds, planted faults that must be seen.
 
 A comparator that has gone blind (a renamed field, an empty list, a bad merge) would call
 everything equal. So copies of this very run's evidence are damaged, each in one of the ways that
@@ -8,14 +8,129 @@ everything equal. So copies of this very run's evidence are damaged, each in one
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from gate.comparison.check_records import SelfTestProbe
+from gate.checkpoint.parts import compiled
 from gate.comparison.compare import compare_results
-from gate.evidence.point import Point
-from gate.evidence.points import Points
-from gate.evidence.run_evidence import RunEvidence
-from gate.settings.gate_settings import ComparisonSettings
+from gate.comparison.differences import EventKind, NotFinite, SelfTestProbe, ThresholdResult
+from gate.comparison.first_difference import Numbering, kind_of_metric
+from gate.evidence.columns import Point, Points
+from gate.evidence.run_evidence import MetricSeries, NotFiniteTensor, RunEvidence
+from gate.settings.gate_settings import ComparisonSettings, NotFiniteAllowed
+from gate.settings.levels import Threshold
 from gate.training.environment import Environment
+
+MAX_OTHERS: Final = 9
+
+
+def first_not_finite(
+    runs: Iterable[RunEvidence], allowed: tuple[NotFiniteAllowed, ...]
+) -> NotFinite | None:
+    """The earliest such metric of the runs, the loss before others of one step, else a tensor.
+
+    `allowed` are the tensors that the settings let hold them, such as a mask of minus infinity.
+    """
+    for run in runs:
+        number = _metric(run) or _tensor(run, allowed)
+        if number is not None:
+            return number
+    return None
+
+
+def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowed, ...]) -> bool:
+    """Whether strict runs hold a number that never passes, so that no further run changes that.
+
+    One run says so. Of a number that is there from the first step a second one says more: where two
+    runs start from different weights, memory may be read before it is written.
+    """
+    number = first_not_finite(strict, allowed)
+    from_the_start = number is not None and number.step is not None and number.step <= 1
+    return number is not None and len(strict) > from_the_start
+
+
+def _metric(run: RunEvidence) -> NotFinite | None:
+    numbering = Numbering(run.metrics, len(run.steps))
+    points = [
+        (_place(numbering, series.name, step), series.name, step, value)
+        for series in run.metrics
+        for step, value in series.points.pairs()
+        if not math.isfinite(value)
+    ]
+    if not points:
+        return None
+    _, name, step, value = min(points, key=lambda row: row[:2])
+    values = next(series.points for series in run.metrics if series.name == name)
+    later = [number for own_step, number in values.pairs() if own_step >= step]
+    return NotFinite(
+        run=run.run.label,
+        name=name,
+        step=step,
+        value=repr(value),
+        lasting=len(later) > 1 and not any(map(math.isfinite, later)),
+        infinite=math.isinf(value),
+    )
+
+
+def _place(numbering: Numbering, name: str, own_step: int) -> tuple[float, bool]:
+    step = numbering.step(name, own_step)
+    return math.inf if step is None else step, kind_of_metric(name) is not EventKind.LOSS
+
+
+def _tensor(run: RunEvidence, allowed: tuple[NotFiniteAllowed, ...]) -> NotFinite | None:
+    patterns = [re.compile(compiled(rule.pattern), re.DOTALL) for rule in allowed]
+    found = [
+        leaf
+        for leaf in run.not_finite
+        if not any(pattern.fullmatch(leaf.name) for pattern in patterns)
+    ]
+    if not found:
+        return None
+    # what holds NaN goes first: an infinity beside it may be a constant
+    first = min(found, key=lambda leaf: not leaf.nan)
+    others = tuple(leaf.name for leaf in found if leaf is not first)
+    return NotFinite(
+        run=run.run.label,
+        name=first.name,
+        step=None,
+        value=_counted(first),
+        infinite=not first.nan,
+        others=others[:MAX_OTHERS],
+    )
+
+
+def _counted(leaf: NotFiniteTensor) -> str:
+    parts = ((leaf.nan, "NaN"), (leaf.infinite, "infinite"))
+    return " and ".join(f"{count:,} {word}" for count, word in parts if count)
+
+
+def threshold_results(
+    run: RunEvidence, thresholds: Mapping[str, Threshold]
+) -> tuple[ThresholdResult, ...]:
+    """One row for each threshold, by the metric's name; a metric that is not there meets none."""
+    by_name = {series.name: series for series in run.metrics}
+    return tuple(_result(name, by_name.get(name), thresholds[name]) for name in sorted(thresholds))
+
+
+def _result(name: str, series: MetricSeries | None, threshold: Threshold) -> ThresholdResult:
+    last = series.points[-1] if series is not None and series.points else None
+    # NaN is below and above nothing: without this line it would be inside every bound
+    finite = last is not None and math.isfinite(last.value)
+    return ThresholdResult(
+        metric=name,
+        least=threshold.min,
+        most=threshold.max,
+        step=last.step if last is not None else None,
+        value=last.decimal if last is not None else "",
+        met=finite and last is not None and _inside(last.value, threshold),
+    )
+
+
+def _inside(value: float, threshold: Threshold) -> bool:
+    above = threshold.min is None or value >= threshold.min
+    return above and (threshold.max is None or value <= threshold.max)
+
 
 RENAMED = "(self_test)"
 

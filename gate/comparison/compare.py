@@ -1,4 +1,9 @@
-"""Two results in, one `Comparison` out; it finds differences and judges none."""
+"""Two results in, one `Comparison` out; it finds differences and judges none.
+
+Two runs miss a fault that strikes seldom: a branch taken once in ten runs is missed by two of them
+four times out of five. A gate call makes four runs; where strict mode changes nothing about the
+computation, all four must be equal.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +25,52 @@ from gate.comparison.first_difference import Numbering, first_events
 from gate.comparison.given import compare_optimizer_settings, compare_work
 from gate.comparison.metrics import compare_metrics
 from gate.evidence.given import StepGiven
-from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, TensorDigest
+from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, RunEvidence, TensorDigest
 from gate.evidence.step_columns import StepDigests
 from gate.settings.gate_settings import ComparisonSettings
-from gate.settings.tolerances import TensorLimit
-from gate.training.environment import PACKAGES, Environment, PackageMoves, moved_packages
+from gate.settings.levels import TensorLimit
+from gate.training.environment import (
+    CPU,
+    DEVICE,
+    PACKAGES,
+    Environment,
+    PackageMoves,
+    moved_packages,
+)
+
+
+def equal_results(left: RunEvidence, right: RunEvidence) -> bool:
+    """Whether two runs agree in every number, every tensor, and every step that both observed.
+
+    Never true for want of something to compare: both must hold numbers and tensors.
+    """
+    if not left.metrics or not left.checkpoint.tensors:
+        return False
+    faults, _ = compare_steps(left.steps, right.steps)
+    same_state = (left.checkpoint.algorithm, left.checkpoint.root) == (
+        right.checkpoint.algorithm,
+        right.checkpoint.root,
+    )
+    return not faults and same_state and left.metrics == right.metrics
+
+
+def distinct_results(runs: tuple[RunEvidence, ...]) -> int:
+    """How many different results there are: 1 only when every run equals every other one.
+
+    Two runs that both equal a third may still differ where only they observed a step, so a run
+    joins a result only when it equals all of its members.
+    """
+    results: list[list[RunEvidence]] = []
+    for run in runs:
+        # all and not any: equality at observed steps is not transitive
+        fitting = (members for members in results if all(equal_results(run, m) for m in members))
+        members = next(fitting, None)
+        if members is None:
+            results.append([run])
+        else:
+            members.append(run)
+    return len(results)
+
 
 ABSENT = "none"
 SHOWN_DIGITS = 16
@@ -303,3 +349,35 @@ def _environment_change(
         installed=observed.installed if moves.counted else 0,
         imports_known=moves.imports_known,
     )
+
+
+ONE_THREAD = "1"
+
+
+def runs_of_the_same_work(
+    strict: RunEvidence, default: tuple[RunEvidence, ...], settings: ComparisonSettings
+) -> tuple[Comparison, ...]:
+    """The first strict run against each default run; nothing where the modes are not comparable.
+
+    They are where every run used one CPU thread, so that no order of summation is left open, and
+    at least one default run gave the strict result: then the switches of strict mode did not matter
+    here, and a default run that differs was struck by something else.
+    """
+    if not default or not all(map(on_one_cpu_thread, (strict, *default))):
+        return ()
+    compared = tuple(
+        compare_results(strict, run, settings, (strict.run.label, run.run.label)) for run in default
+    )
+    return compared if any(comparison.numerically_equal for comparison in compared) else ()
+
+
+def on_one_cpu_thread(run: RunEvidence) -> bool:
+    """Whether no order of summation was left open by threads or a GPU."""
+    where = run.environment
+    return where.of_ranks(DEVICE) == (CPU,) and where.part("threads") == ONE_THREAD
+
+
+def missed_share(runs: int, strikes: float) -> float:
+    """How often all runs agree although each is affected with this probability."""
+    # alike in two ways: every run was struck, or none was
+    return float(strikes**runs + (1 - strikes) ** runs)

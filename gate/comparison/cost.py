@@ -1,5 +1,12 @@
 """What determinism costs here: strict over default, with an interval and a noise control.
 
+Within a round the arms stand beside each other in time, so their ratio is free of what changed
+between rounds; the figure is the geometric mean of the rounds' ratios. The interval is a two-level
+bootstrap: rounds are drawn with replacement and, in each run of them, its steps (B. Efron and
+R. Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8.3). With few rounds the bootstrap
+is too narrow by sqrt((n - 1) / n); it is widened by that (T. Hesterberg, What Teachers Should Know
+About the Bootstrap, The American Statistician 69, 2015, section 3.2).
+
 Method: each run gives the durations of its steady steps (warm-up left out, twice that of the first
 run of a call, which starts on a cold machine; observers outside the durations). A strict run and
 the default run beside it are a round; `bootstrap.py` makes the ratio and its interval. Where each
@@ -16,21 +23,168 @@ changed the time of a step.
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
 
-from gate.comparison.bootstrap import (
-    Ratio,
-    RoundOfRuns,
-    Seconds,
-    noise_band,
-    paired_ratio,
-    typical_seconds,
-)
+import numpy as np
+from numpy.typing import NDArray
+
 from gate.comparison.differences import CostState, DeterminismCost
-from gate.comparison.undisturbed import timed_alone
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.timings import Timings
-from gate.settings.measuring import CostSettings
+from gate.evidence.step_columns import Timings
+from gate.settings.levels import CostSettings
+from gate.training.runs import RunRecord
+
+Span = tuple[float, float]
+
+
+def timed_alone(
+    runs: tuple[RunEvidence, ...], among: tuple[RunEvidence, ...], settings: CostSettings
+) -> tuple[RunEvidence, ...]:
+    """The same runs with the timings of only those steps beside which no run of `among` went.
+
+    Where enough are left, nor are those timed beside which one only started: an interpreter that
+    imports uses the same memory and caches. When steps were made is known from the clock at the end
+    of the first, and their durations.
+    """
+    return tuple(_alone(run, [one for one in among if one is not run], settings) for run in runs)
+
+
+def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) -> RunEvidence:
+    here = [one for one in others if _is_of_this_call(one.run) and _is_of_this_call(run.run)]
+    going = [span for span in map(_going, here) if _overlap(span, _going(run))]
+    starting = [span for span in map(_starting, here) if _overlap(span, _going(run))]
+    if not going and not starting:
+        return run
+    if run.first_step_clock_seconds is None:
+        # without a clock nothing says when its steps were made
+        return run.model_copy(update={"timings": Timings()}) if going else run
+    timings = _outside(run, [*going, *starting])
+    if len(timings) < settings.warmup_steps + settings.min_steps:
+        timings = _outside(run, going)
+    return run.model_copy(update={"timings": timings})
+
+
+def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
+    if not run.timings:
+        # a training of one step has no duration between two steps
+        return run.timings
+    durations = list(map(sum, zip(run.timings.seconds, run.timings.harness_seconds, strict=True)))
+    ends = list(accumulate(durations[1:], initial=run.first_step_clock_seconds or 0.0))
+    steps = zip(run.timings.rows(), ends, durations, strict=True)
+    return Timings(
+        row
+        for row, end, seconds in steps
+        if not any(_overlap((end - seconds, end), span) for span in beside)
+    )
+
+
+def _is_of_this_call(run: RunRecord) -> bool:
+    # the clock of an earlier call is another
+    return bool(run.clock_seconds) and not run.reused
+
+
+def _going(run: RunEvidence) -> Span:
+    begun = run.run.clock_seconds
+    return begun, begun + run.run.wall_seconds
+
+
+def _starting(run: RunEvidence) -> Span:
+    """From the start of its process until it waited, or was let go."""
+    started = run.run.started_seconds or run.run.clock_seconds
+    return started, min(started + run.ready_seconds, run.run.clock_seconds)
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])
+
+
+DRAWS = 2000
+DRAWS_AT_A_TIME = 50
+INTERVAL = (2.5, 97.5)
+MAX_STEPS = 2000
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundOfRuns:
+    """The step durations in seconds of the runs that stood above and below the line in a round.
+
+    Several runs on one side count by the geometric mean of their medians.
+    """
+
+    over: tuple[Seconds, ...]
+    under: tuple[Seconds, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ratio:
+    """A ratio with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def paired_ratio(rounds: tuple[RoundOfRuns, ...], seed: int = 0) -> Ratio:
+    """The geometric mean of the rounds' ratios; the same input gives the same interval.
+
+    Every duration must be positive; the caller has looked.
+    """
+    generator = np.random.default_rng(seed)
+    estimate = float(np.mean([_log_of(runs.over) - _log_of(runs.under) for runs in rounds]))
+    drawn = np.stack(
+        [_drawn(runs.over, generator) - _drawn(runs.under, generator) for runs in rounds]
+    )
+    count = len(rounds)
+    # whole rounds are drawn: the arms of one share what the machine did then
+    chosen = generator.integers(count, size=(DRAWS, count))
+    means = drawn[chosen, np.arange(DRAWS)[:, None]].mean(axis=1)
+    # the bootstrap's variance has n in its denominator where the sample's has n - 1
+    widening = math.sqrt(count / (count - 1)) if count > 1 else 1.0
+    low, high = np.percentile(means, INTERVAL)
+    return Ratio(
+        value=math.exp(estimate),
+        # never past the estimate: with few rounds all draws may lie on one side of it
+        low=math.exp(estimate + min(0.0, float(low) - estimate) * widening),
+        high=math.exp(estimate + max(0.0, float(high) - estimate) * widening),
+    )
+
+
+def noise_band(controls: Iterable[Ratio]) -> float:
+    """How much equal work varies here, as a factor of at least one.
+
+    It holds in both directions: which of two equal runs came first means nothing. One without
+    controls: nothing is known then.
+    """
+    return max((max(control.high, 1 / control.low) for control in controls), default=1.0)
+
+
+def typical_seconds(runs: tuple[Seconds, ...]) -> float:
+    """The geometric mean of the runs' medians: of two sides, the quotient is `paired_ratio`."""
+    return math.exp(_log_of(runs))
+
+
+def _log_of(runs: tuple[Seconds, ...]) -> float:
+    return float(np.mean([math.log(np.median(run)) for run in runs]))
+
+
+def _drawn(runs: tuple[Seconds, ...], generator: np.random.Generator) -> Seconds:
+    """Logarithms of resampled medians, shape (DRAWS,), the mean over the runs of one side."""
+    return np.asarray(np.mean([_medians(run, generator) for run in runs], axis=0))
+
+
+def _medians(run: Seconds, generator: np.random.Generator) -> Seconds:
+    # Beyond some thousand steps the median is known far better than rounds agree.
+    steps = run[:MAX_STEPS]
+    # some draws at a time: all of them together take a hundred megabytes
+    sizes = [min(DRAWS_AT_A_TIME, DRAWS - first) for first in range(0, DRAWS, DRAWS_AT_A_TIME)]
+    samples = (generator.integers(len(steps), size=(n, len(steps)), dtype=np.int32) for n in sizes)
+    medians: Seconds = np.concatenate([np.median(steps[sample], axis=1) for sample in samples])
+    return np.log(medians)
+
 
 # of a step's time, the most that the harness may take in one that counts as undisturbed
 UNDISTURBED = 0.02

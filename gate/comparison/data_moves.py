@@ -11,7 +11,7 @@ from typing import Final
 from gate.data.data_digests import MIN_SAMPLED, with_parts_of
 from gate.data.data_sets import DataMove, DataMoves, DataPart, DataSet, DataSets, DataStatistics
 from gate.data.declared import Listing
-from gate.text.file_names import MAX_SHOWN, bytes_of_shown
+from gate.text.untrusted_text import MAX_SHOWN, bytes_of_shown
 
 MAX_NUMBERS: Final = 6
 # of a name from the data in a sentence of at most 300

@@ -6,8 +6,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from gate.settings.tolerances import Derivation
-from gate.text.records_document import Document, Timestamp
+from gate.settings.levels import Derivation
+from gate.text.document import Document, Timestamp
 
 # Parts of the environment that come with what is installed, and not with the machine.
 SOFTWARE_PARTS = frozenset(
@@ -484,3 +484,38 @@ class KnobCosts(Document):
 
     measured_at: Timestamp
     knobs: tuple[KnobCost, ...]
+
+
+class NotFinite(Document):
+    """A number that is NaN or infinite: a metric at a step, or elements of a saved tensor.
+
+    `run` is the label of the run; `step` is None for a tensor, whose `value` says how many.
+    `lasting`: so is every later number of the metric. `infinite`: none of them is NaN. `others` are
+    the names of more such tensors.
+    """
+
+    run: str
+    name: str
+    step: int | None
+    value: str
+    lasting: bool = False
+    infinite: bool = False
+    others: tuple[str, ...] = ()
+
+
+class SelfTestProbe(Document):
+    """A planted fault and whether the comparators caught it."""
+
+    name: str
+    caught: bool
+
+
+class ThresholdResult(Document):
+    """A threshold of the policy and the metric's last value; `value` is empty where it has none."""
+
+    metric: str
+    least: float | None
+    most: float | None
+    step: int | None
+    value: str
+    met: bool

@@ -11,13 +11,11 @@ import math
 
 import numpy as np
 
-from gate.comparison.bootstrap import Seconds
-from gate.comparison.cost import steady_steps, too_few_steps
-from gate.comparison.measured_performance import Performance
-from gate.comparison.undisturbed import timed_alone
+from gate.comparison.cost import Seconds, steady_steps, timed_alone, too_few_steps
+from gate.comparison.level_records import Performance
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.timings import UNKNOWN, Timings
-from gate.settings.measuring import CostSettings
+from gate.evidence.step_columns import UNKNOWN, Timings
+from gate.settings.levels import CostSettings
 from gate.training.runs import Commit, RunMode
 
 KINDS = tuple(

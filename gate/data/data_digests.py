@@ -1,4 +1,4 @@
-r"""The digest of a data set, and of its parts; docs/data.md tells how anyone can make it.
+r"""The digest of a data set, which anyone can make, and the protocol of who lists one.
 
 A folder's digest is the SHA-256 of the text that
 `find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum` prints in it (GNU coreutils 9.0 or
@@ -11,11 +11,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import pairwise
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
-from gate.data.data_sets import MAX_PARTS, DataPart, DataSet
+from gate.data.data_sets import MAX_PARTS, DataPart, DataPointers, DataSet
 from gate.data.declared import FetchedData, ListedFile, Listing
-from gate.text.file_names import bytes_of_shown, name_bytes, shown_name
+from gate.settings.data import DataSource, Verify
+from gate.text.untrusted_text import bytes_of_shown, name_bytes, shown_name
 
 PART_DIGITS: Final = 16
 MIN_SAMPLED: Final = 64
@@ -134,3 +136,31 @@ def _batches(lines: Iterator[bytes]) -> Iterator[bytes]:
             yield b"".join(held)
             held.clear()
     yield b"".join(held)
+
+
+class DataStore(Protocol):
+    """Declared data: fetched before the first training, listed, and looked at again."""
+
+    def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
+        """Have an entry of `data` on this machine, whole and checked; several for some.
+
+        `pointers` are those of the entry. Raises `DataError` for what is missing, wrong, too large
+        or out of reach.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let other gates remove what this one used; call it after the last run."""
+        ...
+
+    def listing(self, source: Path, verify: Verify) -> Listing:
+        """Every file below a path with its digest, no link followed; `DataError` where one is."""
+        ...
+
+    def closed_folder(self, source: Path) -> Path | None:
+        """The first folder on the way to a path that other accounts may not pass, or None."""
+        ...
+
+    def changed_since(self, source: Path, listing: Listing) -> str:
+        """The first file that is not as it was listed, by its content; empty where none is."""
+        ...

@@ -1,27 +1,272 @@
 """Data that DVC keeps, fetched by the machine's own `dvc` in a folder of the gate's.
 
+https://dvc.org/doc/user-guide/project-structure/configuration
+
+A listing comes from wherever the commit under test points to, so nothing of it is a path before it
+was looked at here: DVC itself would write a file at `../x`.
+
 DVC sees neither the commit under test nor its pointers: a configuration and a `.dvc` file are
 written for it. Its own check of a folder is not relied on, nor is any file of it where DVC put it.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
+import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from configparser import Error, RawConfigParser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from gate.data.cache import SharedCache
-from gate.data.checks import md5_of, wrong_md5
+from gate.data.cache import SharedCache, md5_of, wrong_md5
 from gate.data.data_sets import DataPointer
-from gate.data.dvc_config import own_config
-from gate.data.dvc_folder import CONTENT, FolderFile, is_whole, put_together, read_listing
 from gate.data.tools import ToolCall, Tools, said
-from gate.errors import DataError
+from gate.errors import DataError, DocumentError
 from gate.isolation.process_request import ProcessResult
 from gate.system.files import trees, writing
+from gate.text.strict_json import parse_json
+from gate.text.untrusted_text import short_text
+
+MAX_CONFIG_BYTES: Final = 64 * 1024
+REMOTE_HINT: Final = "Write it with `dvc remote add -d NAME URL`, and commit .dvc/config."
+# files that say who asks; some of their formats can name a program to run
+FILE_KEYS: Final = frozenset(
+    {"credentialpath", "configpath", "keyfile", "cert_path", "key_path"}
+    | {"gdrive_user_credentials_file", "gdrive_service_account_json_file_path"}
+)
+# a program to run; questions to a person; layouts without content by its digest
+LEFT_OUT: Final = frozenset(
+    {"bearer_token_command", "ask_password", "ask_passphrase", "worktree", "version_aware"}
+)
+_REMOTE: Final = re.compile(r"""'?remote "(?P<name>[^"']{1,200})"'?\Z""")
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def own_config(trusted: Iterable[tuple[bytes, bool]], top: Path, objects: Path) -> tuple[str, str]:
+    """The text of a `.dvc/config` for one fetch, and the name of its default remote.
+
+    `trusted` are configurations, each stronger than the one before it; with True, files that they
+    name by a relative path may lie in the clone at `top`. What a remote that is a folder names
+    relatively is taken from the clone's `.dvc`, as DVC does. `objects` becomes the cache. Raises
+    `DataError` for what is no configuration, or has no default remote.
+    """
+    remotes: dict[str, dict[str, str]] = {}
+    default = ""
+    for text, own_files in trusted:
+        parsed = _parsed(text)
+        if parsed.has_section("core"):
+            default = _plain(parsed["core"].get("remote", default)).lower()
+        for name, values in _remotes(parsed):
+            remotes.setdefault(name, {}).update(_taken(name, values, top, own_files=own_files))
+    if default not in remotes:
+        raise DataError(
+            f"data: .dvc/config names the default remote {short_text(default)}, and has no such one"
+            if default
+            else "data: .dvc/config names no default remote: where the data lies is not known",
+            hint=f"{REMOTE_HINT} In a pull request, the base commit's file counts.",
+        )
+    lines = [
+        *("[core]", f"remote = {default}", "analytics = false", "check_update = false"),
+        *("autostage = false", "no_scm = true"),
+        *("[cache]", f"dir = {_quoted(str(objects))}", "type = copy"),
+    ]
+    for name, values in remotes.items():
+        lines += [
+            f"""['remote "{name}"']""",
+            *(f"{key} = {value}" for key, value in values.items()),
+        ]
+    return "\n".join([*lines, ""]), default
+
+
+def _parsed(data: bytes) -> RawConfigParser:
+    if len(data) > MAX_CONFIG_BYTES:
+        raise DataError(
+            f"data: .dvc/config has {len(data):,} bytes; the limit is {MAX_CONFIG_BYTES:,}",
+            hint=REMOTE_HINT,
+        )
+    parser = RawConfigParser(
+        delimiters=("=",), comment_prefixes=("#",), default_section="", strict=True
+    )
+    try:
+        parser.read_string(data.decode("utf-8"))
+    except (Error, UnicodeDecodeError) as error:
+        raise DataError(
+            f"data: .dvc/config cannot be read: {short_text(str(error).splitlines()[0])}",
+            hint=REMOTE_HINT,
+        ) from error
+    return parser
+
+
+def _remotes(parsed: RawConfigParser) -> Iterator[tuple[str, dict[str, str]]]:
+    for section in parsed.sections():
+        found = _REMOTE.match(section)
+        if found is not None:
+            yield found["name"].lower(), dict(parsed[section])
+
+
+def _taken(name: str, values: dict[str, str], top: Path, *, own_files: bool) -> dict[str, str]:
+    """The values of a remote that say where it is and who asks."""
+    taken: dict[str, str] = {}
+    for key, value in values.items():
+        if not value.isprintable() or not re.fullmatch(r"[a-z0-9_]{1,100}", key):
+            raise DataError(
+                f"data: .dvc/config: {short_text(key)} of the remote {short_text(name)} has a "
+                "value of more than one line",
+                hint=REMOTE_HINT,
+            )
+        plain = _plain(value)
+        if key in LEFT_OUT:
+            if key in {"worktree", "version_aware"} and plain.lower() == "true":
+                raise _no_digests(name, key)
+        elif key == "url":
+            taken[key] = _quoted(_place(plain, top))
+        elif key in FILE_KEYS:
+            taken[key] = _quoted(_configured_file(name, key, plain, top, own_files=own_files))
+        else:
+            taken[key] = value
+    return taken
+
+
+def _place(url: str, top: Path) -> str:
+    """An address as it is, a folder by its absolute path."""
+    if _ADDRESS.match(url) or Path(url).is_absolute():
+        return url
+    return os.path.normpath(top / ".dvc" / url)
+
+
+def _configured_file(name: str, key: str, value: str, top: Path, *, own_files: bool) -> str:
+    path = Path(os.path.normpath(top / ".dvc" / Path(value).expanduser()))
+    if path.is_relative_to(top) and not own_files:
+        raise DataError(
+            f"data: .dvc/config: {key} of the remote {short_text(name)} lies in the clone: a pull "
+            "request could write it",
+            hint="Keep logins outside of the repository: in environment variables, or in the "
+            "configuration of the gate's account (`dvc remote modify --global`).",
+        )
+    return str(path)
+
+
+def _plain(value: str) -> str:
+    """Without a comment behind it, and without the quotes around it."""
+    text = value.strip()
+    if text[:1] in {"'", '"'} and text.find(text[0], 1) > 0:
+        return text[1 : text.find(text[0], 1)]
+    return re.split(r"\s#", text, maxsplit=1)[0].strip()
+
+
+def _quoted(value: str) -> str:
+    return f"'{value}'" if "'" not in value else f'"{value}"'
+
+
+def _no_digests(name: str, key: str) -> DataError:
+    return DataError(
+        f"data: the remote {short_text(name)} has {key} = true: it keeps files by their names and "
+        "not by their digests",
+        hint="Push to a remote without it: `dvc remote add -d NAME URL`, `dvc push`.",
+    )
+
+
+LISTING: Final = "listing.json"
+CONTENT: Final = "content"
+MAX_LISTING_BYTES: Final = 160 * 1024**2
+MAX_FILES: Final = 1_500_000
+MAX_NAME_BYTES: Final = 255
+MAX_PATH_BYTES: Final = 3000
+FOLDER_HINT: Final = "Add the folder anew with `dvc add`, commit its .dvc file, and `dvc push`."
+_MD5: Final = re.compile(r"[0-9a-f]{32}\Z")
+
+
+class FolderFile(NamedTuple):
+    """A file of a folder, by its relative path and its MD5."""
+
+    path: str
+    md5: str
+
+
+def read_listing(path: Path, entry: str) -> tuple[FolderFile, ...]:
+    """The files that a listing names; raises `DataError` for one that no folder has."""
+    try:
+        size = path.lstat().st_size
+        data = path.read_bytes() if size <= MAX_LISTING_BYTES else b""
+        rows = parse_json(data, "the listing", max_bytes=MAX_LISTING_BYTES)
+    except DocumentError as error:
+        raise _fault(entry, error.message) from error
+    if not isinstance(rows, list) or len(rows) > MAX_FILES:
+        raise _fault(entry, f"it is no list of at most {MAX_FILES:,} files")
+    files = tuple(_listed_file(row, entry) for row in rows)
+    if len({file.path for file in files}) < len(files):
+        raise _fault(entry, "it names a file twice")
+    return files
+
+
+def put_together(
+    files: tuple[FolderFile, ...], listing: Path, objects: dict[str, Path], target: Path
+) -> int:
+    """Make the folder out of its objects, without copying; answers its size in bytes.
+
+    Raises `OSError`, also where a file would have to be a folder too.
+    """
+    writing.new_folder(target)
+    writing.new_folder(target / CONTENT)
+    size = 0
+    made: set[Path] = set()
+    for file in files:
+        there = target / CONTENT / file.path
+        if there.parent not in made:
+            writing.make_folders(there.parent)
+            made.add(there.parent)
+        # equal files are one on disk: nobody may write to either
+        writing.second_name(objects[file.md5], there)
+        size += there.lstat().st_size
+    writing.rename(listing, target / LISTING)
+    return size
+
+
+def is_whole(folder: Path, digest: str, *, dos2unix: bool) -> bool:
+    """Whether a folder that was put together still is what its digest says, and no more."""
+    try:
+        if md5_of(folder / LISTING, dos2unix=dos2unix) != digest:
+            return False
+        files = read_listing(folder / LISTING, "")
+        content = folder / CONTENT
+        there = set(_files_below(content))
+    except (OSError, DataError):
+        return False
+    rows = [(content / file.path, file.md5) for file in files]
+    return there == {file.path for file in files} and not any(
+        True for _ in wrong_md5(rows, dos2unix=dos2unix)
+    )
+
+
+def _files_below(top: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(top):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in (*names, *links):
+            yield Path(folder, name).relative_to(top).as_posix()
+
+
+def _listed_file(row: object, entry: str) -> FolderFile:
+    path, digest = (row.get("relpath"), row.get("md5")) if isinstance(row, dict) else (None, None)
+    if not isinstance(path, str) or not isinstance(digest, str) or not _MD5.match(digest):
+        raise _fault(entry, f"it has a row without a path and an MD5: {short_text(str(row))}")
+    try:
+        parts = path.encode("utf-8").split(b"/")
+    except UnicodeEncodeError as error:
+        raise _fault(entry, f"{short_text(path)} cannot be the name of a file") from error
+    wrong = not {b"", b".", b".."}.isdisjoint(parts) or "\0" in path
+    if wrong or max(map(len, parts)) > MAX_NAME_BYTES or len(path) > MAX_PATH_BYTES:
+        raise _fault(entry, f"{short_text(path)} is no path below the folder")
+    return FolderFile(path, digest)
+
+
+def _fault(entry: str, problem: str) -> DataError:
+    return DataError(
+        f"data: {entry}: the remote's listing of it is refused: {problem}", hint=FOLDER_HINT
+    )
+
 
 INSTALL_HINT: Final = (
     "Install it for the gate: `pip install 'dvc[s3]'`, or dvc[gs], dvc[azure], dvc[ssh] and so on, "

@@ -1,28 +1,121 @@
-"""An entry of `data` becomes files of this machine: the port `DataStore`'s fetching."""
+"""An entry of `data` becomes files of this machine, whole and checked."""
 
 from __future__ import annotations
 
+import os
+import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gate.data import dvc, lfs
-from gate.data.amounts import shown_bytes
-from gate.data.cache import SharedCache
-from gate.data.checks import sha256_of
+from gate.data.cache import SharedCache, sha256_of
 from gate.data.data_sets import DataPointer, DataPointers
-from gate.data.declared import CopiedFile, FetchedData, FetchSources
-from gate.data.machine_path import machine_path
-from gate.data.tools import Tools
+from gate.data.declared import CopiedFile, FetchedData, FetchSources, Listing
+from gate.data.hashing import DigestCache
+from gate.data.listing import first_change, take_listing
+from gate.data.tools import Tools, shown_bytes
 from gate.errors import DataError, StorageError
 from gate.settings.data import DataKind, DataSource, Verify
-from gate.system.files.reading import open_regular
+from gate.system.files.reading import open_regular, refuse_foreign_links
+from gate.text.untrusted_text import safe_line
 
 if TYPE_CHECKING:
-    from gate.system.retry import RetryPolicy
+    from gate.system.http import RetryPolicy
+
+
+MISSING_HINT = (
+    "Correct `path` in repro-gate.yml, or put the data there. In a container a folder of the "
+    "runner is there only if the job mounts it: `container:` with `options: --volume "
+    "{path}:{path}:ro`, and org/repro-gate/container as its step; the action org/repro-gate sees "
+    "the workspace alone."
+)
+
+
+def machine_path(name: str, path: Path, closed: Iterable[Path] = ()) -> Path:
+    """The file or folder that an entry names, without a link in its path.
+
+    It must be none of `closed`, inside of none, and contain none.
+
+    Raises `DataError` where nothing is there, where it is a link or neither file nor folder, and
+    where this account may not read it. What lies in a folder is not looked at.
+    """
+    shown = safe_line(str(path))
+    try:
+        facts = os.lstat(path)
+        if stat.S_ISLNK(facts.st_mode):
+            raise _is_link(name, path)
+        refuse_foreign_links(path)
+        if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)):
+            raise DataError(
+                f"data: {name}: {shown} is neither a file nor a folder",
+                hint="Declare a regular file, or a folder of them.",
+            )
+        _try_to_read(path, facts)
+        return _open_place(name, path.resolve(strict=True), closed)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(
+            f"data: {name}: there is no {shown}", hint=MISSING_HINT.format(path=shown)
+        ) from error
+    except StorageError as error:
+        raise DataError(f"data: {name}: {error.message}", hint="Declare the real path.") from error
+    except (OSError, RuntimeError) as error:
+        raise _unreadable(name, shown, error) from error
+
+
+def _open_place(name: str, real: Path, closed: Iterable[Path]) -> Path:
+    """The path, unless it is closed to trainings.
+
+    Shown to one, a path below a closed folder is as open as its own permissions.
+    """
+    for place in closed:
+        secret = Path(os.path.realpath(place))
+        if real.is_relative_to(secret) or (secret.is_relative_to(real) and secret.exists()):
+            inside = "is inside" if real.is_relative_to(secret) else "contains"
+            where = "is" if real == secret else inside
+            raise DataError(
+                f"data: {name}: {safe_line(str(real))} {where} {safe_line(str(secret))}, which is "
+                "closed to the training",
+                hint="It may hold tokens, logins or the event. Move the data to a folder of its "
+                "own, and correct `path` in repro-gate.yml.",
+            )
+    return real
+
+
+def _try_to_read(path: Path, facts: os.stat_result) -> None:
+    if stat.S_ISDIR(facts.st_mode):
+        with os.scandir(path):
+            return
+    os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def _is_link(name: str, path: Path) -> DataError:
+    real = os.path.realpath(path)
+    there = Path(real).exists()
+    return DataError(
+        f"data: {name}: {safe_line(str(path))} is a link",
+        hint=f"Write the real path: `path: {safe_line(real)}`."
+        if there
+        else f"It leads to {safe_line(real)}, where nothing is, or in a circle: correct `path`.",
+    )
+
+
+def _unreadable(name: str, shown: str, error: OSError | RuntimeError) -> DataError:
+    if isinstance(error, PermissionError):
+        return DataError(
+            f"data: {name}: the gate's account may not read {shown}",
+            hint=f"Let it: for a group, `chgrp -R GROUP {shown}` and `chmod -R g+rX {shown}`; the "
+            "folders above must let it pass (x).",
+        )
+    reason = error.strerror if isinstance(error, OSError) else "a loop of links"
+    return DataError(
+        f"data: {name}: {shown} cannot be read: {reason}",
+        hint="Check the path, and the disk that it is on.",
+    )
+
 
 # silence of a server; the whole of an entry has fetch.timeout_seconds
 SILENCE_SECONDS: Final = 60.0
@@ -92,7 +185,7 @@ class Fetcher:
     def _url(self, source: DataSource) -> FetchedData:
         # slow to import, and few projects declare an address
         from gate.data.web import Download, WebFile  # noqa: PLC0415
-        from gate.system.retry import RetryPolicy  # noqa: PLC0415
+        from gate.system.http import RetryPolicy  # noqa: PLC0415
 
         policy = self._policy or RetryPolicy(timeout_seconds=SILENCE_SECONDS)
         digest, url = source.sha256 or "", source.url or ""
@@ -245,3 +338,32 @@ def _has_sha256(digest: str, path: Path) -> bool:
         return sha256_of(path) == digest
     except OSError:
         return False
+
+
+class LocalData:
+    """Fetches by `fetcher`, beside whose data the digests of known files are kept."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+        self._digests = DigestCache(fetcher.cache_folder, prepare=fetcher.prepare_cache)
+
+    def close(self) -> None:
+        """As the port `DataStore` says."""
+        self._fetcher.close()
+
+    def fetch(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
+        """As the port `DataStore` says."""
+        return self._fetcher.fetch(source, pointers)
+
+    def listing(self, source: Path, verify: Verify) -> Listing:
+        """As the port `DataStore` says."""
+        return take_listing(source, verify, self._digests)
+
+    def closed_folder(self, source: Path) -> Path | None:
+        """As the port `DataStore` says; only permission bits are looked at."""
+        way = (folder for folder in source.parents if not folder.stat().st_mode & stat.S_IXOTH)
+        return next(way, None)
+
+    def changed_since(self, source: Path, listing: Listing) -> str:
+        """As the port `DataStore` says."""
+        return first_change(source, listing)

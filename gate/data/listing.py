@@ -12,17 +12,25 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from gate.checkpoint.gc_pause import gc_paused
-from gate.checkpoint.tensor_hashing import available_threads, run_all
+from gate.checkpoint.tensor_hashing import available_threads, gc_paused, run_all
 from gate.data.data_digests import sampled
-from gate.data.data_hashing import Buffers, file_digest
 from gate.data.declared import ListedFile, Listing
-from gate.data.digest_cache import DigestCache
-from gate.data.hashing import Seen, data_faults, opened_folder, place, refused, seen, walk
+from gate.data.hashing import (
+    Buffers,
+    DigestCache,
+    Seen,
+    data_faults,
+    file_digest,
+    opened_folder,
+    place,
+    refused,
+    seen,
+    walk,
+)
 from gate.errors import DataError
 from gate.settings.data import Verify
 from gate.system.files.trees import FOLDER_FLAGS
-from gate.text.file_names import name_bytes, shown_name
+from gate.text.untrusted_text import name_bytes, shown_name
 
 MAX_UNREADABLE: Final = 5
 BATCH_FILES: Final = 64

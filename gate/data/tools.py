@@ -1,4 +1,4 @@
-"""Starting the programs that fetch: bounded in time, output, size and disk, with progress shown."""
+"""Starting the programs that fetch: bounded in time, output, size and disk, with progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,31 @@ from pathlib import Path
 from typing import Final
 
 from gate.data import watched
-from gate.data.amounts import shown_bytes, shown_rate
 from gate.data.cache import LIMIT_HINT, disk_full
 from gate.errors import DataError, RunError
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import ProcessRequest, ProcessResult
-from gate.system.own_variables import without_secrets
-from gate.system.progress import Progress
+from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
+from gate.system.console import Progress
+from gate.system.programs import without_secrets
 from gate.text.untrusted_text import safe_line
+
+UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+STEP: Final = 1000.0
+
+
+def shown_bytes(count: float) -> str:
+    """`1.2 GB` and its like, in powers of 1000."""
+    unit = 0
+    while count >= STEP - 0.5 and unit < len(UNITS) - 1:
+        count /= STEP
+        unit += 1
+    digits = 0 if unit == 0 or count >= 100 else 1  # noqa: PLR2004 - three digits
+    return f"{count:.{digits}f} {UNITS[unit]}"
+
+
+def shown_rate(count: float, seconds: float) -> str:
+    """`85 MB/s` and its like."""
+    return f"{shown_bytes(count / max(seconds, 1e-3))}/s"
+
 
 MAX_OUTPUT_BYTES: Final = 256 * 1024
 SHOWN_LINES: Final = 8

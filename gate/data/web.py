@@ -19,14 +19,12 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from urllib3.exceptions import HTTPError
 
-from gate.data.amounts import shown_bytes, shown_rate
 from gate.data.cache import LIMIT_HINT
-from gate.data.tools import TELL_SECONDS, too_slow, without_password
+from gate.data.tools import TELL_SECONDS, shown_bytes, shown_rate, too_slow, without_password
 from gate.errors import DataError
-from gate.system.bounded_body import BodyLimits, bounded_pieces
+from gate.system.console import Progress
 from gate.system.files import writing
-from gate.system.progress import Progress
-from gate.system.retry import RetryPolicy, limit_seconds
+from gate.system.http import BodyLimits, RetryPolicy, bounded_pieces, limit_seconds
 from gate.text.untrusted_text import safe_line, short_text
 
 TRIES: Final = 5

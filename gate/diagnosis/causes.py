@@ -19,7 +19,7 @@ from gate.comparison.differences import (
     WorkChange,
     WorkKind,
 )
-from gate.evidence.fingerprints import optimizer_of
+from gate.evidence.step_columns import optimizer_of
 
 MODEL = "model/"
 BACKWARD = "backward"

@@ -5,13 +5,87 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from gate.comparison.differences import EventKind, OptimizerSettingChange
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.measured_growth import Growth
-from gate.evidence.trace import TraceFinding
-from gate.evidence.tried import TriedSettings
-from gate.text.records_document import Document
+from gate.evidence.columns import MAX_STEP
+from gate.evidence.trace import TraceFinding, TriedSettings
+from gate.text.document import Document
+
+
+class CauseClass(StrEnum):
+    """The glossary of causes, in its fixed order: what comes before explains what follows.
+
+    Uninitialised memory, one operator, a race of threads, a kernel and a collective are proved by
+    runs that are made for it; fingerprints alone never name them.
+    """
+
+    ENVIRONMENT = "environment"
+    DEPENDENCY = "dependency"
+    RUN_SETTINGS = "run-settings"
+    DATA = "data"
+    STRUCTURE = "structure"
+    SEED = "initialisation-or-seed"
+    DATA_ORDER = "data-order"
+    RANDOM_STATE = "random-state-use"
+    UNINITIALISED_MEMORY = "uninitialised-memory"
+    OPERATOR = "operator-nondeterminism"
+    THREAD_RACE = "thread-race-or-reduction-order"
+    KERNEL = "compiled-or-custom-kernel"
+    PRECISION = "precision"
+    OPTIMIZER = "optimizer-or-schedule"
+    COLLECTIVE = "collective"
+    CHECKPOINT = "checkpoint-only"
+    CODE = "code-change"
+
+
+MAX_POINTS: Final = 16
+Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
+Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class GrowthShape(StrEnum):
+    """The curve that the difference follows; `UNCLEAR` where none fits, or several do.
+
+    `CONSTANT`: the same amount at each step. `PROPORTIONAL`: the same part of the value. `STEADY`:
+    a power of the steps since it began. `EXPONENTIAL`: by the same factor at each step.
+    """
+
+    CONSTANT = "constant"
+    PROPORTIONAL = "proportional"
+    STEADY = "steady"
+    EXPONENTIAL = "exponential"
+    UNCLEAR = "unclear"
+
+
+class GrowthPoint(Document):
+    """The difference at a step, in the metric's unit, and as a part of the expected value."""
+
+    step: Step
+    absolute: Size
+    relative: Size | None = None
+
+
+class Growth(Document):
+    """The shape of one metric's difference, over `points_used` steps at which it is not zero.
+
+    `factor` is by how much it grows a step where that is exponential, `power` that of the steps
+    where it is steady. `until` is the step up to which the shape holds, where it levels off after
+    it. `sentence` says it without a full stop; `points` are some of them, evenly spaced.
+    """
+
+    metric: str
+    shape: GrowthShape
+    sentence: str
+    points_used: int
+    first: GrowthPoint
+    last: GrowthPoint
+    factor: float | None = None
+    power: float | None = None
+    until: Step | None = None
+    points: Annotated[tuple[GrowthPoint, ...], Field(max_length=MAX_POINTS)] = ()
 
 
 class CodePlace(Document):

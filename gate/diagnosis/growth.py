@@ -1,4 +1,4 @@
-"""How a difference goes on: an offset, a factor, a sum, or rounding that the training amplifies.
+"""How a difference goes on, and which lines read what a run varied.
 
 Each shape is a straight line in one picture of the numbers: constant in log(d), proportional in
 log(d / |value|), steady in log(d) over log(steps since it began), exponential in log(d) over the
@@ -14,8 +14,12 @@ from dataclasses import dataclass
 from statistics import linear_regression, mean, median, pstdev
 from typing import Final
 
-from gate.comparison.differences import Comparison, MetricDelta
-from gate.diagnosis.measured_growth import MAX_POINTS, Growth, GrowthPoint, GrowthShape
+from gate.comparison.differences import Comparison, Event, MetricDelta
+from gate.comparison.measurements import MAX_READINGS, ReadingLine
+from gate.diagnosis.diagnosis import MAX_POINTS, Growth, GrowthPoint, GrowthShape
+from gate.evidence.observations import SourceKind
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.variations import Variation
 
 LOSS: Final = "loss"
 # of fewer points every curve is a line
@@ -220,3 +224,46 @@ def _line(x: Sequence[float], y: Sequence[float]) -> _Fit:
     slope, start = linear_regression(x, y)
     left = pstdev([value - start - slope * at for at, value in zip(x, y, strict=True)])
     return _Fit(left=left, slope=slope)
+
+
+# the harness's word for a line that it found by looking through the code, at the end
+IN_CODE: Final = "code"
+
+
+def varied_words(variation: Variation, run: RunEvidence) -> tuple[str, str]:
+    """What the harness says that the training found, and why it found nothing else; one is empty.
+
+    One process in which it was varied is enough.
+    """
+    told = [
+        source
+        for source in run.sources
+        if source.kind is SourceKind.VARIED and source.call == variation.name
+    ]
+    varied = next((source.after for source in told if source.after), "")
+    if varied:
+        return varied, ""
+    return "", next((source.before for source in told if source.before), variation.unused)
+
+
+def reading_lines(
+    variation: Variation, run: RunEvidence, first: Event | None
+) -> tuple[ReadingLine, ...]:
+    """The lines that may have read it before the first divergence, those that surely ran first."""
+    last = None if first is None else first.step
+    found = {
+        ReadingLine(
+            place=source.place,
+            call=source.call,
+            step=source.step,
+            in_code=source.before == IN_CODE,
+        ): None
+        for source in run.sources
+        if source.kind.value in variation.kinds
+        and source.file
+        and source.call not in variation.passed_over
+        and (last is None or source.step <= last)
+    }
+    # what was read last before the difference is nearest to it
+    ranked = sorted(found, key=lambda line: (line.in_code, -line.step))
+    return tuple(ranked[:MAX_READINGS])

@@ -14,10 +14,15 @@ from typing import Final
 from gate.comparison.differences import Event, EventKind
 from gate.diagnosis.causes import OF_THE_RUN
 from gate.diagnosis.diagnosis import CodePlace, Suspect, SuspectKind
-from gate.evidence.children import UnattestedChild, WeakerChild
-from gate.evidence.fingerprints import optimizer_of
-from gate.evidence.observations import Source, SourceKind
-from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.observations import (
+    Override,
+    OverrideKind,
+    Source,
+    SourceKind,
+    UnattestedChild,
+    WeakerChild,
+)
+from gate.evidence.step_columns import optimizer_of
 
 SHOWN_SUSPECTS: Final = 3
 # the harness's word for a seed that is the time

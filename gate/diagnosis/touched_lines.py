@@ -10,10 +10,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gate.comparison.differences import OptimizerSettingChange
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import CodePlace, Diagnosis
-from gate.evidence.observed_trace import RankTrace
-from gate.evidence.trace import HowKnown, ShownChange, TraceFinding
+from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
+from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 NEVER: Final = -1

@@ -7,9 +7,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gate.diagnosis.alignment import Alignment, Calls, values_differ
-from gate.evidence.observed_trace import Origin, Phase, RankTrace, TracedCall
-from gate.evidence.trace import Claim, NoTrace, TraceFinding, TraceRow
+from gate.diagnosis.trace_alignment import Alignment, Calls, values_differ
+from gate.evidence.trace import (
+    Claim,
+    NoTrace,
+    Origin,
+    Phase,
+    RankTrace,
+    TracedCall,
+    TraceFinding,
+    TraceRow,
+)
 
 ROWS_BEFORE: Final = 4
 ROWS_AFTER: Final = 3

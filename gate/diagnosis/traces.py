@@ -10,20 +10,33 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gate.diagnosis.alignment import Alignment, Block, Calls, align, layouts_differ
 from gate.diagnosis.trace_alignment import (
     OTHER_RANKS,
+    Alignment,
+    Block,
+    Calls,
     Pairs,
     Root,
+    align,
     find_read,
     find_root,
+    layouts_differ,
     namespace,
     outputs_apart,
     unread,
 )
 from gate.diagnosis.trace_words import Point, agreement, finding_at, not_finite_at, not_found
-from gate.evidence.observed_trace import NOBODY, Origin, RankTrace, TracedCall, TracedValue, Traces
-from gate.evidence.trace import Claim, NoTrace, TraceFinding
+from gate.evidence.trace import (
+    NOBODY,
+    Claim,
+    NoTrace,
+    Origin,
+    RankTrace,
+    TracedCall,
+    TracedValue,
+    TraceFinding,
+    Traces,
+)
 
 HIGHER: Final = "higher_order"
 FROM_ANY_RANK: Final = "c10d::recv_any_source_"

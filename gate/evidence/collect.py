@@ -7,16 +7,31 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gate.errors import EvidenceError
-from gate.evidence.endings import refuse_crashed
+from gate.evidence.capture import SAVED_COPY
 from gate.evidence.environment import environment_of, facts_of
-from gate.evidence.harness_files import MetricLine, Summary
-from gate.evidence.logged_tensorboard import tensorboard_series
-from gate.evidence.metrics import ReadMetrics, file_metrics, harness_series, output_metrics
-from gate.evidence.operator_logs import read_operator_audit
-from gate.evidence.processes_children import read_children
-from gate.evidence.processes_harness_files import HarnessFile, find_processes, read_harness_lines
-from gate.evidence.processes_overrides import read_overrides
-from gate.evidence.ranks import TrainedRank, read_attestations, read_ranks, refuse_problems
+from gate.evidence.harness_files import (
+    HarnessFile,
+    MetricLine,
+    Summary,
+    find_processes,
+    read_harness_lines,
+)
+from gate.evidence.harness_logs import live_threads, read_children, read_sources
+from gate.evidence.metrics import (
+    ReadMetrics,
+    file_metrics,
+    harness_series,
+    output_metrics,
+    step_series,
+)
+from gate.evidence.operator_logs import read_operator_audit, read_overrides
+from gate.evidence.ranks import (
+    TrainedRank,
+    read_attestations,
+    read_ranks,
+    refuse_crashed,
+    refuse_problems,
+)
 from gate.evidence.run_evidence import (
     MAX_NOT_FINITE,
     MetricSeries,
@@ -25,7 +40,6 @@ from gate.evidence.run_evidence import (
     RunEvidence,
     UnusedSetting,
 )
-from gate.evidence.saved_files import SAVED_COPY
 from gate.evidence.saved_state import (
     ReadState,
     captured_name,
@@ -34,9 +48,8 @@ from gate.evidence.saved_state import (
     parameter_names,
     saved_checkpoint,
 )
-from gate.evidence.sources import live_threads, read_sources
-from gate.evidence.step_series import step_series
 from gate.evidence.steps import recorder_cost, step_digests, step_given, step_memory, step_timings
+from gate.evidence.tensorboard import tensorboard_series
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 from gate.text.untrusted_text import last_lines, plain_text

@@ -1,17 +1,25 @@
-"""What all columns share: a sequence of records that are made when they are asked for.
+"""Long series as columns: records that are made when they are asked for.
 
 Records of a few numbers take eight bytes a number, where a record takes hundreds.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar, overload
 
-from pydantic import BaseModel, GetCoreSchemaHandler, ValidationInfo, ValidatorFunctionWrapHandler
+from pydantic import (
+    BaseModel,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
 from pydantic_core.core_schema import (
     CoreSchema,
     SerializationInfo,
@@ -19,7 +27,47 @@ from pydantic_core.core_schema import (
     with_info_wrap_validator_function,
 )
 
-from gate.text.facts import PACKED, Facts
+from gate.text.document import Document
+from gate.text.json_text import PACKED, Facts
+
+MAX_STEP = 2**53
+
+
+class Point(Document):
+    """One number at one step; `hex` is the value, `decimal` lets a person read it."""
+
+    step: int = Field(ge=0, le=MAX_STEP)
+    decimal: str = Field(max_length=40)
+    hex: str = Field(max_length=40)
+
+    @model_validator(mode="after")
+    def _same_number(self) -> Point:
+        try:
+            value = float.fromhex(self.hex)
+        except OverflowError as error:
+            message = f"{self.hex} is beyond what a float holds"
+            raise ValueError(message) from error
+        shown = float(self.decimal)
+        # NaN equals nothing, not even itself
+        if shown != value and not (math.isnan(shown) and math.isnan(value)):
+            message = f"decimal {self.decimal} is not the number {self.hex}"
+            raise ValueError(message)
+        # one text for each number: so a series can be kept as numbers and written as it was read
+        if (self.decimal, self.hex) != (repr(value), value.hex()):
+            message = f"{self.decimal}, {self.hex} has to be written {value!r}, {value.hex()}"
+            raise ValueError(message)
+        return self
+
+    @classmethod
+    def of(cls, step: int, value: float) -> Point:
+        """Write a float so that reading it gives the same bits back."""
+        return cls(step=step, decimal=repr(value), hex=value.hex())
+
+    @property
+    def value(self) -> float:
+        """The number itself."""
+        return float.fromhex(self.hex)
+
 
 # eight bytes each: signed, unsigned, binary64
 Kind = Literal["q", "Q", "d"]
@@ -242,3 +290,147 @@ class NumberRows(Rows[Row]):
 
     def __hash__(self) -> int:
         return hash(self._columns)
+
+
+class Points(NumberRows[Point]):
+    """Steps and values in their order; every bit of a value is kept, but NaN is one value.
+
+    Two are equal when all bits are: NaN equals NaN, and 0.0 is not -0.0.
+    """
+
+    __slots__ = ()
+    record = Point
+    kinds: ClassVar = (SIGNED, FLOAT)
+
+    @property
+    def values(self) -> memoryview[float]:
+        """The numbers alone; not to be written to."""
+        return self.column(1)
+
+    def pairs(self) -> Iterator[tuple[int, float]]:
+        """Each step with its number."""
+        return zip(self.steps, self.values, strict=True)
+
+    def same_steps(self, other: Points) -> bool:
+        """Whether both have the same steps in the same order."""
+        return self.steps == other.steps
+
+    @staticmethod
+    def taken(step: int, value: float) -> tuple[int, float]:
+        """NaN has no sign or payload here: a point cannot have them either."""
+        if not 0 <= step <= MAX_STEP:
+            message = f"a step is below 0 or above {MAX_STEP}"
+            raise ValueError(message)
+        return step, math.nan if math.isnan(value) else value
+
+    @staticmethod
+    def row_of(record: Point) -> tuple[int, float]:
+        """Step and value."""
+        return record.step, record.value
+
+    @staticmethod
+    def row_of_plain(record: dict[str, Any]) -> tuple[int, float]:
+        """Step and value of what `plain_of` gave."""
+        step, text = record["step"], record["hex"]
+        value = float.fromhex(text)
+        # whatever is not exactly what `plain_of` gives is left to the record to take or refuse
+        plain = type(step) is int and record.keys() == POINT_KEYS
+        if not plain or (repr(value), value.hex()) != (record["decimal"], text):
+            message = "is no plain point"
+            raise ValueError(message)
+        return step, value
+
+    @staticmethod
+    def plain_of(step: int, value: float) -> dict[str, Any]:
+        """A point as JSON has it."""
+        return {"step": step, "decimal": repr(value), "hex": value.hex()}
+
+    @staticmethod
+    def line_of(step: int, value: float) -> str:
+        """A point as a line of JSON."""
+        return f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
+
+    @staticmethod
+    def record_of(step: int, value: float) -> Point:
+        """The point."""
+        return Point.of(step, value)
+
+
+POINT_KEYS = frozenset(Point.model_fields)
+
+
+# numbers that a float can hold: evidence may come from another job
+MAX_BYTES: Final = 2**63
+
+
+class StepMemory(Document):
+    """Memory after a step: resident on the host, allocated on the device."""
+
+    step: int = Field(ge=1, le=MAX_STEP)
+    resident_bytes: int = Field(ge=0, le=MAX_BYTES)
+    device_bytes: int = Field(ge=0, le=MAX_BYTES)
+
+
+class Memory(NumberRows[StepMemory]):
+    """Step, resident bytes, and bytes on the device."""
+
+    __slots__ = ()
+    record = StepMemory
+    kinds: ClassVar = (SIGNED, UNSIGNED, UNSIGNED)
+
+    @property
+    def resident_bytes(self) -> memoryview[int]:
+        """What the host held; not to be written to."""
+        return self.column(1)
+
+    @property
+    def device_bytes(self) -> memoryview[int]:
+        """What the device held; not to be written to."""
+        return self.column(2)
+
+    @staticmethod
+    def taken(step: int, resident_bytes: int, device_bytes: int) -> tuple[int, int, int]:
+        """All of it."""
+        if not (
+            1 <= step <= MAX_STEP
+            and 0 <= resident_bytes <= MAX_BYTES
+            and 0 <= device_bytes <= MAX_BYTES
+        ):
+            message = "are the numbers of no memory"
+            raise ValueError(message)
+        return step, resident_bytes, device_bytes
+
+    @staticmethod
+    def row_of(record: StepMemory) -> tuple[int, int, int]:
+        """As the columns hold it."""
+        return record.step, record.resident_bytes, record.device_bytes
+
+    @staticmethod
+    def row_of_plain(record: dict[str, Any]) -> tuple[int, int, int]:
+        """The numbers of what `plain_of` gave."""
+        row = record["step"], record["resident_bytes"], record["device_bytes"]
+        if {*map(type, row)} != {int} or record.keys() != MEMORY_KEYS:
+            message = "is no plain memory"
+            raise ValueError(message)
+        return row
+
+    @staticmethod
+    def plain_of(step: int, resident_bytes: int, device_bytes: int) -> dict[str, Any]:
+        """It as JSON has it."""
+        return {"step": step, "resident_bytes": resident_bytes, "device_bytes": device_bytes}
+
+    @staticmethod
+    def line_of(step: int, resident_bytes: int, device_bytes: int) -> str:
+        """It as a line of JSON."""
+        return (
+            f'{{"device_bytes": {device_bytes}, "resident_bytes": {resident_bytes}, '
+            f'"step": {step}}}'
+        )
+
+    @staticmethod
+    def record_of(step: int, resident_bytes: int, device_bytes: int) -> StepMemory:
+        """The record."""
+        return StepMemory(step=step, resident_bytes=resident_bytes, device_bytes=device_bytes)
+
+
+MEMORY_KEYS = frozenset(StepMemory.model_fields)

@@ -1,4 +1,10 @@
-"""The document `cluster.json`: on what kind of machine a commit was trained, for a person.
+"""The documents for a person: `cluster.json`, `data.json`, `environment.json`, `seeds.json`.
+
+It is made from the evidence and read by nobody who judges.
+
+It is made from the evidence and read by nobody who judges.
+
+It is made from the evidence and read by nobody who judges.
 
 It is made from the evidence and read by nobody who judges.
 """
@@ -10,11 +16,30 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gate.evidence.memory import MAX_BYTES
-from gate.evidence.run_evidence import DeviceFacts, EvidenceSet, RunEvidence
-from gate.system.facts import FactText, ShortText, TopologyLine, VariableMap
-from gate.text.records_document import Document, Timestamp
-from gate.training.environment import NOT_APPLICABLE
+from gate.data.data_sets import DataSets
+from gate.evidence.columns import MAX_BYTES
+from gate.evidence.given import SeedResults
+from gate.evidence.lock_files import Locks
+from gate.evidence.observations import Override
+from gate.evidence.run_evidence import DeviceFacts, Devices, EvidenceSet, RunEvidence
+from gate.system.machine import (
+    FactMap,
+    FactText,
+    MachineFacts,
+    ShortText,
+    TopologyLine,
+    VariableMap,
+)
+from gate.text.document import Document, Timestamp
+from gate.training.environment import (
+    INDEX,
+    MAX_PACKAGES,
+    NOT_APPLICABLE,
+    Environment,
+    PackageText,
+    UnlikeRank,
+    normalized_name,
+)
 
 CLUSTER_SCHEMA: Final = "repro-gate.cluster/1"
 CLUSTER_NAME: Final = "cluster.json"
@@ -147,3 +172,174 @@ def _kind(device: DeviceFacts) -> Accelerator:
 def _transport(run: RunEvidence) -> dict[str, str]:
     told = run.rank_facts[0].variables if run.rank_facts else {}
     return {name: text for name, text in told.items() if name.startswith(TRANSPORT)}
+
+
+DATA_SCHEMA: Final = "repro-gate.data/1"
+DATA_NAME: Final = "data.json"
+
+
+class DataDocument(Document):
+    """The file `data.json`; a training that declared no data has no `sets`."""
+
+    schema_version: Literal["repro-gate.data/1"] = DATA_SCHEMA
+    commit: str
+    created_at: Timestamp
+    sets: DataSets
+
+
+def data_document(evidence: EvidenceSet) -> DataDocument:
+    """The data sets as the runs found them, without the digests of their parts."""
+    return DataDocument(
+        commit=evidence.commit,
+        created_at=evidence.created_at,
+        sets=tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
+    )
+
+
+ENVIRONMENT_SCHEMA: Final = "repro-gate.environment/1"
+ENVIRONMENT_NAME: Final = "environment.json"
+
+
+class InstalledPackage(Document):
+    """A distribution: where it came from, whether a rank imported it, or the settings ignore it."""
+
+    name: PackageText
+    version: PackageText
+    origin: PackageText
+    imported: bool
+    ignored: bool
+
+
+class RankEnvironment(Document):
+    """A rank of the first run: its facts, its variables, and every GPU that it can see."""
+
+    rank: int = Field(ge=0, le=1_000_000)
+    facts: FactMap
+    variables: VariableMap
+    devices: Devices = ()
+
+
+class EnvironmentDocument(Document):
+    """The file `environment.json`.
+
+    `parts` decide which entry of a baseline judges, with the packages that are imported and not
+    ignored. All else is told and decides nothing.
+    """
+
+    schema_version: Literal["repro-gate.environment/1"] = ENVIRONMENT_SCHEMA
+    commit: str
+    base_commit: str | None
+    created_at: Timestamp
+    parts: dict[str, str]
+    packages: Annotated[tuple[InstalledPackage, ...], Field(max_length=MAX_PACKAGES)]
+    unlike_ranks: tuple[UnlikeRank, ...]
+    ranks: Annotated[tuple[RankEnvironment, ...], Field(max_length=1000)]
+    machine: MachineFacts | None
+    locks: Locks
+    base_locks: Locks
+
+
+def environment_document(evidence: EvidenceSet) -> EnvironmentDocument:
+    """Of the first run of the commit; a second one that ran elsewhere is an error of its own."""
+    run = evidence.runs[0]
+    return EnvironmentDocument(
+        commit=evidence.commit,
+        base_commit=evidence.base_commit,
+        created_at=evidence.created_at,
+        parts=run.environment.parts,
+        packages=_packages(run.environment),
+        unlike_ranks=run.environment.unlike_ranks,
+        ranks=_ranks(run),
+        machine=evidence.machine,
+        locks=evidence.locks,
+        base_locks=evidence.base_locks,
+    )
+
+
+def _packages(environment: Environment) -> tuple[InstalledPackage, ...]:
+    imported = set(map(normalized_name, environment.imported))
+    ignored = set(map(normalized_name, environment.ignored))
+    found = (line.partition("==") for line in environment.packages)
+    return tuple(
+        InstalledPackage(
+            name=name,
+            version=version,
+            origin=environment.origins.get(name, INDEX),
+            imported=normalized_name(name) in imported,
+            ignored=normalized_name(name) in ignored,
+        )
+        for name, _, version in found
+    )
+
+
+def _ranks(run: RunEvidence) -> tuple[RankEnvironment, ...]:
+    devices = {process.rank: process.devices for process in run.processes if process.devices}
+    return tuple(
+        RankEnvironment(
+            rank=rank.rank,
+            facts=rank.facts,
+            variables=rank.variables,
+            devices=devices.get(rank.rank, ()),
+        )
+        for rank in run.rank_facts
+    )
+
+
+SEEDS_SCHEMA: Final = "repro-gate.seeds/1"
+SEEDS_NAME: Final = "seeds.json"
+# as the harness calls what it seeds in each process, and the variable of Python's own hashes
+SEEDED: Final = "seed_"
+HASH_SEED: Final = "PYTHONHASHSEED"
+MAX_SEEDED: Final = 1000
+
+
+class ProcessSeeds(Document):
+    """What one process of the first strict run attested: each generator with its seed."""
+
+    rank: int = Field(ge=0, le=1_000_000)
+    pid: int
+    generators: Annotated[dict[ShortText, FactText], Field(max_length=20)]
+    hash_seed: ShortText = ""
+
+
+class SeedsDocument(Document):
+    """The file `seeds.json`.
+
+    `processes` says what the gate seeded, `by_the_script` what the training's own code did after
+    it, and `further` what the training gave with other seeds, where the policy asked for those.
+    """
+
+    schema_version: Literal["repro-gate.seeds/1"] = SEEDS_SCHEMA
+    commit: str
+    created_at: Timestamp
+    processes: Annotated[tuple[ProcessSeeds, ...], Field(max_length=MAX_SEEDED)]
+    by_the_script: Annotated[tuple[Override, ...], Field(max_length=MAX_SEEDED)] = ()
+    further: SeedResults = ()
+
+
+def seeds_document(evidence: EvidenceSet) -> SeedsDocument:
+    """Of the first run of the commit; the second strict one had the same seeds."""
+    run = evidence.runs[0]
+    return SeedsDocument(
+        commit=evidence.commit,
+        created_at=evidence.created_at,
+        processes=_processes(run)[:MAX_SEEDED],
+        by_the_script=tuple(one for one in run.overrides if one.seeds)[:MAX_SEEDED],
+        further=tuple(one.result for one in evidence.seeded),
+    )
+
+
+def _processes(run: RunEvidence) -> tuple[ProcessSeeds, ...]:
+    return tuple(
+        ProcessSeeds(
+            rank=process.rank,
+            pid=process.pid,
+            generators={
+                name.removeprefix(SEEDED): text
+                for name, text in process.applied.items()
+                if name.startswith(SEEDED)
+            },
+            hash_seed=process.variables.get(HASH_SEED, "")[:200],
+        )
+        for process in run.processes
+    )

@@ -8,8 +8,8 @@ from itertools import islice
 
 from gate.evidence.harness_files import Summary
 from gate.evidence.run_evidence import RunEvidence
-from gate.system.facts import RankFacts
-from gate.text.codec_digests import sha256_hex
+from gate.system.machine import RankFacts
+from gate.text.digests import sha256_hex
 from gate.text.untrusted_text import escaped_lines, plain_text
 from gate.training.environment import (
     BETWEEN_RANKS,

@@ -17,15 +17,21 @@ from pydantic import Field
 
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import DocumentError, EvidenceError
-from gate.evidence.data import DATA_NAME, data_document
-from gate.evidence.documents import CLUSTER_NAME, cluster_document
-from gate.evidence.documents_environment import ENVIRONMENT_NAME, environment_document
-from gate.evidence.documents_seeds import SEEDS_NAME, seeds_document
+from gate.evidence.documents import (
+    CLUSTER_NAME,
+    DATA_NAME,
+    ENVIRONMENT_NAME,
+    SEEDS_NAME,
+    cluster_document,
+    data_document,
+    environment_document,
+    seeds_document,
+)
 from gate.evidence.run_evidence import SHA256_PATTERN, EvidenceSet, RunEvidence
 from gate.system.files.port import Files
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
+from gate.text.document import Document
 from gate.text.documents import document_chunks, read_document
-from gate.text.records_document import Document
 
 MANIFEST_SCHEMA: Final = "repro-gate.evidence-manifest/1"
 MANIFEST_NAME = "manifest.json"

@@ -1,4 +1,4 @@
-"""`trace-rR-P.jsonl` of every rank, read as untrusted bytes."""
+"""What each process wrote down of traces, sources and children, read as untrusted bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,26 @@ from pydantic import Field
 
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
-from gate.evidence.observed_trace import (
+from gate.evidence.harness_files import (
+    HarnessFile,
+    ProcessFiles,
+    find_processes,
+    numbered_lines,
+    plain_fields,
+    told_lines,
+)
+from gate.evidence.observations import (
+    ChildLine,
+    LiveThreads,
+    Source,
+    SourceLine,
+    UnattestedChild,
+    WeakerChild,
+)
+from gate.evidence.processes import python_commands, reason_of
+from gate.evidence.ranks import TrainedRank
+from gate.evidence.run_evidence import MAX_SOURCES
+from gate.evidence.trace import (
     MAX_CALLS,
     MAX_EXECUTED,
     MAX_RANKS,
@@ -20,16 +39,71 @@ from gate.evidence.observed_trace import (
     TracedLine,
     TracedSettings,
 )
-from gate.evidence.processes_harness_files import (
-    HarnessFile,
-    ProcessFiles,
-    find_processes,
-    numbered_lines,
-)
 from gate.system.files.port import Files
+from gate.text.document import Document
 from gate.text.documents import read_document
-from gate.text.records_document import Document
 from gate.text.strict_json import parse_json
+from gate.text.untrusted_text import plain_text
+
+MAX_TEXT = 200
+NOT_KEPT = "was given an environment that lacks the gate's variables"
+Children = tuple[tuple[UnattestedChild, ...], tuple[WeakerChild, ...]]
+
+
+def read_children(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Children:
+    """Those without the harness, and those that it came along to without a variable of the gate's.
+
+    In the order of ranks and processes; harmless lines are left out. Raises `EvidenceError` for a
+    malformed file, and for one longer than the harness's own limit.
+    """
+    without: list[UnattestedChild] = []
+    weaker: list[WeakerChild] = []
+    lines = told_lines(files, out, processes, HarnessFile.CHILDREN, ChildLine)
+    for line, process in lines:
+        for command in python_commands(line.words, for_shell=line.shell):
+            shown = {
+                "rank": process.rank,
+                "pid": process.pid,
+                "command": plain_text(command.shown)[:MAX_TEXT],
+                "file": plain_text(line.file)[:MAX_TEXT],
+                "line": line.line,
+            }
+            if reason := reason_of(command) or ("" if line.kept else NOT_KEPT):
+                without.append(UnattestedChild.model_validate({**shown, "reason": reason}))
+            elif line.lost:
+                weaker.append(WeakerChild.model_validate({**shown, "variables": line.lost}))
+    return tuple(without), tuple(weaker)
+
+
+def read_sources(
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...]
+) -> tuple[Source, ...]:
+    """What every process told, once for each line of a rank; at most `MAX_SOURCES`.
+
+    Raises `EvidenceError` for a malformed file, and for one longer than the harness's own limit.
+    """
+    sources: dict[Source, None] = {}
+    for line, process in told_lines(files, out, processes, HarnessFile.SOURCES, SourceLine):
+        if len(sources) < MAX_SOURCES:
+            fields = plain_fields(line, _SOURCE_TEXTS)
+            sources[Source.model_validate({**fields, "rank": process.rank})] = None
+    return tuple(sources)
+
+
+_SOURCE_TEXTS = ("call", "before", "after", "file")
+
+
+def live_threads(rank: TrainedRank) -> tuple[LiveThreads, ...]:
+    """The number of threads at each step at which it is another than at the step before."""
+    counts: dict[int, int] = {}
+    for line in rank.lines:
+        counts[line.step] = max(line.threads, counts.get(line.step, 0))
+    changes: list[LiveThreads] = []
+    for step, count in sorted(counts.items()):
+        if not changes or changes[-1].count != count:
+            changes.append(LiveThreads(step=step, count=count))
+    return tuple(changes)
+
 
 # the harness ends at 32 MiB of calls; lines and the last record come on top
 MAX_TRACE_BYTES = 48 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Lock files of a commit: which versions they name, and how two of them differ."""
+"""Lock files of a commit: which versions they name, how two differ, what a pull request brings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
-from gate.text.records_document import Document
+from gate.text.document import Document
 from gate.training.environment import (
     MAX_PACKAGE_TEXT,
     MAX_PACKAGES,
@@ -264,3 +264,26 @@ def _plain(version: str) -> str:
     while len(numbers) > 1 and numbers[-1] == "0":
         numbers.pop()
     return ".".join(numbers)
+
+
+MAX_BROUGHT_FILES: Final = 50
+
+
+class BroughtEnvironment(Document):
+    """What differs between the base commit and the change under test.
+
+    `files` declare packages, an image or what a workflow installs. `base_image` and `head_image`
+    are the `isolation.image` of either side; both are empty where it is one and the same.
+    """
+
+    files: Annotated[tuple[str, ...], Field(max_length=MAX_BROUGHT_FILES)] = ()
+    base_image: str = ""
+    head_image: str = ""
+
+    @property
+    def another_image(self) -> bool:
+        """Whether the change under test asks for another image."""
+        return bool(self.head_image) and self.head_image != self.base_image
+
+
+NOTHING_BROUGHT: Final = BroughtEnvironment()

@@ -1,28 +1,192 @@
-"""Metrics of a run: from the harness, from the script's own file, from its printed lines."""
+"""Metrics of a run: from the harness, from the script's own file, from its printed lines.
+
+A manifest holds digests, and two digests side by side say only that something differs. These are
+numbers that an optimizer was given; a value of the script's own checkpoint may be a secret of
+whoever saved it and is never shown.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
+from gate.checkpoint.leaves import Leaf, TensorLeaf
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError
-from gate.evidence.harness_files import MetricLine, StepLine
-from gate.evidence.processes_harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, numbered_lines
+from gate.evidence.columns import MAX_STEP, Points
+from gate.evidence.given import MAX_OPTIMIZER_SETTINGS
+from gate.evidence.harness_files import (
+    MAX_LINE_BYTES,
+    MAX_LINES_BYTES,
+    ExactNumber,
+    MetricLine,
+    StepLine,
+    numbered_lines,
+)
 from gate.evidence.run_evidence import (
     MAX_PASSED_OVER,
+    FloatType,
     MetricSeries,
     MetricSource,
     PassedOver,
     WhyPassedOver,
 )
-from gate.evidence.series import MAX_NAME, SeriesCollector
 from gate.system.files.port import Files
 from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import plain_text, short_text
+
+MAX_NAME = 200
+MAX_SERIES = 1000
+MAX_POINTS = 500_000
+
+
+class SeriesCollector:
+    """Takes points in the order in which a source gives them.
+
+    NaN and infinity stay what they are: it is the verdict that refuses them.
+    """
+
+    def __init__(self, source: MetricSource, shown: str) -> None:
+        self._source = source
+        self._shown = shown
+        self._dtypes: dict[str, FloatType] = {}
+        self._points: dict[str, list[tuple[int, float]]] = {}
+        self._count = 0
+
+    def add(
+        self, name: str, step: int, value: float, *, dtype: FloatType = "float64", where: str = ""
+    ) -> None:
+        """Take one number; `where` is the place for an error, for example `line 3`.
+
+        Raises `EvidenceError` for a name that is no plain text, a step that is there already or
+        goes back, another dtype than before, or too many numbers.
+        """
+        place = f"{self._shown}: {where}: " if where else f"{self._shown}: "
+        self._check_name(name, place)
+        points = self._points.setdefault(name, [])
+        self._check_step(name, step, points, place)
+        known = self._dtypes.setdefault(name, dtype)
+        if known != dtype:
+            raise EvidenceError(
+                f"{place}metric {short_text(name)} is {known}, but {dtype} at step {step}",
+                hint="Log each metric in one type; give the other one a different name.",
+            )
+        self._count += 1
+        if len(self._points) > MAX_SERIES:
+            raise EvidenceError(
+                f"{place}more than {MAX_SERIES:,} metrics", hint="Log fewer metrics."
+            )
+        if self._count > MAX_POINTS:
+            raise EvidenceError(
+                f"{place}more than {MAX_POINTS:,} numbers in one run",
+                hint="Log fewer metrics, log them at fewer steps, or lower train.max_steps.",
+            )
+        points.append((step, value))
+
+    def _check_name(self, name: str, place: str) -> None:
+        if len(name) > MAX_NAME or not name.isprintable():
+            raise EvidenceError(
+                f"{place}metric name {short_text(name)} is longer than {MAX_NAME} characters or "
+                "not printable",
+                hint="Give metrics short plain names.",
+            )
+
+    def _check_step(
+        self, name: str, step: int, points: list[tuple[int, float]], place: str
+    ) -> None:
+        if not 0 <= step <= MAX_STEP:
+            raise EvidenceError(
+                f"{place}metric {short_text(name)} has a step below 0 or above 2**53",
+                hint="Count steps from 0 or 1.",
+            )
+        # in order and once each: points of two runs are paired by their step
+        before = points[-1][0] if points else -1
+        if step <= before:
+            how = "twice" if step == before else f"after step {before}"
+            raise EvidenceError(
+                f"{place}metric {short_text(name)} is given for step {step} {how}",
+                hint="Log each metric once for each step, in order; use a different name for "
+                "each phase, for example train_loss and eval_loss.",
+            )
+
+    def series(self) -> tuple[MetricSeries, ...]:
+        """All series so far, sorted by name."""
+        return tuple(
+            MetricSeries(
+                name=name, source=self._source, dtype=self._dtypes[name], points=Points(points)
+            )
+            for name, points in sorted(self._points.items())
+        )
+
+
+# of all optimizers together; what further passes do shows in the loss, the last one, and after it
+MAX_PASS_SERIES = 200
+
+
+def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
+    """`loss.pass<n>` and `skipped`, with `.<i>` before for further optimizers.
+
+    The first is there when a step had several backward passes (accumulated gradients, the closures
+    of LBFGS, two losses of a GAN): the scalar of the n-th pass at each optimizer step, of which
+    `loss` is the last. Steps are optimizer steps in every series that the harness makes, so
+    that all of them and the fingerprints have one numbering. `skipped` is 1.0 for a step that
+    a gradient scaler skipped and 0.0 for one that it let through.
+    """
+    collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
+    # for all optimizers together: a script may have one for each parameter
+    passes_left = MAX_PASS_SERIES
+    for number in sorted({line.optimizer for line in lines}):
+        own = [line for line in lines if line.optimizer == number]
+        suffix = f".{number}" if number else ""
+        most = max(len(line.losses) for line in own)
+        if most > 1:
+            for place in range(min(most, passes_left)):
+                _add_pass(collector, f"loss{suffix}.pass{place + 1}", own, place)
+            passes_left -= min(most, passes_left)
+        for line in own:
+            if line.skipped is not None:
+                collector.add(f"skipped{suffix}", line.step, float(line.skipped))
+    return collector.series()
+
+
+def _add_pass(collector: SeriesCollector, name: str, lines: Sequence[StepLine], place: int) -> None:
+    """One pass of each step; losses of several types become float64, which holds all exactly."""
+    losses = {line.step: line.losses[place] for line in lines if len(line.losses) > place}
+    dtype = _common_type([loss for loss in losses.values() if loss is not None])
+    for step, loss in losses.items():
+        if loss is not None:
+            collector.add(name, step, loss.value, dtype=dtype)
+
+
+def _common_type(losses: Sequence[ExactNumber]) -> FloatType:
+    types = {loss.dtype for loss in losses}
+    return types.pop() if len(types) == 1 else "float64"
+
+
+PATH = re.compile(r"/optimizer/\d+/group/\d+/.+")
+FORMATS = {"F64": "<d", "F32": "<f", "I64": "<q", "BOOL": "<?"}
+
+
+def optimizer_settings(leaves: Iterable[Leaf], prefix: str) -> dict[str, str]:
+    """Every setting that is one number, under its name in the manifest; at most 1,000 of them."""
+    settings: dict[str, str] = {}
+    for leaf in leaves:
+        if isinstance(leaf, TensorLeaf) and leaf.shape == () and PATH.fullmatch(leaf.path):
+            layout = FORMATS.get(leaf.dtype)
+            if layout is not None and len(settings) < MAX_OPTIMIZER_SETTINGS:
+                data = b"".join(map(bytes, leaf.source.pieces(struct.calcsize(layout))))
+                (number,) = struct.unpack(layout, data)
+                # a float32 by its own shortest form: 0.001, not 0.0010000000474974513
+                word = str(np.float32(number) if leaf.dtype == "F32" else number)
+                settings[prefix + leaf.path] = word.lower()
+    return settings
+
 
 MAX_OUTPUT_LINES = 100_000
 MAX_OUTPUT_LINE_BYTES = 1000

@@ -1,15 +1,161 @@
-"""What a training took from its surroundings that may make two runs differ."""
+"""What a training's processes did beside training: overrides, sources, other processes."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.evidence.overrides import CallStack
-from gate.text.records_document import Document
+from gate.text.document import Document
+
+SHOWN = 3
+VariableName = Annotated[str, Field(pattern=r"^[A-Z_]{1,60}$")]
+
+
+class ChildLine(Document):
+    """A line of the harness's: a command that may have started such a process.
+
+    `words` may be cut; `shell` says that a shell reads the first of them, `kept` that the child's
+    environment still had what the harness needs, `lost` names the knobs' variables that it lacked
+    or had with another value. `line` is 0 when no line of the training was seen.
+    """
+
+    words: tuple[str, ...] = Field(max_length=4000)
+    shell: bool
+    kept: bool
+    lost: Annotated[tuple[VariableName, ...], Field(max_length=50)] = ()
+    file: str = Field(max_length=200)
+    line: int = Field(ge=0)
+
+
+class StartedChild(Document):
+    """A Python process: who started it where, and its command without arguments."""
+
+    rank: int = Field(ge=0)
+    pid: int = Field(ge=0)
+    command: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "a process of the training"
+
+
+class UnattestedChild(StartedChild):
+    """One that started without the harness, and why."""
+
+    reason: str
+
+
+class WeakerChild(StartedChild):
+    """One that started with the harness and without `variables` that the gate had set."""
+
+    variables: Annotated[tuple[VariableName, ...], Field(min_length=1, max_length=50)]
+
+
+def started_without(children: tuple[UnattestedChild, ...]) -> str:
+    """Who started which Python without the harness, as a sentence without its full stop."""
+    sentences = [
+        f"{child.place} started `{child.command}`, which {child.reason}" for child in children
+    ]
+    # each rank and run tells of the same line again
+    distinct = list(dict.fromkeys(sentences))
+    rest = len(distinct) - SHOWN
+    more = f"; and {rest} more" if rest > 0 else ""
+    return "; ".join(distinct[:SHOWN]) + more
+
+
+MAY_BE_OPENED = "deterministic_algorithms"
+CallStack = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=3)]
+
+
+def library_frame(stack: tuple[str, ...], place: str) -> str:
+    """The frame that stands before those of the user's, whose innermost is at `place`."""
+    first = stack[0] if stack else ""
+    return "" if first.partition(" ")[0] == place else first
+
+
+class OverrideKind(StrEnum):
+    """What was done."""
+
+    SWITCH = "switch"
+    CONTEXT = "context"
+    THREADS = "threads"
+    ENVIRONMENT = "environment"
+    RESEED = "reseed"
+    ENTROPY = "entropy"
+
+
+class SeedScope(StrEnum):
+    """Whose generator was seeded: one that all code shares, or a generator of the script's own."""
+
+    GLOBAL = "global"
+    PRIVATE = "private"
+
+
+class OverrideLine(Document):
+    """One override, at `file` and `line` (0 when nobody was seen), while `step` was worked on.
+
+    `closed`: the script reverted it itself before the step ended; `restored`: the harness did.
+    `importing`: a library did it while that line imported it. `scope` is there for seeds alone,
+    whose value is `after` (`before` says where it is the time): of a private generator that was
+    given none, the one that it drew, where that can be read. `stack` holds the user's innermost
+    frames, `file:line function`; where an installed package gave a seed, its own stands before.
+    """
+
+    step: int = Field(ge=1)
+    kind: OverrideKind
+    name: str = Field(max_length=200)
+    before: str = Field(max_length=200)
+    after: str = Field(max_length=200)
+    file: str = Field(max_length=200)
+    line: int = Field(ge=0)
+    closed: bool
+    restored: bool
+    importing: bool = False
+    scope: SeedScope | None = None
+    stack: CallStack = ()
+
+
+class Override(OverrideLine):
+    """One override and the process that it was done in."""
+
+    rank: int = Field(ge=0)
+    pid: int = Field(ge=0)
+
+    @property
+    def determinism_suspended(self) -> bool:
+        """Strict mode switched off around a few lines and on again: legal, and reported."""
+        return self.closed and self.name == MAY_BE_OPENED
+
+    @property
+    def weakens(self) -> bool:
+        """Whether the run was less than it was asked to be; a seed of one's own does not weaken.
+
+        Nor does a private generator: the gate has set none, and what it draws the results tell.
+        """
+        own_seed = self.kind is OverrideKind.RESEED or self.scope is SeedScope.PRIVATE
+        return not own_seed and not self.determinism_suspended
+
+    @property
+    def seeds(self) -> bool:
+        """Whether a seed was given; everything else turns a setting."""
+        return self.kind in {OverrideKind.RESEED, OverrideKind.ENTROPY}
+
+    @property
+    def library(self) -> str:
+        """The line of an installed package that gave the seed; empty where the user's own did."""
+        return library_frame(self.stack, self.place)
+
+    @property
+    def place(self) -> str:
+        """File and line for a person."""
+        return f"{self.file}:{self.line}" if self.file else "an unknown line"
+
 
 STAMP: Final = re.compile(r"\d{1,19} \d{1,19}", re.ASCII)
 

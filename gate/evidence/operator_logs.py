@@ -1,4 +1,4 @@
-"""`operators-rR-P.json` of every process, read as untrusted bytes and put together."""
+"""What each process wrote down of operators and overrides, read as untrusted bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
-from gate.errors import RunError
-from gate.evidence.harness_files import Count, OwnedDocument
+from gate.errors import EvidenceError, RunError
+from gate.evidence.columns import MAX_STEP
+from gate.evidence.harness_files import (
+    Count,
+    HarnessFile,
+    OwnedDocument,
+    ProcessFiles,
+    plain_fields,
+    read_own_document,
+    told_lines,
+)
+from gate.evidence.observations import Override, OverrideLine
 from gate.evidence.operators import (
     Autotuner,
     FileName,
@@ -20,12 +30,13 @@ from gate.evidence.operators import (
     Refusal,
     Span,
 )
-from gate.evidence.point import MAX_STEP
-from gate.evidence.processes_harness_files import HarnessFile, ProcessFiles, read_own_document
+from gate.evidence.run_evidence import RunEvidence
+from gate.settings.train_sections import OnOverride
 from gate.system.files.port import Files
-from gate.text.records_document import Document
+from gate.text.document import Document
 from gate.text.untrusted_text import plain_text
-from gate.training.remedies import admitting_entry, remedy_for
+from gate.training.operator_tables import admitting_entry, remedy_for
+from gate.training.runs import RunMode
 
 MAX_USES = 1000
 MAX_SPANS = 500
@@ -117,4 +128,48 @@ def explained(fault: RunError, refused: tuple[Refusal, ...]) -> RunError:
         details=fault.details,
         file=fault.file,
         line=fault.line,
+    )
+
+
+SHOWN = 20
+
+
+def read_overrides(
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...]
+) -> tuple[Override, ...]:
+    """What every process logged, in the order of ranks and processes.
+
+    Raises `EvidenceError` for a malformed log, and for one longer than the harness's own limit.
+    """
+    lines = told_lines(files, out, processes, HarnessFile.OVERRIDES, OverrideLine)
+    return tuple(_of_process(line, process) for line, process in lines)
+
+
+def _of_process(line: OverrideLine, process: ProcessFiles) -> Override:
+    fields = plain_fields(line, _OVERRIDE_TEXTS)
+    return Override.model_validate({**fields, "rank": process.rank, "pid": process.pid})
+
+
+_OVERRIDE_TEXTS = ("name", "before", "after", "file")
+
+
+def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
+    """Raise `EvidenceError` when the settings make a strict run fail for what it overrode.
+
+    A seed of the script's own and a suspended determinism are its right in every mode.
+    """
+    overrides = [override for override in run.overrides if override.weakens]
+    if mode is not OnOverride.FAIL or run.run.mode is not RunMode.STRICT or not overrides:
+        return
+    details = tuple(
+        f"{override.place}, step {override.step}: {override.name} from "
+        f"{override.before or 'unset'} to {override.after or 'unset'}"
+        for override in overrides[:SHOWN]
+    )
+    raise EvidenceError(
+        f"run {run.run.label}: the training overrode what the gate had set ({len(overrides)} "
+        "time(s))",
+        hint="Remove these lines from the script, or set determinism.on_override to observe or "
+        "restore.",
+        details=details,
     )

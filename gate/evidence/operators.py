@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gate.evidence.point import MAX_STEP
-from gate.text.records_document import Document
+from gate.evidence.columns import MAX_STEP
+from gate.text.document import Document
 
 Name = Annotated[str, Field(min_length=1, max_length=120)]
 FileName = Annotated[str, Field(max_length=300)]

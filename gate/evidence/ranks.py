@@ -1,28 +1,209 @@
-"""Which processes trained: attested, one a rank, with whole records from step 1 on."""
+"""Which processes trained: attested, one a rank, with whole records from step 1 on.
+
+The exit code of a command is one number for all its processes. A launcher may take the gate's stop
+for a failure (the command fails, and nothing is wrong), or pass over the crash of a rank (the
+command ends with 0, and a rank has failed). What each process told at its end decides.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from gate.errors import EvidenceError
-from gate.evidence.children import UnattestedChild
-from gate.evidence.harness_files import Attestation, StepLine, Summary
-from gate.evidence.one_a_rank import TrainingSpan, several_processes
-from gate.evidence.optimizer_order import in_order
-from gate.evidence.processes_harness_files import (
+from gate.evidence.harness_files import (
+    Attestation,
+    Ended,
     HarnessFile,
     ProcessFiles,
+    StepLine,
+    Summary,
+    Trainer,
+    Untrained,
     read_harness_document,
     read_harness_lines,
     read_own_document,
 )
+from gate.evidence.observations import UnattestedChild, started_without
+from gate.evidence.processes import (
+    GENERAL,
+    TrainingSpan,
+    in_order,
+    several_processes,
+    shut_out_by,
+    shut_out_reason,
+)
 from gate.evidence.run_evidence import HarnessProcess
-from gate.evidence.untrained import no_step, not_loaded, read_untrained
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
-from gate.training.runs import RunMode, RunRecord
+from gate.training.runs import RunEnd, RunMode, RunRecord, StoppedBy
+
+MAX_SHOWN = 20
+# these start a worker in which the stop, a `SystemExit`, is a failure like any other; for those
+# that ask for an exit code (torchrun, accelerate, mpirun, spawn) it is the end of a run that went
+# well, so what they report is a crash
+LAUNCHERS = ("ray.", "submitit.", "joblib.", "concurrent.futures.", "distributed.")
+
+
+def read_end(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> RunEnd:
+    """Whether the gate had ended every rank, and whether a command that failed did so for that.
+
+    That is so where every rank was stopped, as many as each of them knew of, none ended
+    with an exception of its own, and whoever started them failed for that stop alone: its exception
+    holds the stop, or it is a launcher's and all ranks told a sound end.
+
+    Raises `EvidenceError` for a file that cannot be read.
+    """
+    ended = _read(files, out, found)
+    trained = {one for one in found if HarnessFile.STEPS in one.kinds}
+    failed = tuple(_failed(ended, trained))
+    summaries = {
+        process: read_harness_document(files, out, process.name(HarnessFile.SUMMARY), Summary)
+        for process in trained
+        if HarnessFile.SUMMARY in process.kinds
+    }
+    every = bool(trained) and summaries.keys() == trained and _as_many_as_known(summaries)
+    by_gate = (one.stopped_by is StoppedBy.MAX_STEPS for one in summaries.values())
+    stopped = every and all(by_gate)
+    others = [end for process, end in ended.items() if process not in trained]
+    of_launchers = bool(others) and all(
+        name.startswith(LAUNCHERS) for name in chain.from_iterable(one.exceptions for one in others)
+    )
+    held = any(one.stopped for one in others) or trained <= ended.keys()
+    return RunEnd(
+        stopped=stopped,
+        by_stop=stopped and not failed and of_launchers and held,
+        failed=failed[:MAX_SHOWN],
+    )
+
+
+def refuse_crashed(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> None:
+    """Raise `EvidenceError` where a rank ended with an exception, whatever its command made of it.
+
+    What the rank had recorded by then may be whole, and is all the same no training that went well.
+    """
+    trained = {one for one in found if HarnessFile.STEPS in one.kinds}
+    failed = tuple(_failed(_read(files, out, found), trained))
+    if failed:
+        raise EvidenceError(
+            f"{failed[0]}, and the command exited with 0 all the same",
+            hint="Let the command fail where a rank does: pass on the exit code of each process "
+            "that it starts.",
+            details=failed[:MAX_SHOWN],
+        )
+
+
+def _read(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> dict[ProcessFiles, Ended]:
+    return {
+        process: read_own_document(files, out, process, HarnessFile.ENDED, Ended)
+        for process in found
+        if HarnessFile.ENDED in process.kinds
+    }
+
+
+def _failed(ended: dict[ProcessFiles, Ended], trained: set[ProcessFiles]) -> Iterable[str]:
+    for process, end in ended.items():
+        if process in trained and end.exceptions:
+            yield f"rank {process.rank} failed with {plain_text(end.exceptions[0])}"
+
+
+def _as_many_as_known(summaries: dict[ProcessFiles, Summary]) -> bool:
+    """Whether there are as many ranks as each was told: one that crashed early is missed."""
+    ranks = {process.rank for process in summaries}
+    told = {summary.environment.get("world_size", "") for summary in summaries.values()}
+    return len(ranks) == len(summaries) and told <= {str(len(ranks)), ""}
+
+
+LIMITS = "docs/limits.md lists what the harness sees."
+NAMES: dict[Trainer, str] = {
+    "jax": "JAX",
+    "keras": "Keras",
+    "lightgbm": "LightGBM",
+    "numpy": "NumPy",
+    "scipy.optimize": "SciPy",
+    "sklearn": "scikit-learn",
+    "tensorflow": "TensorFlow",
+    "xgboost": "XGBoost",
+}
+# beside torch these train by themselves; the rest are imported by libraries for other ends
+OF_THEIR_OWN: dict[Trainer, str] = {
+    "keras": "Keras has optimizers of its own, also on torch",
+    "scipy.optimize": "SciPy's optimizers (BoTorch fits by them) take no torch step",
+    "lightgbm": "LightGBM trains without torch",
+    "xgboost": "XGBoost trains without torch",
+}
+
+
+def read_untrained(
+    files: Files, out: Path, found: tuple[ProcessFiles, ...]
+) -> tuple[Untrained, ...]:
+    """What each process said that ended without a step."""
+    return tuple(
+        read_own_document(files, out, process, HarnessFile.UNTRAINED, Untrained)
+        for process in found
+        if HarnessFile.UNTRAINED in process.kinds
+    )
+
+
+def not_loaded(
+    run: RunRecord,
+    children: tuple[UnattestedChild, ...],
+    told: tuple[Untrained, ...],
+    said: tuple[str, ...],
+) -> EvidenceError:
+    """The fault that no process attested its settings; `said` is the end of the output."""
+    if children or not told or shut_out_reason(run.argv):
+        return EvidenceError(
+            "no process of the training loaded the harness, so nothing was observed",
+            hint=shut_out_by(run.argv, children),
+            details=said,
+        )
+    names = list(_imported(told))
+    # nearly everything imports NumPy
+    shown = [name for name in names if name != "numpy"] or names
+    also = f" It imported {' and '.join(NAMES[name] for name in shown)}." if shown else ""
+    return EvidenceError(
+        "the script never imported torch",
+        hint=f"The gate judges PyTorch trainings only.{also} If the script should use torch, "
+        "check what train.command starts.",
+        details=said,
+    )
+
+
+def no_step(
+    children: tuple[UnattestedChild, ...], told: tuple[Untrained, ...], said: tuple[str, ...]
+) -> EvidenceError:
+    """The fault that no process took an optimizer step."""
+    if children:
+        return EvidenceError(
+            "no step was recorded, and the training started Python without the harness",
+            hint=f"{started_without(children)}. {GENERAL}",
+            details=said,
+        )
+    stopped = [one.backwards for one in told if one.stopped]
+    if stopped:
+        return EvidenceError(
+            f"the script never called an optimizer in {max(stopped):,} backward passes",
+            hint="It updates its weights by hand, which the harness cannot see: update them with "
+            "a torch optimizer.",
+            details=said,
+        )
+    others = [OF_THEIR_OWN[name] for name in _imported(told) if name in OF_THEIR_OWN]
+    of_others = f" {'; '.join(others)}. {LIMITS}" if others else ""
+    return EvidenceError(
+        "the script exited with 0 before any optimizer step",
+        hint="The smoke training must reach the step() of a torch optimizer; the details show "
+        f"what the script printed last.{of_others}",
+        details=said,
+    )
+
+
+def _imported(told: tuple[Untrained, ...]) -> Iterator[Trainer]:
+    yield from dict.fromkeys(name for one in told for name in one.imported)
+
 
 MAX_SHOWN_PROBLEMS = 40
 # all that a process without torch may leave

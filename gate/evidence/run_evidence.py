@@ -15,27 +15,76 @@ from pydantic import (
 )
 
 from gate.data.data_sets import DataSets, UnrepeatedData
-from gate.evidence.children import UnattestedChild, WeakerChild
-from gate.evidence.given import Given, Settings
+from gate.evidence.columns import MAX_BYTES, MAX_STEP, Memory, Points
+from gate.evidence.given import MAX_SEED_RESULTS, Given, SeedResult, Settings
 from gate.evidence.lock_files import Locks
-from gate.evidence.memory import MAX_BYTES, Memory
-from gate.evidence.observations import LiveThreads, Source
+from gate.evidence.observations import LiveThreads, Override, Source, UnattestedChild, WeakerChild
 from gate.evidence.operators import OperatorAudit
-from gate.evidence.overrides import Override
-from gate.evidence.point import MAX_STEP
-from gate.evidence.points import Points
-from gate.evidence.seeds import MAX_SEED_RESULTS, SeedResult
-from gate.evidence.state_distance import StateDistance
-from gate.evidence.step_columns import StepDigests
-from gate.evidence.timings import MeasuredSeconds, SummedSeconds, Timings
-from gate.evidence.trace import TraceFinding
-from gate.evidence.tried import TriedSettings
-from gate.system.facts import MachineFacts, RankFacts
+from gate.evidence.step_columns import MeasuredSeconds, StepDigests, SummedSeconds, Timings
+from gate.evidence.trace import TraceFinding, TriedSettings
 from gate.system.git.changes import Change
-from gate.system.gpu import GpuMissed
-from gate.text.records_document import Document, Timestamp
+from gate.system.machine import GpuMissed, MachineFacts, RankFacts
+from gate.text.document import Document, Timestamp
 from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit, RunMode, RunRecord
+
+MAX_MEMBER = 256
+Root = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class StateName(StrEnum):
+    """Which state: what the harness captured on rank 0, or what the script saved itself."""
+
+    CAPTURED = "captured"
+    SAVED = "saved"
+
+
+class StateRoots(Document):
+    """The digest of a state, as `repro-gate digest` gives it for the file or folder at `member`.
+
+    `member` is its place in the package, empty where it is not packed. `parts` holds the roots of
+    model, optimizer, random state and the rest, `root` is over them.
+    """
+
+    name: StateName
+    member: str = Field(default="", max_length=MAX_MEMBER)
+    algorithm: str = Field(max_length=40)
+    root: Root
+    parts: Annotated[dict[Annotated[str, Field(max_length=40)], Root], Field(max_length=10)]
+
+
+# one of each at most
+States = Annotated[tuple[StateRoots, ...], Field(max_length=len(StateName))]
+
+
+MAX_DISTANCES = 5000
+MAX_ELEMENTS = 2**63
+Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class TensorDistance(Document):
+    """One tensor that has other bytes, and the same type and shape, on both sides.
+
+    `differing` of the `elements` have other bits. `relative_l2` is the norm of the difference over
+    the larger of the two norms, both over the elements that are finite on both sides; it and
+    `max_absolute` are None where there is no such number. `finiteness_moved` says that one side has
+    more NaN or infinite elements.
+    """
+
+    name: str = Field(max_length=1000)
+    elements: int = Field(ge=0, le=MAX_ELEMENTS)
+    differing: int = Field(ge=0, le=MAX_ELEMENTS)
+    relative_l2: Size | None
+    max_absolute: Size | None
+    finiteness_moved: bool = False
+
+
+class StateDistance(Document):
+    """The tensors with numbers, worst first; `total` counts those that are not listed as well."""
+
+    total: int = Field(ge=0, le=MAX_ELEMENTS)
+    tensors: Annotated[tuple[TensorDistance, ...], Field(max_length=MAX_DISTANCES)]
+
 
 EVIDENCE_SCHEMA: Final = "repro-gate.evidence/1"
 # One is enough to refuse a run; a diverged model has them in every tensor.

@@ -8,26 +8,24 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import CAPTURED, SAVED, LeafDigest, StateDigest, digest_state, roots_of
-from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
-from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.numbers import sketches
-from gate.checkpoint.tensor_hashing import available_threads
+from gate.checkpoint.numbers import NotFiniteLeaf, not_finite_leaves, sketches
+from gate.checkpoint.parts import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
+from gate.checkpoint.tensor_hashing import ALGORITHM, available_threads
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
-from gate.evidence.optimizer_settings import optimizer_settings
+from gate.evidence.capture import MAX_STATE_BYTES
+from gate.evidence.metrics import optimizer_settings
 from gate.evidence.run_evidence import (
     MAX_ALL_PARAMETER_NAMES,
     MAX_SKETCHES,
     CheckpointManifest,
     TensorDigest,
 )
-from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from gate.evidence.fingerprints import PARAMETERS, SAMPLING, family_of, of_optimizer
+from gate.evidence.columns import Memory
 from gate.evidence.given import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
 from gate.evidence.harness_files import StepLine
-from gate.evidence.memory import Memory
 from gate.evidence.ranks import TrainedRank
 from gate.evidence.run_evidence import RecorderCost
-from gate.evidence.step_columns import StepDigest, StepDigests
-from gate.evidence.timings import UNKNOWN, Timings
-from gate.text.codec_digests import field, sha256_hex
+from gate.evidence.step_columns import (
+    PARAMETERS,
+    SAMPLING,
+    UNKNOWN,
+    StepDigest,
+    StepDigests,
+    Timings,
+    family_of,
+    of_optimizer,
+)
+from gate.text.digests import field, sha256_hex
 
 # more have one digest together: some scripts have an optimizer for each parameter
 APART = 8

@@ -1,4 +1,8 @@
-"""Scalars inside one TensorBoard event: as much of protocol buffers as that takes.
+"""Metrics from TensorBoard event files, without TensorBoard.
+
+A record is its length (8 bytes, little-endian), a checksum of these, the data, a checksum of the
+data. Checksums are CRC-32C (RFC 3720, appendix B.4), rotated and shifted by a constant; TensorFlow
+documents both in its guide to TFRecord.
 
 Fields by number, from TensorFlow's `event.proto`, `summary.proto` and `tensor.proto`: an event has
 its step (2) and a summary (5), which has values (1); a value has a tag (1) and either a plain
@@ -11,10 +15,83 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gate.errors import EvidenceError
-from gate.evidence.run_evidence import FloatType
+from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.metrics import SeriesCollector
+from gate.evidence.run_evidence import FloatType, MetricSeries, MetricSource
+from gate.system.files.port import Files
+from gate.text.untrusted_text import plain_text
+
+MAX_RECORDS = 1_000_000
+# A scalar takes about a hundred bytes; what is longer (images, graphs, histograms) is passed over.
+MAX_SCALAR_BYTES = 8192
+HEADER: Final = struct.Struct("<QI")
+FOOTER: Final = struct.Struct("<I")
+POLYNOMIAL: Final = 0x82F63B78
+MASK_DELTA: Final = 0xA282EAD8
+HINT: Final = "Close or flush the writer; a process that is killed leaves half a record."
+
+
+def small_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
+    """Offset and data of each record that is short enough for a scalar.
+
+    Raises `EvidenceError` for a wrong checksum, a record that ends behind the file, or more than a
+    million records.
+    """
+    offset = 0
+    for number in range(MAX_RECORDS + 1):
+        if offset == opened.size_bytes:
+            return
+        if number == MAX_RECORDS:
+            raise opened.fault(f"more than {MAX_RECORDS:,} records", hint="Log less often.")
+        place = f"the record at byte {offset}"
+        if opened.size_bytes - offset < HEADER.size + FOOTER.size:
+            raise opened.fault(f"{place} is truncated", hint=HINT)
+        head = opened.read_at(offset, HEADER.size)
+        length, checksum = HEADER.unpack(head)
+        # before the length is used: it decides where everything behind it is looked for
+        if masked_crc(head[:8]) != checksum:
+            raise opened.fault(f"{place} has a wrong length checksum", hint=HINT)
+        end = offset + HEADER.size + length + FOOTER.size
+        if end > opened.size_bytes:
+            raise opened.fault(f"{place} is truncated", hint=HINT)
+        if length <= MAX_SCALAR_BYTES:
+            data = opened.read_at(offset + HEADER.size, length + FOOTER.size)
+            if masked_crc(data[:length]) != FOOTER.unpack(data[length:])[0]:
+                raise opened.fault(f"{place} has a wrong checksum", hint=HINT)
+            yield offset, data[:length]
+        offset = end
+
+
+def masked_crc(data: bytes) -> int:
+    """The checksum that stands in the file."""
+    value = crc32c(data)
+    # rotated and shifted, since a checksum over data that holds
+    # checksums is a weak one (LevelDB, where the form comes from)
+    return ((value >> 15 | value << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C of the bytes."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = _TABLE[(value ^ byte) & 0xFF] ^ value >> 8
+    return value ^ 0xFFFFFFFF
+
+
+def _table_entry(byte: int) -> int:
+    for _ in range(8):
+        # reflected: the polynomial with its bits reversed, the lowest bit first
+        byte = byte >> 1 ^ (POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_TABLE: Final = tuple(_table_entry(byte) for byte in range(256))
+
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 # Ten groups of seven bits are the fewest that hold 64.
@@ -140,3 +217,112 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
         if not byte & CONTINUES:
             return value & (1 << 64) - 1, position + index + 1
     raise MalformedEventError("an integer is not terminated")
+
+
+EVENT_FILE = "tfevents"
+MAX_DEPTH = 8
+MAX_NAMES = 20_000
+MAX_FOLDERS = 500
+MAX_FILES = 200
+MAX_FILE_BYTES = 256 * 1024 * 1024
+
+
+def tensorboard_series(
+    files: Files, folder: Path, shown: str, tags: tuple[str, ...], *, required: bool = True
+) -> tuple[MetricSeries, ...]:
+    """Each scalar whose tag matches one of the patterns, as `tensorboard.<folder>/<tag>`.
+
+    Names begin below the deepest folder that holds all event files, since writers like to name
+    that one by the date. Raises `EvidenceError` for damaged files, for a step that comes twice and,
+    where one is `required`, for a folder without event files or without a matching scalar.
+    """
+    event_files = _event_files(files, folder, shown)
+    if not event_files and not required:
+        return ()
+    if not event_files:
+        raise EvidenceError(
+            f"{shown}: the script wrote no TensorBoard event file there",
+            hint="Check train.metrics.tensorboard; the path is relative to train.workdir.",
+        )
+    common = _common_folder([path.parent for path in event_files])
+    collector = SeriesCollector(MetricSource.TENSORBOARD, shown)
+    for path in event_files:
+        below = path.parent.relative_to(common).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        name = plain_text(f"{shown}/{path}")
+        with open_untrusted(files, folder / path, name, max_bytes=MAX_FILE_BYTES) as opened:
+            for scalar, where in _scalars(opened):
+                tag = f"{prefix}{scalar.tag}"
+                # with case, whatever the operating system makes of it (`fnmatch` would ask it)
+                if any(fnmatchcase(tag, pattern) for pattern in tags):
+                    dtype = scalar.dtype
+                    collector.add(
+                        f"tensorboard.{tag}", scalar.step, scalar.value, dtype=dtype, where=where
+                    )
+    series = collector.series()
+    if required and not series:
+        raise EvidenceError(
+            f"{shown}: no scalar there matches train.metrics.tensorboard_tags",
+            hint="Compare the patterns with the tags that the script logs, and flush its writer.",
+        )
+    return series
+
+
+def _scalars(opened: UntrustedFile) -> Iterator[tuple[Scalar, str]]:
+    for offset, data in small_records(opened):
+        where = f"the record at byte {offset}"
+        try:
+            for scalar in scalars(data):
+                yield scalar, where
+        except MalformedEventError as error:
+            raise opened.fault(f"{where} is no event: {error.message}") from error
+
+
+def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
+    """Their paths below the folder, sorted; names begin with the time, so runs are in order."""
+    paths: list[PurePosixPath] = []
+    waiting = [PurePosixPath()]
+    visited = 0
+    while waiting:
+        visited += 1
+        here = waiting.pop()
+        for name in _names(files, folder, here, shown):
+            path = here / name
+            # anywhere in the name: writers put time and host before it and a suffix behind it
+            if EVENT_FILE in name:
+                paths.append(path)
+            elif len(path.parts) <= MAX_DEPTH and _is_folder(files, folder / path):
+                waiting.append(path)
+        if len(paths) > MAX_FILES or visited > MAX_FOLDERS:
+            raise EvidenceError(
+                f"{shown}: more than {MAX_FILES} event files or {MAX_FOLDERS} folders",
+                hint="Name the folder of one run in train.metrics.tensorboard.",
+            )
+    return sorted(paths)
+
+
+def _names(files: Files, folder: Path, here: PurePosixPath, shown: str) -> tuple[str, ...]:
+    try:
+        return files.list_names(folder / here, max_names=MAX_NAMES)
+    except StorageError as error:
+        raise EvidenceError(
+            f"{shown}: cannot be read: {plain_text(error.message)}",
+            hint="It must be a folder of event files without links.",
+        ) from error
+
+
+def _is_folder(files: Files, path: Path) -> bool:
+    """Whether it can be listed; a file, a link or a pipe beside the events is no concern."""
+    try:
+        files.list_names(path, max_names=MAX_NAMES)
+    except StorageError:
+        return False
+    return True
+
+
+def _common_folder(folders: list[PurePosixPath]) -> PurePosixPath:
+    common = folders[0]
+    for folder in folders[1:]:
+        while not folder.is_relative_to(common):
+            common = common.parent
+    return common

@@ -1,16 +1,155 @@
-"""What two operator traces say: the first call at which two runs part, and what it shows."""
+"""Operator traces as read, what two of them say, and what moving one setting showed."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from math import comb
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gate.evidence.observed_trace import Phase
-from gate.evidence.overrides import Override
+from gate.evidence.observations import Override
+from gate.settings.variations import Setting
 from gate.system.git.changes import MAX_HUNKS, ChangedLines
-from gate.text.records_document import Document
+from gate.text.document import Document
+
+MAX_CALLS: Final = 20_000
+MAX_GIVEN: Final = 48
+MAX_PRODUCERS: Final = 64
+MAX_EXECUTED: Final = 20_000
+MAX_RANKS: Final = 64
+NOBODY: Final = -1
+MAX_SETTINGS: Final = 32
+MAX_CHANGES: Final = MAX_CALLS
+MAX_STEP: Final = 2**53
+CallName = Annotated[str, Field(min_length=1, max_length=120)]
+TracedFile = Annotated[str, Field(max_length=300)]
+TracedLine = Annotated[int, Field(ge=0, le=2**31)]
+Number = Annotated[int, Field(ge=0, lt=MAX_CALLS)]
+Producer = Annotated[int, Field(ge=NOBODY, lt=MAX_CALLS)]
+Words = Annotated[str, Field(max_length=400)]
+ModulePath = Annotated[str, Field(max_length=200)]
+Sample = Annotated[str, Field(max_length=40)]
+TraceDigest = Annotated[str, Field(max_length=128, pattern=r"^([a-z0-9]{1,20}:[0-9a-f]{1,80})?$")]
+
+SettingText = Annotated[str, Field(max_length=100)]
+Settings = Annotated[dict[SettingText, SettingText], Field(max_length=MAX_SETTINGS)]
+
+
+class Phase(StrEnum):
+    """Which part of a step a call belongs to."""
+
+    DATA = "data"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
+class Origin(StrEnum):
+    """Who made a value that a call takes from outside: `storage` is anyone."""
+
+    NONE = ""
+    WORKER = "worker"
+    PROCESS = "process"
+    LOAD = "torch.load"
+    DEEPCOPY = "copy.deepcopy"
+    STORAGE = "storage"
+
+
+class TracedValue(Document):
+    """A tensor that went into a call or came out, or the tensors of one list together.
+
+    `form` is type and shape, `layout` how it lies in memory where that is not the usual way.
+    `digest` is empty where the values were not read. `sample` holds up to eight values as
+    `float.hex` writes them. `made_by` are the calls that last wrote its memory, `NOBODY` for none
+    that was traced; `unset_by` those that left some of it unwritten. `odd`: it holds NaN, or else
+    an infinity. `overwritten`: the call reads nothing of it.
+    """
+
+    name: Annotated[str, Field(max_length=100)]
+    form: Annotated[str, Field(max_length=200)]
+    device: Annotated[str, Field(max_length=20)]
+    layout: Annotated[str, Field(max_length=100)] = ""
+    digest: TraceDigest
+    odd: Literal["", "nan", "infinite"] = ""
+    overwritten: bool = False
+    sample: Annotated[tuple[Sample, ...], Field(max_length=8)] = ()
+    made_by: Annotated[tuple[Producer, ...], Field(max_length=MAX_PRODUCERS)] = ()
+    unset_by: Annotated[tuple[Number, ...], Field(max_length=MAX_PRODUCERS)] = ()
+
+
+class TracedCall(Document):
+    """One call of an operator.
+
+    `file` and `line` are the user's; empty in the backward pass of torch's own operators, where
+    `forward_file` and `forward_line` say which call of the forward pass it belongs to. `thread` is
+    0 for the main thread. `random`: it draws from a generator, whose state has the digest
+    `random_state`. `compiled`: compiled code made it. `whole`: everything that it was given is in
+    the record, so that two records that are equal had equal arguments. `origin`: the values that it
+    brings were made past torch.
+    """
+
+    number: Number
+    step: Annotated[int, Field(ge=1, le=MAX_STEP)]
+    operator: CallName
+    module: ModulePath
+    phase: Phase
+    file: TracedFile
+    line: TracedLine
+    forward_file: TracedFile
+    forward_line: TracedLine
+    thread: Annotated[int, Field(ge=0, le=2**31)]
+    random: bool
+    random_state: Annotated[str, Field(max_length=64)] = ""
+    compiled: bool
+    arguments: Words
+    whole: bool = False
+    origin: Origin = Origin.NONE
+    inputs: Annotated[tuple[TracedValue, ...], Field(max_length=MAX_GIVEN)]
+    outputs: Annotated[tuple[TracedValue, ...], Field(max_length=MAX_GIVEN)]
+
+    @property
+    def shapes(self) -> str:
+        """Type and shape of what goes in, such as `float32 (4, 8), float32 (8, 2)`."""
+        return ", ".join(value.form for value in self.inputs or self.outputs)
+
+
+class ExecutedLine(Document):
+    """A line of the script that ran, first before call `call` of the trace."""
+
+    file: TracedFile
+    line: TracedLine
+    call: Annotated[int, Field(ge=0, le=MAX_CALLS)]
+
+
+class TracedSettings(Document):
+    """Settings of torch's from call `call` on, by name."""
+
+    call: Annotated[int, Field(ge=0, le=MAX_CALLS)]
+    settings: Settings
+
+
+class RankTrace(Document):
+    """What one rank called, in order; `ended` is `done`, or the limit at which the trace ended.
+
+    `unread` counts calls that could not be recorded. Empty `ended`: the process ended in between.
+    """
+
+    rank: Annotated[int, Field(ge=0, le=10**6)]
+    calls: Annotated[tuple[TracedCall, ...], Field(max_length=MAX_CALLS)]
+    lines: Annotated[tuple[ExecutedLine, ...], Field(max_length=MAX_EXECUTED)] = ()
+    settings: Annotated[tuple[TracedSettings, ...], Field(max_length=MAX_CHANGES)] = ()
+    ended: Literal["", "done", "calls", "bytes", "time"]
+    unread: Annotated[int, Field(ge=0, le=2**53)]
+
+    def settings_at(self, call: int) -> Settings:
+        """The settings in force at a call; empty where none were recorded."""
+        known = [one.settings for one in self.settings if one.call <= call]
+        return known[-1] if known else {}
+
+
+Traces = Annotated[tuple[RankTrace, ...], Field(max_length=MAX_RANKS)]
+
 
 MAX_ROWS: Final = 16
 MAX_NOTES: Final = 16
@@ -166,3 +305,106 @@ class TraceFinding(Document):
     def place(self) -> str:
         """The line as `train.py:12`; empty where none is known."""
         return f"{self.file}:{self.line}" if self.file else ""
+
+
+MAX_TRIED: Final = 16
+MAX_RUNS: Final = 100
+# of a setting that helps: as many runs at least, and all of them equal
+CERTAIN_RUNS: Final = 4
+# and as many pairs without it; where some of those are equal too, it takes more runs
+CERTAIN_CONTROLS: Final = 3
+# how often a setting that does nothing may look as if it helped
+MOST_CHANCE: Final = 0.04
+FILLS: Final = (Setting.TORCH_FILL, Setting.HEAP_FILL)
+Count = Annotated[int, Field(ge=0, le=MAX_RUNS)]
+
+
+def chance_of(pairs: int, differing: int, runs: int) -> float:
+    """At most how likely this is of a setting that does nothing.
+
+    `differing` of `pairs` without it differ, and `runs` with it are all equal. Of results with
+    probabilities q, a pair is equal with x = Σq², and k runs are with Σq^k, at most x^(k/2). So it
+    is at most C(n, d) (1 - x)^d x^(n - d + k/2), taken here at its largest: 3.5 % for three of
+    three pairs and four runs.
+    """
+    equal = pairs - differing + runs / 2
+    if not differing or not equal:
+        return 1.0
+    same = equal / (equal + differing)
+    return float(comb(pairs, differing) * (1 - same) ** differing * same**equal)
+
+
+def runs_needed(pairs: int, differing: int) -> int:
+    """As many equal runs as the spread of the fault demands; more than `MAX_RUNS` for none."""
+    counts = range(CERTAIN_RUNS, MAX_RUNS + 1)
+    fit = (runs for runs in counts if chance_of(pairs, differing, runs) <= MOST_CHANCE)
+    return next(fit, MAX_RUNS + 1)
+
+
+class TriedSetting(Document):
+    """One setting moved alone, and runs with it that were compared with each other.
+
+    `written` is what a user writes to have it. `agree` is whether they are equal to each other,
+    None where `problem` says why that is not known. `follows` says, of a fill of memory, whether
+    the result moves with what the memory is filled with; None where that was not seen. `slower` is
+    how many times as long a run takes (wall-clock time, the fastest with it over the fastest
+    without), None where none went to the training's end.
+    """
+
+    setting: Setting
+    written: Name
+    runs: Count = 0
+    agree: bool | None = None
+    follows: bool | None = None
+    slower: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    problem: Text = ""
+
+    @property
+    def helps(self) -> bool:
+        """Whether all runs with it were equal."""
+        return self.agree is True
+
+    @property
+    def telling(self) -> bool:
+        """Whether a fill shows that memory is read unwritten; of other settings, whether it helps.
+
+        A fill that makes runs agree and does not show in the result only moved something else.
+        """
+        return self.helps and (self.setting not in FILLS or self.follows is True)
+
+
+class TriedSettings(Document):
+    """All that were tried, in order; `untried` are those that the budget of time left no room for.
+
+    `pairs` of runs without any of them were compared, of which `differing` were not equal.
+    """
+
+    tried: Annotated[tuple[TriedSetting, ...], Field(max_length=MAX_TRIED)] = ()
+    untried: Annotated[tuple[Name, ...], Field(max_length=MAX_TRIED)] = ()
+    pairs: Count = 0
+    differing: Count = 0
+
+    @property
+    def helping(self) -> TriedSetting | None:
+        """The setting that helps for certain, the one that tells most; None where chance may."""
+        certain = [one for one in self.tried if self.is_certain(one)]
+        return next(iter((*(one for one in certain if one.telling), *certain)), None)
+
+    def is_certain(self, one: TriedSetting) -> bool:
+        """Whether chance hardly makes it look so."""
+        return one.helps and one.runs >= runs_needed(*self.without(one))
+
+    def without(self, one: TriedSetting) -> tuple[int, int]:
+        """Pairs of runs that do not have this setting, and how many of them differ."""
+        others = [
+            other
+            for other in self.tried
+            if other != one and other.agree is not None and not _of_one_kind(one, other)
+        ]
+        apart = sum(other.agree is False for other in others)
+        return self.pairs + len(others), self.differing + apart
+
+
+def _of_one_kind(one: TriedSetting, other: TriedSetting) -> bool:
+    """Two fills that both help are no contradiction."""
+    return one.setting in FILLS and other.setting in FILLS and other.helps

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gate.errors import EvidenceError, RunError
-from gate.evidence.processes_overrides import refuse_overrides
+from gate.evidence.operator_logs import refuse_overrides
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import Device, GateSettings
-from gate.system.gpu import GpuMissed
+from gate.system.machine import GpuMissed
 
 # between the word to go and the gate's own look at the clock, and the other way round at the end
 CLOCK_SECONDS = 2.0

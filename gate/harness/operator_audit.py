@@ -1,19 +1,156 @@
-"""Sees every operator call of an operator audit; not used in judged runs, which it would slow.
+"""Sees every operator call of an operator audit: by step and place, never in judged runs.
+
+The word follows the operator's name in parentheses: `aten::cumsum(floating)`. An operator that
+writes in place is told by the name of its family, without the trailing underscore.
+
+
 
 What a compiled region consists of is not seen, and neither is a thread that the script starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from .call_details import names_of
-from .dispatch_mode import DispatchMode
-from .forward_lines import ForwardLines
 from .user_code import CodeLine, running_line
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's own lacks types
+    """Sees the operators, also those that only compiled code or higher-order calls have."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # as above
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let the compiler work as ever: some operators exist in compiled form only."""
+        return True
+
+
+BAG_MODES: Final = ("sum", "mean", "max")
+Argument = Callable[[str], Any]
+
+
+def names_of(
+    func: Any, name: str, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> Iterator[str]:
+    """The names under which a call may be looked for, its own name first."""
+    yield name
+    family = name.rstrip("_")
+    if family != name:
+        yield family
+    detail = _DETAILS.get(family)
+    if detail is not None:
+        yield f"{family}({detail(lambda wanted: _argument(func, args, named, wanted))})"
+
+
+def _argument(func: Any, args: tuple[Any, ...], named: Mapping[str, Any], wanted: str) -> Any:
+    """The value of an argument by its name in the schema; None where the overload has none."""
+    for position, argument in enumerate(func._schema.arguments):  # noqa: SLF001 - no public name
+        if argument.name == wanted:
+            default = argument.default_value
+            return args[position] if position < len(args) else named.get(wanted, default)
+    return None
+
+
+def _cumsum(argument: Argument) -> str:
+    dtype = argument("dtype") or argument("self").dtype
+    return "floating" if dtype.is_floating_point or dtype.is_complex else "integer"
+
+
+def _accumulate(argument: Argument) -> str:
+    return "accumulate" if argument("accumulate") else "replace"
+
+
+def _median(argument: Argument) -> str:
+    return "all" if argument("dim") is None else "indices"
+
+
+def _bincount(argument: Argument) -> str:
+    return "plain" if argument("weights") is None else "weights"
+
+
+def _scatter(argument: Argument) -> str:
+    return "tensor" if isinstance(argument("src"), torch.Tensor) else "value"
+
+
+def _scatter_reduce(argument: Argument) -> str:
+    return str(argument("reduce"))
+
+
+def _bag(argument: Argument) -> str:
+    return BAG_MODES[argument("mode")]
+
+
+def _bmm(argument: Argument) -> str:
+    return "dense" if argument("self").layout is torch.strided else "sparse"
+
+
+_DETAILS: Final[dict[str, Callable[[Argument], str]]] = {
+    "aten::bincount": _bincount,
+    "aten::bmm": _bmm,
+    "aten::cumsum": _cumsum,
+    "aten::_embedding_bag_backward": _bag,
+    "aten::index_put": _accumulate,
+    "aten::median": _median,
+    "aten::nanmedian": _median,
+    "aten::put": _accumulate,
+    "aten::scatter": _scatter,
+    "aten::scatter_reduce": _scatter_reduce,
+}
+
+
+MAX_NODES: Final = 500_000
+
+
+class Line(Protocol):
+    """A file and a line of it."""
+
+    @property
+    def file(self) -> str:
+        """As a user knows it."""
+
+    @property
+    def line(self) -> int:
+        """From 1."""
+
+
+class ForwardLines:
+    """The line and module of the forward call behind each node of the graph.
+
+    The autograd part of an operator makes its node before the dispatcher reaches the mode, so the
+    newest number is that call's own. A thread counts for itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, int, str]] = {}
+        self._last = _newest_node()
+
+    def note(self, place: Line, module: str = "") -> None:
+        """A forward call; one that made no node has none of its own."""
+        newest = _newest_node()
+        if newest != self._last:
+            if len(self._known) >= MAX_NODES:
+                self._known.clear()
+            self._last = newest
+            self._known.setdefault(newest, (place.file, place.line, module))
+
+    def of(self, node: Any) -> tuple[str, int, str]:
+        """File, line and module; empty where the forward call was not seen."""
+        return self._known.get(node._sequence_nr(), ("", 0, ""))  # noqa: SLF001 - no public name
+
+
+def _newest_node() -> int:
+    number: int = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined] # noqa: SLF001 - no public name
+    return number - 1
+
 
 # Namespaces that torch itself registers only when it needs them.
 LATE_NAMESPACES: Final = frozenset(
@@ -168,3 +305,86 @@ _TIES: Final[dict[str, Callable[[tuple[Any, ...], Mapping[str, Any], Any], bool]
     "aten::sort": _sort_ties,
     "aten::kthvalue": _kthvalue_ties,
 }
+
+
+MAX_USES = 1000
+MAX_REFUSALS = 100
+MAX_SPANS = 500
+Span = list[int]
+
+
+class OperatorCounts:
+    """Counts by operator and place. `step` gives the step in progress, from 1.
+
+    Beyond `MAX_USES` different uses the rest is only counted in `dropped`.
+    """
+
+    def __init__(self, step: Callable[[], int]) -> None:
+        self._step = step
+        self._uses: dict[tuple[str, ...], list[Span]] = {}
+        self._refused: dict[tuple[str, str], dict[str, Any]] = {}
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def count(self, source: str, operator: str, device: str, place: CodeLine) -> None:
+        """One call; `source` is `alert` when torch said it and `call` when the harness saw it."""
+        direction = "backward" if place.backward else "forward"
+        key = (source, operator, device, direction, place.file, str(place.line))
+        with self._lock:
+            if key not in self._uses and len(self._uses) >= MAX_USES:
+                self._dropped += 1
+                return
+            self._add(self._uses.setdefault(key, []), self._step())
+
+    def _add(self, spans: list[Span], step: int) -> None:
+        """Keep `[first step, last step, calls in each]`: equal steps share one entry."""
+        if spans and spans[-1][0] == spans[-1][1] == step:
+            spans[-1][2] += 1
+            return
+        if len(spans) > 1 and spans[-2][1] + 1 == spans[-1][0] and spans[-2][2] == spans[-1][2]:
+            last = spans.pop()
+            spans[-1][1] = last[1]
+        if len(spans) < MAX_SPANS:
+            spans.append([step, step, 1])
+        else:
+            self._dropped += 1
+
+    def refuse(self, operator: str, place: CodeLine) -> bool:
+        """Strict mode did not let this operator run; False when that is known already."""
+        key = (operator, str(place))
+        with self._lock:
+            if key in self._refused or len(self._refused) >= MAX_REFUSALS:
+                return False
+            self._refused[key] = {
+                "operator": operator,
+                "file": place.file,
+                "line": place.line,
+                "step": self._step(),
+            }
+        return True
+
+    @property
+    def refusals(self) -> list[dict[str, Any]]:
+        """What was refused, in the order in which it happened."""
+        return list(self._refused.values())
+
+    @property
+    def uses(self) -> list[dict[str, Any]]:
+        """What was counted, in the order of first calls."""
+        return [
+            {
+                "source": source,
+                "operator": operator,
+                "device": device,
+                "direction": direction,
+                "file": file,
+                "line": int(line),
+                "spans": spans,
+            }
+            for (source, operator, device, direction, file, line), spans in self._uses.items()
+        ]
+
+    @property
+    def dropped(self) -> int:
+        """Calls that found no room."""
+        return self._dropped

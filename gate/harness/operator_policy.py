@@ -1,5 +1,17 @@
 """Operators that the determinism flag refuses or does not cover: allowed, refused or counted.
 
+In warn-only mode torch gives such a notice as a Python warning, which a script may silence, record
+or let through once a line. The notice is therefore caught where `warnings` asks its first filter
+whether the text matches: before any filter of the script's, and for every single call. The callback
+may raise, and then the operator fails with that error, as it does in strict mode.
+
+Torch raises a plain `RuntimeError` from C++. Python 3.12 and later tell of every error at the time
+when it is raised, at no cost to code that raises none. Python 3.11 offers no such hook; there the
+error is looked for where it comes by: it leaves the program or a thread, it is printed or logged,
+the script exits because of it, or it passes a backward pass.
+
+Names to look for come from the gate, which also knows what is to be said about each.
+
 Three ways, by mode. Strict: torch refuses and the harness notes what. Strict with an allow-list:
 torch only warns, and the harness refuses what is not on the list. Operator audit: nothing is
 refused, everything is counted.
@@ -7,20 +19,251 @@ refused, everything is counted.
 
 from __future__ import annotations
 
+import functools
+import gc
+import mmap
+import sys
+import threading
+import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Final
 
 import torch
 
-from . import uncovered
-from .operator_audit import DispatchRecorder
-from .operators_operator_audit import OperatorCounts
+from .operator_audit import DispatchRecorder, OperatorCounts
 from .output import Output, Problems
-from .refusals import RefusalHooks
 from .settings import HarnessSettings
-from .user_code import CodeLine, running_line
-from .warning_interceptor import WarningInterceptor
+from .user_code import UNKNOWN, CodeLine, failing_line, running_line
+
+# Sources: at::Context::alertNotDeterministic and ATen's attention_backward.cu.
+PHRASES: Final = (
+    " does not have a deterministic implementation, but you set",
+    " defaults to a non-deterministic algorithm",
+)
+MAX_NAME_LENGTH = 120
+MAX_TEXT_LENGTH = 2000
+OnAlert = Callable[[str], None]
+
+
+def alerting_operator(text: str) -> str | None:
+    """The operator that a text of torch's names, or None when it is about something else."""
+    for phrase in PHRASES:
+        name, separator, _ = text[:MAX_TEXT_LENGTH].partition(phrase)
+        if separator and 0 < len(name) <= MAX_NAME_LENGTH and "\n" not in name:
+            return name
+    return None
+
+
+class WarningInterceptor:
+    """Takes the place of a compiled pattern in the first entry of `warnings.filters`."""
+
+    def __init__(self, on_alert: OnAlert) -> None:
+        self._on_alert = on_alert
+        # "ignore" is the one action under which `warnings` asks again at every call in silence
+        self._entry: Any = ("ignore", self, Warning, None, 0)
+        self._on_change: Callable[[], None] = _do_nothing
+
+    def match(self, text: str) -> bool:
+        """Whether the text is a notice; it has then been handed on."""
+        operator = alerting_operator(text)
+        if operator is None:
+            return False
+        self._on_alert(operator)
+        return True
+
+    def install(self) -> None:
+        """Go first, and go first again after each change that `warnings` is told of."""
+        module: Any = warnings
+        plain = module._filters_mutated  # noqa: SLF001 - each of its own functions ends with it
+
+        def keep_first() -> None:
+            self._go_first()
+            plain()
+
+        self._on_change = keep_first
+        # `catch_warnings` and `simplefilter` put filters in front or bring older lists back, and
+        # each of them calls this when it is done
+        module._filters_mutated = keep_first  # noqa: SLF001 - as above
+        keep_first()
+
+    def _go_first(self) -> None:
+        filters: Any = warnings.filters
+        if not self._is_first():
+            filters[:] = [self._entry, *(entry for entry in filters if entry is not self._entry)]
+
+    def _is_first(self) -> bool:
+        return bool(warnings.filters) and warnings.filters[0] is self._entry
+
+    def still_first(self) -> bool:
+        """Whether nothing has pushed this filter aside, as writing `warnings.filters` would."""
+        module: Any = warnings
+        return self._is_first() and module._filters_mutated is self._on_change  # noqa: SLF001
+
+
+def _do_nothing() -> None:
+    """Until the interceptor is installed."""
+
+
+MAX_CHAIN = 20
+# Of the six tools that Python lets register, those that it reserves for no purpose.
+FREE_TOOLS = (3, 4)
+OnRefusal = Callable[[str, CodeLine], None]
+
+
+def refused_operator(error: BaseException | None) -> tuple[str, CodeLine] | None:
+    """The operator that torch refused, from an error or from one that led to it."""
+    for _ in range(MAX_CHAIN):
+        if error is None:
+            return None
+        operator = alerting_operator(str(error)) if isinstance(error, RuntimeError) else None
+        if operator is not None:
+            return operator, failing_line(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+class RefusalHooks:
+    """Looks at errors as they come by."""
+
+    def __init__(self, on_refusal: OnRefusal) -> None:
+        self._on_refusal = on_refusal
+
+    def inspect(self, error: BaseException | None, *, just_raised: bool = False) -> None:
+        """Hand on what torch refused; never raises.
+
+        The line of an error that was `just_raised` may be further up than its traceback reaches.
+        """
+        try:
+            refusal = refused_operator(error)
+            if refusal is not None:
+                operator, place = refusal
+                if just_raised and place.file == UNKNOWN:
+                    place = running_line()
+                self._on_refusal(operator, place)
+        except Exception:
+            # in the middle of the script's own error: that one must be seen, not ours
+            return
+
+    def install(self) -> None:
+        """Hook every way out that Python lets a program see."""
+        self._hook_raising()
+        self._hook_end_of_program()
+        self._hook_end_of_thread()
+        self._hook_printing()
+        self._hook_exit()
+
+    def _hook_raising(self) -> None:
+        """From Python 3.12 on, unless two other tools have registered already."""
+        monitoring: Any = getattr(sys, "monitoring", None)
+        free = FREE_TOOLS if monitoring is not None else ()
+        tool = next((number for number in free if monitoring.get_tool(number) is None), None)
+        if tool is None:
+            return
+
+        def raised(_code: object, _offset: int, error: BaseException) -> None:
+            if type(error) is RuntimeError:
+                self.inspect(error, just_raised=True)
+
+        monitoring.use_tool_id(tool, str(__package__).partition(".")[0])
+        monitoring.register_callback(tool, monitoring.events.RAISE, raised)
+        monitoring.set_events(tool, monitoring.events.RAISE)
+
+    def _hook_end_of_program(self) -> None:
+        plain = sys.excepthook
+
+        def excepthook(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            self.inspect(error)
+            plain(kind, error, trace)
+
+        sys.excepthook = excepthook
+
+    def _hook_end_of_thread(self) -> None:
+        plain = threading.excepthook
+
+        def excepthook(args: Any) -> None:
+            self.inspect(args.exc_value)
+            plain(args)
+
+        threading.excepthook = excepthook
+
+    def _hook_printing(self) -> None:
+        """`traceback.print_exc`, `logging.exception` and worker processes all come through here."""
+        shown: Any = traceback.TracebackException
+        plain = shown.__init__
+
+        @functools.wraps(plain)
+        def remember(itself: Any, kind: Any, error: Any, *args: Any, **kwargs: Any) -> None:
+            self.inspect(error if isinstance(error, BaseException) else None)
+            plain(itself, kind, error, *args, **kwargs)
+
+        shown.__init__ = remember
+
+    def _hook_exit(self) -> None:
+        plain: Any = sys.exit
+
+        @functools.wraps(plain)
+        def leave(*args: Any) -> None:
+            self.inspect(sys.exc_info()[1])
+            plain(*args)
+
+        sys.exit = leave  # type: ignore[assignment]
+
+
+MAX_NAMES = 200
+AUTOTUNER_MODULE: Final = "triton.runtime.autotuner"
+# Every compiled extension that can see a tensor is linked with one of these.
+LIBRARIES: Final = (b"libc10.so", b"libtorch.so", b"libtorch_cpu.so", b"libtorch_python.so")
+
+
+def imported(names: tuple[str, ...]) -> list[str]:
+    """Those of the watched modules that the process has imported."""
+    return [name for name in names if sys.modules.get(name) is not None]
+
+
+def autotuned_kernels() -> list[dict[str, Any]]:
+    """Triton kernels that ran and chose among more than one configuration by timing them.
+
+    Torch's own compiler has autotuners of another class, and those the flag does reach.
+    """
+    autotuner = getattr(sys.modules.get(AUTOTUNER_MODULE), "Autotuner", None)
+    if not isinstance(autotuner, type):
+        return []
+    kernels: dict[str, dict[str, Any]] = {}
+    for tuner in filter(lambda item: type(item) is autotuner, gc.get_objects()):
+        choices = len(getattr(tuner, "configs", ()))
+        if choices > 1 and getattr(tuner, "cache", None):
+            kernel = getattr(getattr(tuner, "base_fn", None), "__name__", "unknown")
+            kernels[kernel] = {"kernel": str(kernel)[:MAX_NAME_LENGTH], "configurations": choices}
+    return list(kernels.values())[:MAX_NAMES]
+
+
+def compiled_extensions(torch_folder: Path) -> list[str]:
+    """Imported extension modules outside torch that are linked with torch, by module name."""
+    names = []
+    for name, module in list(sys.modules.items()):
+        file = str(getattr(module, "__file__", None) or "")
+        if file.endswith(".so") and not file.startswith(str(torch_folder)) and _uses_torch(file):
+            names.append(name[:MAX_NAME_LENGTH])
+    return sorted(names)[:MAX_NAMES]
+
+
+def _uses_torch(file: str) -> bool:
+    """Whether the file names one of torch's libraries; one that cannot be read does not."""
+    try:
+        with Path(file).open("rb") as opened, _mapped(opened.fileno()) as content:
+            return any(content.find(library) >= 0 for library in LIBRARIES)
+    except (OSError, ValueError):
+        return False
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
 
 _interceptor: WarningInterceptor | None = None
 _refusal_hooks: RefusalHooks | None = None
@@ -88,9 +331,9 @@ class Operators:
         return {
             "refused": self._operator_audit.refusals,
             "uses": self._operator_audit.uses,
-            "modules": uncovered.imported(self._settings.modules),
-            "autotuners": uncovered.autotuned_kernels(),
-            "extensions": uncovered.compiled_extensions(folder) if operator_audit else [],
+            "modules": imported(self._settings.modules),
+            "autotuners": autotuned_kernels(),
+            "extensions": compiled_extensions(folder) if operator_audit else [],
             "dropped": self._operator_audit.dropped,
         }
 

@@ -1,20 +1,84 @@
-"""The plain tensors that a tensor of any kind is made of: what a digest or a file can hold.
+"""Tensors of any kind as plain bytes, and as a file in the safetensors layout.
 
 Of a distributed tensor that is this rank's own part, and nothing here talks to another rank: one
 that never gets here would hang the rest. Of a wrapper class (8-bit floats with their scales, 4-bit
 blocks, jagged rows) it is what torch's own protocol for them names, `__tensor_flatten__`.
+
+The layout: 8 bytes little-endian header length; a JSON header that gives each name its `dtype`,
+`shape` and `data_offsets` from the header's end; then the raw little-endian bytes without gaps.
+Here names are sorted and the header is padded with spaces to a multiple of 8; its `__metadata__`
+says that a name is a path with slashes, where other files have one key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+import ctypes
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from .plain_bytes import SAFETENSORS_TYPES, UnsupportedTensorError
+# The names of the safetensors layout, and in its manner C32, C128 and two 8-bit floats beside them.
+SAFETENSORS_TYPES: Final = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.uint16: "U16",
+    torch.int16: "I16",
+    torch.uint32: "U32",
+    torch.int32: "I32",
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e8m0fnu: "F8_E8M0",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.complex32: "C32",
+    torch.complex64: "C64",
+    torch.complex128: "C128",
+}
+
+
+class UnsupportedTensorError(TypeError):
+    """A tensor whose elements are not plain memory; the message says why."""
+
+
+def row_major(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor without gaps, lazy conjugation or lazy negation; copied only if needed."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def byte_size(tensor: torch.Tensor) -> int:
+    """Bytes of all elements."""
+    return tensor.numel() * tensor.element_size()
+
+
+def use_bytes(tensor: torch.Tensor, consume: Callable[[memoryview], object]) -> None:
+    """Hand the bytes of a plain tensor of any device to `consume`, which must not keep them.
+
+    The view is made from the address, because NumPy, the ordinary way, is optional for torch and
+    knows neither bfloat16 nor the 8-bit floats.
+    """
+    dense = row_major(tensor).cpu()
+    size = byte_size(dense)
+    if size == 0:
+        consume(memoryview(b""))
+        return
+    address = dense.data_ptr()
+    if address == 0:
+        raise UnsupportedTensorError(f"{type(tensor).__name__} has no memory of its own")
+    # valid while `dense` lives, which is to the end of this call: so nobody may keep the view
+    consume(memoryview((ctypes.c_ubyte * size).from_address(address)))
+
 
 Part = tuple[str, torch.Tensor]
 _plain_attributes: Final[Any] = torch._C.DisableTorchFunctionSubclass  # noqa: SLF001 - documented, by no public name
@@ -146,3 +210,60 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.numel() and tensor.data_ptr() == 0:
         raise UnsupportedTensorError("its memory has been freed")  # as sharding does it
     return tensor.detach() if plain else tensor.as_subclass(torch.Tensor).detach()
+
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def write_safetensors(path: Path, tensors: Tensors, on_left_out: Callable[[str], None]) -> None:
+    """Write the file, whole or not at all.
+
+    A tensor that others make up is written as those, each under its path below the name. What
+    cannot be read is left out and told to `on_left_out`. Raises `OSError` when the file cannot be
+    written.
+    """
+    kept = _readable(tensors, on_left_out)
+    temporary = path.with_name(f"{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            _write(file, kept)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # half a file would keep a full disk full
+
+
+def _readable(tensors: Tensors, on_left_out: Callable[[str], None]) -> dict[str, torch.Tensor]:
+    kept: dict[str, torch.Tensor] = {}
+    for name in sorted(tensors):
+        try:
+            parts = plain_parts(tensors[name])
+        except UnsupportedTensorError as error:
+            on_left_out(f"{name} is left out of the state: {error}")
+            continue
+        for below, part in parts:
+            if kept.setdefault(f"{name}{below}", part) is not part:
+                on_left_out(f"{name}{below} is the name of two values, the second is left out")
+    return dict(sorted(kept.items()))
+
+
+def _write(file: BinaryIO, tensors: Tensors) -> None:
+    header = _header(tensors)
+    file.write(len(header).to_bytes(8, "little"))
+    file.write(header)
+    for tensor in tensors.values():
+        use_bytes(tensor, file.write)
+
+
+def _header(tensors: Tensors) -> bytes:
+    entries: dict[str, dict[str, object]] = {"__metadata__": {"repro_gate_names": "paths"}}
+    offset = 0
+    for name, tensor in tensors.items():
+        end = offset + byte_size(tensor)
+        entries[name] = {
+            "dtype": SAFETENSORS_TYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(entries, separators=(",", ":")).encode("ascii")
+    return text + b" " * (-len(text) % 8)

@@ -129,7 +129,7 @@ DATED = {"clock": hook_dates, "time-zone": _hook_dates}
 
 def tell_code(name: str) -> None:
     """Report lines that use what no function is asked for; whether they ran is not known."""
-    from .sources.addresses import uses_in_code
+    from .sources.splits import uses_in_code
 
     names = NAMES_IN_CODE.get(name)
     if names is None:

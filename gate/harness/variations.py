@@ -1,7 +1,16 @@
-"""What a script asks Python for, with another answer: the time, the host, a directory, the umask.
+"""Varies the one thing that the gate names, before the user's first line.
+
+Imported by every process of such a run before torch is there, so nothing heavy is imported here.
+
+
+
+
 
 Only what goes through Python is varied. Programs in other languages and the C code of libraries
 get the machine's own answers.
+
+What a variation has to wait for is called right after the import of a module, before what the
+harness does there in every run.
 """
 
 from __future__ import annotations
@@ -10,15 +19,230 @@ import os
 import sys
 import time
 
+from .sources.found import READING, SOURCES, VARIED, Source
 from .sources.reads import put
-from .told import CannotVaryError, tell_varied
+from .user_code import CodeLine, calling_frame, named_as, users_frame
+from .variation_readings import read_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     Callbacks = dict[str, Callable[[], None]]
+    from collections.abc import Callable, Iterator
+
+
+class CannotVaryError(Exception):
+    """Nothing can be varied on the machine or in the training; the text says why."""
+
+
+def tell_varied(name: str, what: str) -> None:
+    """It was made: from here on the training finds `what`."""
+    SOURCES.report(Source(VARIED, name, CodeLine(), [], after=what))
+
+
+def tell_not_varied(name: str, why: str) -> None:
+    """It could not be made in this process."""
+    SOURCES.report(Source(VARIED, name, CodeLine(), [], before=why))
+
+
+# set in the first process of a training, so that those that it starts add no load of their own
+LOADED = "REPRO_GATE_LOADED"
+MOST_PROCESSES = 64
+BUSY_ROUNDS = 200_000
+HIGHEST_DESCRIPTOR = 1024
+# of one thread after the other: the first begins last
+DELAYS_SECONDS = (0.06, 0.0, 0.04, 0.02)
+# a pool may start thousands
+DELAYED_THREADS = 200
+
+
+def vary_cpu_load() -> Callbacks:
+    """Keep each CPU that this process may use busy until its training has ended."""
+    if LOADED not in os.environ:
+        os.environ[LOADED] = "1"
+        count = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        reading, _writing = os.pipe()
+        for _ in range(count):
+            _start_busy(reading)
+        # the other end stays open in this process and those that it forks, and is closed with the
+        # last of them, however it ends
+        os.close(reading)
+        tell_varied("cpu-load", f"{count} busy processes")
+    return {}
+
+
+def _start_busy(reading: int) -> None:
+    """A process that is nobody's child: a script may wait for all of its own."""
+    try:
+        middle = os.fork()
+    except OSError as error:
+        raise CannotVaryError(f"no process could be started: {error.strerror}") from error
+    if middle == 0:
+        try:
+            if os.fork() == 0:
+                _be_busy(reading)
+        finally:
+            os._exit(0)
+    os.waitpid(middle, 0)
+
+
+def _be_busy(reading: int) -> None:
+    import select
+
+    # descriptor 0 now stands for the training's end; all others, its output too, are let go
+    os.dup2(reading, 0)
+    os.closerange(1, HIGHEST_DESCRIPTOR)
+    while not select.select([0], [], [], 0)[0]:
+        for _ in range(BUSY_ROUNDS):
+            pass
+
+
+def vary_thread_delays() -> Callbacks:
+    """Let threads begin late, the first of four last of all."""
+    return {"threading": _delay_threads}
+
+
+def _delay_threads() -> None:
+    kind: Any = sys.modules["threading"].Thread
+    plain, sleep = kind.start, time.sleep
+    started = 0
+
+    def start(self: Any) -> Any:
+        nonlocal started
+        run, delay = self.run, DELAYS_SECONDS[started % len(DELAYS_SECONDS)]
+        started += 1
+
+        def run_late() -> None:
+            # the thread's own again, for whoever looks at it
+            del self.run
+            sleep(delay)
+            run()
+
+        if started <= DELAYED_THREADS:
+            tell_varied("thread-delays", f"up to {max(DELAYS_SECONDS)} s")
+            self.run = run_late
+        return plain(self)
+
+    named_as(start, plain)
+    kind.start = start
+
+
+NOBODY: frozenset[str] = frozenset()
+OF_DATA = frozenset(("torch",))
+# no number that memory or the gate's own fill (NaN, or the largest whole number) holds
+FILL = 85
+OF_TORCH = ("empty", "empty_like", "empty_strided")
+OF_TENSORS = ("new_empty", "new_empty_strided")
+OF_NUMPY = ("empty", "empty_like")
+# the place of `num_workers` among the arguments of torch's DataLoader, behind `self`
+WORKERS_PLACE = 5
+WORKERS_OF_NONE = 2
+HELD_PART = 0.5
+
+_held: list[Any] = []
+
+
+def vary_uninitialized_memory() -> Callbacks:
+    """Fill what `empty` gives; what C asks the allocator for the gate has varied by a variable."""
+    tell_varied("uninitialized-memory", f"filled with {FILL}")
+    return {"torch": _fill_torch, "numpy": _fill_numpy}
+
+
+def _fill_torch() -> None:
+    torch: Any = sys.modules["torch"]
+    for owner, names in ((torch, OF_TORCH), (torch.Tensor, OF_TENSORS)):
+        for name in names:
+            _fill(owner, name, lambda tensor: tensor.detach().fill_(FILL))
+
+
+def _fill_numpy() -> None:
+    for name in OF_NUMPY:
+        _fill(sys.modules["numpy"], name, lambda array: array.fill(FILL))
+
+
+def _fill(owner: Any, name: str, fill: Callable[[Any], object]) -> None:
+    plain = getattr(owner, name)
+    shown = f"{owner.__name__}.{name}"
+
+    def filled(*args: Any, **named: Any) -> Any:
+        made = plain(*args, **named)
+        try:
+            fill(made)
+            _tell(shown, NOBODY)
+        except Exception:
+            # of a type that holds no such number
+            return made
+        return made
+
+    filled.__name__, filled.__doc__ = name, plain.__doc__
+    # the name by which it can be pickled: torch's own is that of a hidden class
+    of_class = isinstance(owner, type)
+    filled.__module__ = owner.__module__ if of_class else owner.__name__
+    filled.__qualname__ = f"{owner.__qualname__}.{name}" if of_class else name
+    setattr(owner, name, filled)
+
+
+def vary_worker_count() -> Callbacks:
+    """Give each torch DataLoader one worker more, and two where it had none."""
+    return {"torch": _add_workers}
+
+
+def _add_workers() -> None:
+    from torch.utils.data import DataLoader
+
+    plain: Any = DataLoader.__init__
+
+    def make(self: Any, *args: Any, **named: Any) -> None:
+        by_place = len(args) > WORKERS_PLACE
+        before = args[WORKERS_PLACE] if by_place else named.get("num_workers", 0)
+        after = before + 1 if before else WORKERS_OF_NONE
+        if by_place:
+            args = (*args[:WORKERS_PLACE], after, *args[WORKERS_PLACE + 1 :])
+        else:
+            named["num_workers"] = after
+        _tell("torch.utils.data.DataLoader", OF_DATA)
+        tell_varied("worker-count", f"{after} instead of {before}")
+        plain(self, *args, **named)
+
+    put(DataLoader, "__init__", make)
+
+
+def vary_free_gpu_memory() -> Callbacks:
+    """Hold half of the memory that is free on the GPU from when CUDA is started."""
+    return {"torch": _hold_when_started}
+
+
+def _hold_when_started() -> None:
+    torch: Any = sys.modules["torch"]
+    plain = torch.cuda._lazy_init  # noqa: SLF001 - torch calls it before it first uses a GPU
+    pid = os.getpid()
+
+    def _lazy_init() -> None:
+        plain()
+        if not _held and os.getpid() == pid:
+            # a word first: what follows asks for CUDA again
+            _held.append("")
+            free, _ = torch.cuda.mem_get_info()
+            size = int(free * HELD_PART)
+            _held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+            tell_varied("free-gpu-memory", f"{size} bytes less")
+
+    torch.cuda._lazy_init = _lazy_init  # noqa: SLF001 - as above
+
+
+def vary_gpu_index() -> Callbacks:
+    """The gate has named the GPUs in another order, which CUDA reads when it starts."""
+    tell_varied("gpu-index", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+    return {}
+
+
+def _tell(call: str, through: frozenset[str]) -> None:
+    user = users_frame(calling_frame(2), through)
+    if user is not None and not SOURCES.full(READING):
+        SOURCES.found_at(READING, call, user)
+
 
 # another year, month, weekday, hour, minute and second, and no multiple of anything round
 SHIFT_SECONDS = 400 * 86_400 + 7 * 3_600 + 1_009
@@ -180,3 +404,49 @@ def vary_paths(name: str) -> Callable[[], Callbacks]:
         return {}
 
     return vary
+
+
+VARIATIONS = {
+    "working-directory": vary_paths("working-directory"),
+    "output-path": vary_paths("output-path"),
+    "clock": vary_clock,
+    "time-zone": vary_time_zone,
+    "locale": vary_locale,
+    "host-name": vary_host_name,
+    "umask": vary_umask,
+    "directory-order": vary_directory_order,
+    "hash-seed": vary_hash_seed,
+    "worker-count": vary_worker_count,
+    "cpu-load": vary_cpu_load,
+    "thread-delays": vary_thread_delays,
+    "uninitialized-memory": vary_uninitialized_memory,
+    "free-gpu-memory": vary_free_gpu_memory,
+    "gpu-index": vary_gpu_index,
+}
+
+
+def shake(name: str) -> tuple[Callbacks, ...]:
+    """Vary it; what waits for the import of a module, in order.
+
+    Raises `KeyError` for a name that is none.
+    """
+    try:
+        varied = VARIATIONS[name]()
+    except CannotVaryError as why:
+        tell_not_varied(name, str(why))
+        return ()
+    # what reads comes last: it sees what is varied
+    return _guarded(name, varied), _guarded(name, read_by(name))
+
+
+def _guarded(name: str, callbacks: Callbacks) -> Callbacks:
+    def guarded(module: str) -> Callable[[], None]:
+        def call() -> None:
+            try:
+                callbacks[module]()
+            except Exception as error:
+                tell_not_varied(name, f"{module}: {error}")
+
+        return call
+
+    return {module: guarded(module) for module in callbacks}

@@ -1,27 +1,111 @@
-"""Whether the training can run under a separate account, found out by trying."""
+"""Whether trainings can run under separate accounts, GPUs included, found out by trying."""
 
 from __future__ import annotations
 
 import grp
 import os
 import pwd
+import re
+import stat
+import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from gate.errors import RunError
-from gate.isolation.accounts import acquire_uid, release_uid
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Credentials, Isolation, Separation, WriteGuard
+from gate.isolation.accounts import FILE_FOLDERS, acquire_uid, release_uid
+from gate.isolation.modes import (
+    Credentials,
+    Isolation,
+    IsolationMode,
+    IsolationSettings,
+    Separation,
+    WriteGuard,
+)
 from gate.isolation.page_cache import PROOF_BYTES, cache_left_by, new_proof
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import ProcessRequest
+from gate.isolation.process_request import Place, Processes, ProcessRequest
 from gate.isolation.process_table import processes
-from gate.isolation.residue import FILE_FOLDERS
-from gate.isolation.writable_paths import EVERYWHERE, WritablePaths, find_writable_paths
+from gate.isolation.restricted_paths import EVERYWHERE, WritablePaths, find_writable_paths
 from gate.system.files import trees, writing
 from gate.text.untrusted_text import safe_line
+
+DEVICES = Path("/dev")
+# what CUDA opens to read and write, and what it only reads: the capabilities of a slice (MIG)
+_OPENED = re.compile(r"nvidia(?:ctl|-uvm|-uvm-tools|[0-9]+)")
+_READ = re.compile(r"nvidia-cap[0-9]+")
+# the setuid program of the driver; no_new_privs keeps a training from it, so it is called before
+MAKER = Path("/usr/bin/nvidia-modprobe")
+MAKE_ALL = ("-c", "0", "-u")
+MAKER_SECONDS = 30.0
+# who is in the group of one of these could do more than use a GPU
+NEVER_GIVEN = tuple(
+    Path(name)
+    for name in (
+        *("/run/docker.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock"),
+        *("/run/podman/podman.sock", "/etc/shadow", "/etc/sudoers", "/dev/mem", "/dev/kmem"),
+        *("/dev/kvm", "/dev/fuse", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/tty1"),
+    )
+)
+
+
+def make_device_files(devices: Path = DEVICES, maker: Path = MAKER) -> bool:
+    """Let the driver's own program make what is missing, as root; whether it was called.
+
+    Without nvidia-persistenced /dev/nvidia-uvm is not there until root first uses CUDA. A fault of
+    the program is no fault here: what is still missing is reported when the training needs it.
+    """
+    if not (devices / "nvidiactl").exists() or (devices / "nvidia-uvm").exists():
+        return False
+    if os.geteuid() != 0 or not maker.is_file():
+        return False
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            (str(maker), *MAKE_ALL),
+            env={"PATH": os.defpath},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=MAKER_SECONDS,
+        )
+    return True
+
+
+def gpu_file_groups(
+    devices: Path = DEVICES, never: Iterable[Path] = NEVER_GIVEN, *, socket: str = ""
+) -> tuple[int, ...]:
+    """The groups without which another account could not open a GPU's device files, sorted.
+
+    Never root's, the gate's own, that of the engine's `socket`, or one that opens more than a GPU.
+    """
+    # being in root's or the gate's own group would open files that are closed to other accounts
+    guarded = {0, os.getegid()}
+    for path in (*never, *((Path(socket),) if socket else ())):
+        with suppress(OSError):
+            guarded.add(path.stat().st_gid)
+    found = {gid for path in _files(devices) if (gid := _opening_group(path)) is not None}
+    return tuple(sorted(found - guarded))
+
+
+def _files(devices: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder in (devices, devices / "nvidia-caps"):
+        with suppress(OSError):
+            found += folder.iterdir()
+    return [path for path in found if _OPENED.fullmatch(path.name) or _READ.fullmatch(path.name)]
+
+
+def _opening_group(path: Path) -> int | None:
+    """The group that may open what others may not; None where others may, or nobody but root."""
+    needed = stat.S_IROTH if _READ.fullmatch(path.name) else stat.S_IROTH | stat.S_IWOTH
+    with suppress(OSError):
+        facts = path.stat()
+        if facts.st_mode & needed != needed and facts.st_mode >> 3 & needed == needed:
+            return facts.st_gid
+    return None
+
 
 # between the ranges that systemd hands out by itself: systemd.io/UIDS-GIDS
 ACCOUNTS = range(61001, 61184)
@@ -277,3 +361,87 @@ def _why_no_account(own_uid: int) -> str:
     if own_uid != 0:
         return "the gate does not run as root"
     return f"every account from {ACCOUNTS[0]} to {ACCOUNTS[-1]} is in use"
+
+
+TRIAL_SECONDS = 20.0
+TRIAL_OUTPUT_BYTES = 4096
+SHOWN = b"shown"
+READS = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
+HINT = "The runs go one after the other, with the same result."
+
+
+def accounts_beside(
+    isolation: Isolation, processes: Processes, interpreter: str, number: int
+) -> tuple[Credentials | None, ...]:
+    """So many accounts for runs that go beside one of this isolation; None where it has none.
+
+    Fewer where others have them. This process holds them from now on, see `release_uid`. Raises
+    `RunError` with the reason where two runs could reach each other, or would not see the same
+    paths.
+    """
+    if isolation.in_container:
+        _refuse_shared(isolation)
+        # each container has accounts, processes and folders of its own
+        return (isolation.credentials,) * number
+    if not isolation.own_accounts:
+        if os.geteuid() != 0:
+            raise RunError("only root can show two runs the same paths", hint=HINT)
+        _try(None, processes, interpreter)
+        return (None,) * number
+    if isolation.guard is not WriteGuard.MOUNT_NAMESPACE:
+        raise RunError("without a mount namespace two runs have other paths", hint=HINT)
+    if isolation.network:
+        raise RunError("with a network (isolation.network) two runs could talk", hint=HINT)
+    _refuse_shared(isolation)
+    (own,) = isolation.own_accounts
+    found = [account for _ in range(number) if (account := unused_account()) is not None]
+    others = tuple(replace(own, uid=account.uid, gid=account.gid) for account in found)
+    if not others:
+        raise RunError("every account for trainings is in use", hint=HINT)
+    try:
+        # what one may, each may
+        _try(others[0], processes, interpreter)
+    except BaseException:
+        for account in others:
+            release_uid(account.uid)
+        raise
+    return others
+
+
+def _refuse_shared(isolation: Isolation) -> None:
+    """By what two runs share they could agree on a number while both live."""
+    shared = [
+        one.value
+        for one in Separation
+        if one not in isolation.own
+        # a cache that goes at the end is none between two that live
+        and one is not Separation.CACHE
+        and (one is not Separation.NETWORK or not isolation.network)
+    ]
+    if shared:
+        why = f" ({isolation.shares})" if isolation.shares else ""
+        raise RunError(f"two runs would share {', '.join(shared)}{why}", hint=HINT)
+
+
+def _try(account: Credentials | None, processes: Processes, interpreter: str) -> None:
+    """A file in one folder, read at the path of another; raises `RunError` where it cannot be."""
+    with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
+        source, target = (Path(folder) / name for name in ("source", "target"))
+        for path in (source, target):
+            writing.new_folder(path)
+        writing.write_whole(source / "word", SHOWN)
+        writing.set_mode(Path(folder), 0o755)
+        request = ProcessRequest(
+            argv=(interpreter, "-I", "-S", "-c", READS, str(target / "word")),
+            env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
+            workdir=Path("/"),
+            timeout_seconds=TRIAL_SECONDS,
+            output_limit_bytes=TRIAL_OUTPUT_BYTES,
+            credentials=account,
+            writable=(target,),
+            place=Place(source=source, target=target),
+        )
+        result = processes.run(request, lambda _: None)
+    if result.exit_code != 0 or result.output != SHOWN:
+        last = (result.output.strip().splitlines() or [b"no answer"])[-1]
+        raise RunError(f"a run cannot be shown another folder: {safe_line(last)}", hint=HINT)

@@ -15,8 +15,6 @@ from dataclasses import replace
 
 from gate.errors import RunError
 from gate.isolation.answering_server import ASKED, READY, STATUS
-from gate.isolation.followed_output import FollowedOutput
-from gate.isolation.process_processes import start
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.process_table import (
     apart,
@@ -27,8 +25,9 @@ from gate.isolation.process_table import (
     kill_account,
     owned_by,
 )
+from gate.isolation.processes import start
 from gate.isolation.stop_signals import StopSignals
-from gate.isolation.training_output import OutputCapture
+from gate.isolation.training_output import FollowedOutput, OutputCapture
 
 START_SECONDS = 120.0
 KILL_SECONDS = 2.0

@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from gate.isolation.answering_confinement import confine_child
+from gate.isolation.confinement import confine_child
 from gate.isolation.process_table import PR_SET_DUMPABLE, process_control
 
 Answer = Callable[[bytes], bytes]

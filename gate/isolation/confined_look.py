@@ -37,9 +37,8 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.isolation.answering_confinement import confine_child
-from gate.isolation.confinement import CPU_SECONDS
-from gate.isolation.process_kernel_calls import library
+from gate.isolation.confinement import CPU_SECONDS, confine_child
+from gate.isolation.kernel_calls import library
 from gate.text.untrusted_text import safe_block
 
 T = TypeVar("T")

@@ -1,10 +1,21 @@
-"""The resource limits that the reader sets for itself before it looks at untrusted bytes."""
+"""What a child that answers a question may still do, and its limits: read, compute, answer.
+
+On top of what confines its parent; each part holds where the system has it, whoever starts it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
 import resource
 import threading
+from contextlib import suppress
+
+from gate.errors import RunError
+from gate.isolation.kernel_calls import write_only_below
+from gate.isolation.sandbox_launcher import install_filter
+from gate.isolation.seccomp_filter import answering_filter
 
 # Room for the largest evidence that is accepted (256 MiB of lines become about 2 GiB of records)
 # and its parser; a bomb that gets past every cap of ours ends here, before the machine suffers.
@@ -42,3 +53,13 @@ def limit_this_process(cpu_seconds: int = CPU_SECONDS, open_files: int = OPEN_FI
 
 def _lower(now: int, most: int) -> int:
     return most if now == resource.RLIM_INFINITY else min(now, most)
+
+
+def confine_child(cpu_seconds: int = CPU_SECONDS, open_files: int = OPEN_FILES) -> None:
+    """Bound memory and time, change no file, start no process; there is no way back."""
+    limit_this_process(cpu_seconds, open_files)
+    # a kernel without Landlock: no content can be written all the same (RLIMIT_FSIZE)
+    with suppress(OSError):
+        write_only_below((), shared_memory=False)
+    with suppress(OSError, RunError):
+        install_filter(answering_filter(platform.machine(), os.getpid()))

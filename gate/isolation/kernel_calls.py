@@ -1,4 +1,4 @@
-"""Landlock: the kernel refuses each change of a file outside named folders.
+"""System calls that Python has no function for, Landlock among them.
 
 For `sandbox_launcher.py`: of the standard library alone, and nothing is imported once an account
 is changed. What the kernel does not refuse by it: new times, permissions and locks
@@ -7,11 +7,28 @@ of a file or folder whose own permissions allow that.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
 from collections.abc import Iterable
 
-from gate.isolation.process_kernel_calls import system_call
+library = ctypes.CDLL(None, use_errno=True)
+
+
+def system_call(number: int, *arguments: int | bytes | None) -> int:
+    """Make a call that the C library has no function for either; `OSError` when it fails."""
+    # an int alone would be passed as 32 bits, and syscall(2) takes long words
+    words = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    return checked(library.syscall(ctypes.c_long(number), *words))
+
+
+def checked(answer: int) -> int:
+    """The answer of a function of the C library; `OSError` when it is negative."""
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return answer
+
 
 # the same numbers on x86_64 and aarch64
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gate.errors import RunError
-from gate.isolation.process_kernel_calls import checked, library
+from gate.isolation.kernel_calls import checked, library
 from gate.text.untrusted_text import safe_line
 
 PREFIX = "repro-gate-"

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gate.isolation.process_kernel_calls import checked, library, system_call
+from gate.isolation.kernel_calls import checked, library, system_call
 
 # linux/sched.h, linux/mount.h, linux/fcntl.h
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000

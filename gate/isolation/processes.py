@@ -1,19 +1,165 @@
-"""Processes that live at the same time, followed by one thread; the port `Processes` by it."""
+"""Training processes: started without a shell, followed by one thread, none left behind."""
 
 from __future__ import annotations
 
+import os
+import resource
 import select
+import signal
+import stat
+import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
-from gate.isolation.followed_output import POLL_SECONDS, FollowedOutput, Take
+from gate.errors import RunError
+from gate.isolation.modes import Credentials, Separation
+from gate.isolation.page_cache import CacheGroup
 from gate.isolation.process_request import ProcessRequest, ProcessResult
-from gate.isolation.process_table import adopt_orphans, closed_memory
+from gate.isolation.process_table import (
+    ProcessFacts,
+    View,
+    adopt_orphans,
+    apart,
+    closed_memory,
+    descendants,
+    end_all,
+    holds,
+    kill,
+    kill_account,
+    owned_by,
+    processes,
+    reap,
+)
+from gate.isolation.sandboxed_start import blocking_folder, start_sandboxed
 from gate.isolation.stop_signals import StopSignals
-from gate.isolation.training_output import RunOutput
+from gate.isolation.training_output import POLL_SECONDS, FollowedOutput, RunOutput, Take
+from gate.text.untrusted_text import safe_line
+
+# together below the 7.5 s that a runner waits between its first and its second signal
+GRACE_SECONDS = 3.0
+KILL_SECONDS = 2.0
+# a driver takes its time to give back a large GPU's memory, and the pinned memory beside it
+GPU_KILL_SECONDS = 10.0
+GPU_FILES = "/dev/nvidia"
+KILL_ATTEMPTS = 3
+
+
+class RunningProcess:
+    """`family_before` are the gate's other children; all later ones belong to the training.
+
+    Not so where it has a view of its own: others may be started beside it, and what belongs to it
+    has the same view.
+    """
+
+    # only a container's engine tells
+    out_of_memory = False
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        account: Credentials | None,
+        family_before: frozenset[int],
+        view: View | None = None,
+        group: CacheGroup | None = None,
+    ) -> None:
+        assert process.stdout is not None  # noqa: S101 - started with a pipe; tells the checker
+        self._process = process
+        self._account = account
+        self._family_before = family_before
+        self._view = view
+        self._group = group
+        if view is not None:
+            apart.add(process.pid)
+        self._pipe = process.stdout
+        self.output = FollowedOutput(self._pipe.fileno(), ended=self.ended, wait=self._wait)
+        self._started_at = time.monotonic()
+        self.wall_seconds = 0.0
+
+    def let_go(self) -> None:
+        """Its time counts from now on."""
+        self._started_at = time.monotonic()
+
+    @property
+    def exit_code(self) -> int:
+        """Negative for a signal; only after the end."""
+        return int(self._process.returncode)
+
+    def end(self, take: Take) -> None:
+        """End what still lives: asked first if it is the process itself, then by force.
+
+        Takes 8 s at most, 16 s with a GPU, and that only against resistance. Raises `RunError` when
+        something outlives even that.
+        """
+        # now: a process that is being torn down shows no file any more
+        on_gpu = any(holds(pid, GPU_FILES) for pid in self._living())
+        if not self.ended():
+            # so that a training can save what it has, and a driver its state
+            self._signal_group(signal.SIGTERM)
+            self.output.follow(take, GRACE_SECONDS)
+        # before any look at the table: who forks without end is never in it
+        self.kill()
+        seconds = GPU_KILL_SECONDS if on_gpu else KILL_SECONDS
+        left = end_all(self._living, lambda _: self.kill(), seconds=seconds)
+        self.ended()
+        self.output.drain(take)
+        self._pipe.close()
+        # adopted orphans have nobody else to wait for them, and would fill the table of processes
+        reap(but=self._family_before)
+        if self._view is not None:
+            self._view.close()
+            apart.discard(self._process.pid)
+        if self._group is not None:
+            self._group.forget()
+        if left:
+            raise RunError(
+                f"processes of the training could not be killed: {sorted(left)[:10]}",
+                hint="They hang in the kernel, often in a driver. Restart the machine before the "
+                "next run.",
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to the group, to whoever left it, and to the whole account; never waits long."""
+        self._signal_group(signal.SIGKILL)
+        rows = tuple(processes())
+        kill(self._family(rows))
+        if self._account is not None:
+            kill(owned_by(self._account.uid, rows))
+            # again only where it could not be sent: a process of the account may have ended the
+            # sender first
+            any(kill_account(self._account) for _ in range(KILL_ATTEMPTS))
+
+    def ended(self) -> bool:
+        """Whether the process itself is over; what it started may live on."""
+        if self._process.poll() is None:
+            return False
+        # at the first look after the end, not when the output has been drained
+        self.wall_seconds = self.wall_seconds or time.monotonic() - self._started_at
+        return True
+
+    def _living(self) -> frozenset[int]:
+        itself = frozenset() if self.ended() else frozenset({self._process.pid})
+        # one reading: on a machine with many processes each takes a while
+        rows = tuple(processes())
+        account = frozenset() if self._account is None else owned_by(self._account.uid, rows)
+        return itself | self._family(rows) | account
+
+    def _family(self, rows: tuple[ProcessFacts, ...]) -> frozenset[int]:
+        if self._view is not None:
+            return self._view.members(rows) | descendants(self._process.pid, rows)
+        return descendants(os.getpid(), rows) - self._family_before
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        # gone already, or a member that changed its account: the table shows who is left
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _wait(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
 
 
 class Running(Protocol):
@@ -207,3 +353,126 @@ class GroupedProcesses(ABC):
                     yield group
             finally:
                 group.end()
+
+
+class LocalProcesses(GroupedProcesses):
+    """The port `Processes` on this machine."""
+
+    def begin(self, request: ProcessRequest) -> RunningProcess:
+        """Start a process of this machine."""
+        family_before = descendants(os.getpid())
+        views: list[View] = []
+
+        def ready(pid: int) -> None:
+            if request.place is not None:
+                views.append(View(pid))
+
+        account = request.credentials
+        own = account.own if account is not None and request.writable else ()
+        group = CacheGroup() if Separation.CACHE in own else None
+        try:
+            process = start(request, ready=ready, door=None if group is None else group.door)
+        except BaseException:
+            if group is not None:
+                group.forget()
+            raise
+        view = views[0] if views else None
+        return RunningProcess(process, account, family_before, view, group)
+
+
+def start(
+    request: ProcessRequest,
+    handed_on: tuple[int, ...] = (),
+    ready: Callable[[int], None] = lambda _: None,
+    door: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own; raises `RunError` that names what is wrong.
+
+    `handed_on` are descriptors that it has under the same numbers, beside its output. `ready` is
+    called with its number when it is about to become the program, in a view of its own; `door` is
+    the file by which one of another account joins a control group.
+    """
+    if not request.found(request.workdir).is_dir():
+        raise RunError(
+            f"the working directory {safe_line(str(request.workdir))} is not a folder",
+            hint="Correct train.workdir in repro-gate.yml.",
+        )
+    try:
+        with _no_core_dumps():
+            if request.under_own_account or request.place is not None:
+                return start_sandboxed(request, handed_on, ready, door)
+            return _popen(request, handed_on)
+    except (OSError, ValueError) as error:
+        raise _cannot_start(request, error) from error
+
+
+def _popen(request: ProcessRequest, handed_on: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        request.argv,
+        env=request.env,
+        cwd=request.workdir,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        close_fds=True,
+        pass_fds=handed_on,
+        # a group of its own to signal, and no terminal to read from or to push input into (TIOCSTI)
+        start_new_session=True,
+    )
+
+
+@contextmanager
+def _no_core_dumps() -> Iterator[None]:
+    """A child inherits the limit: a dump would hold the machine's disk full of its memory."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunError:
+    """Say what was tried; the hint follows the kind of fault."""
+    name = safe_line(request.argv[0])
+    if isinstance(error, FileNotFoundError):
+        return RunError(
+            f"cannot start {name}: command not found",
+            hint="Install it in the training's environment, or correct train.command; a script "
+            "whose first line names a missing interpreter looks the same.",
+        )
+    if isinstance(error, PermissionError):
+        return _not_permitted(request, name)
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return RunError(
+        f"cannot start {name}: {reason}",
+        hint="Correct train.command in repro-gate.yml; a script needs a first line such as "
+        "#!/usr/bin/env python.",
+    )
+
+
+def _not_permitted(request: ProcessRequest, name: str) -> RunError:
+    """Name the folder that is closed: a link of a virtual environment tells nothing of it."""
+    account = request.credentials
+    if account is None:
+        file = safe_line(Path(request.argv[0]).name)
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=f"Make it executable (chmod +x {file}), or start it with python.",
+        )
+    closed = blocking_folder(request, account)
+    if closed is None:
+        return RunError(
+            f"cannot start {name}: permission denied",
+            hint=f"The account {account.uid} that the training runs under may not execute it.",
+        )
+    folder = safe_line(str(closed))
+    mode = stat.S_IMODE(closed.stat().st_mode)
+    return RunError(
+        f"cannot start {name}: {folder} is closed to other accounts (mode {mode:04o})",
+        hint=f"Let other accounts pass through it (chmod o+x {folder}), or use an interpreter "
+        f"and a "
+        "repository that do not lie below it; an environment created from /usr/bin/python3 needs "
+        "nobody's home.",
+    )

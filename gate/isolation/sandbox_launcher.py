@@ -27,9 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypedDict
 
-from gate.isolation.kernel_calls import write_only_below
+from gate.isolation.kernel_calls import checked, library, write_only_below
 from gate.isolation.private_view import Account, Own, enter_namespaces, make_view, show_at_place
-from gate.isolation.process_kernel_calls import checked, library
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1

@@ -10,14 +10,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from gate.checkpoint.canonical import ALGORITHM
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER
+from gate.checkpoint.tensor_hashing import ALGORITHM
 from gate.errors import AttestationError
-from gate.evidence.state_roots import StateName, StateRoots, States
-from gate.package.model_check import CheckedPart, ModelCheck, PartAnswer
+from gate.evidence.run_evidence import StateName, StateRoots, States
+from gate.package.model_signing import CheckedPart, ModelCheck, PartAnswer
 from gate.package.saved_states import MAX_BYTES, PackagedStates, open_package
 from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_line, short_text

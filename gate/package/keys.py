@@ -1,16 +1,29 @@
-"""Keys: ECDSA on P-256 or Ed25519, private ones encrypted, public ones named by their digest."""
+"""Keys: ECDSA on P-256 or Ed25519, private ones encrypted, public ones named by their digest.
+
+Lengths below 2**32 and one byte of tag, which is all that these use. What is not the one encoding
+of a value is refused.
+
+`openssl pkey` reads what is written here, and what `openssl pkcs8 -topk8 -scrypt` writes is taken.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
+import secrets
 from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CBC
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from cryptography.hazmat.primitives.padding import PKCS7
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -22,7 +35,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gate.errors import AttestationError
-from gate.package.pkcs8 import read_encrypted, write_encrypted
 from gate.package.seal_records import (
     ECDSA_P256,
     ED25519,
@@ -32,6 +44,248 @@ from gate.package.seal_records import (
     TrustedKeys,
 )
 from gate.package.signing import decode_base64, read_record
+
+INTEGER: Final = 0x02
+OCTET_STRING: Final = 0x04
+OBJECT_IDENTIFIER: Final = 0x06
+SEQUENCE: Final = 0x30
+# From here on a length stands in bytes of its own, whose count is the low half of the first.
+LONG_FORM: Final = 0x80
+MAX_LENGTH_BYTES: Final = 4
+MAX_INTEGER_BYTES: Final = 8
+ARC_BITS: Final = 7
+ARC_LIMIT: Final = 1 << ARC_BITS
+
+
+def element(tag: int, content: bytes) -> bytes:
+    """Tag, length and content."""
+    length = len(content)
+    if length < LONG_FORM:
+        return bytes((tag, length)) + content
+    size = length.to_bytes((length.bit_length() + 7) // 8, "big")
+    return bytes((tag, LONG_FORM | len(size))) + size + content
+
+
+def sequence(*parts: bytes) -> bytes:
+    """A SEQUENCE of encoded parts."""
+    return element(SEQUENCE, b"".join(parts))
+
+
+def octet_string(content: bytes) -> bytes:
+    """An OCTET STRING."""
+    return element(OCTET_STRING, content)
+
+
+def integer(value: int) -> bytes:
+    """An INTEGER that is not negative."""
+    # a byte more than the bits need where the first would be read as a sign
+    return element(INTEGER, value.to_bytes(value.bit_length() // 8 + 1, "big"))
+
+
+def object_identifier(dotted: str) -> bytes:
+    """An OBJECT IDENTIFIER, as `1.2.840.10045.3.1.7`."""
+    first, second, *others = map(int, dotted.split("."))
+    return element(OBJECT_IDENTIFIER, b"".join(map(_arc, (40 * first + second, *others))))
+
+
+def _arc(number: int) -> bytes:
+    pieces = [number % ARC_LIMIT]
+    while number := number >> ARC_BITS:
+        pieces.append(number % ARC_LIMIT | ARC_LIMIT)
+    return bytes(reversed(pieces))
+
+
+class Reader:
+    """Elements one after the other; each method raises `ValueError` for what is not there."""
+
+    def __init__(self, data: bytes) -> None:
+        self._left = data
+
+    def take(self, tag: int) -> bytes:
+        """The content of the next element, which has this tag."""
+        if len(self._left) < 2 or self._left[0] != tag:  # noqa: PLR2004 - tag and length
+            message = "another element than expected"
+            raise ValueError(message)
+        length, begin = self._length()
+        end = begin + length
+        if end > len(self._left):
+            message = "an element that is cut short"
+            raise ValueError(message)
+        content, self._left = self._left[begin:end], self._left[end:]
+        return content
+
+    def inside(self) -> Reader:
+        """The next element, a SEQUENCE, entered."""
+        return Reader(self.take(SEQUENCE))
+
+    def number(self) -> int:
+        """The next element, an INTEGER from 0 to 2**63 - 1."""
+        content = self.take(INTEGER)
+        if len(content) > MAX_INTEGER_BYTES:
+            message = "an integer that is too large"
+            raise ValueError(message)
+        value = int.from_bytes(content, "big")
+        if element(INTEGER, content) != integer(value):
+            message = "an integer that is negative or not in its usual form"
+            raise ValueError(message)
+        return value
+
+    def has(self, tag: int) -> bool:
+        """Whether an element with this tag comes next."""
+        return self._left[:1] == bytes((tag,))
+
+    def end(self) -> None:
+        """Refuse what follows."""
+        if self._left:
+            message = "more than expected"
+            raise ValueError(message)
+
+    def _length(self) -> tuple[int, int]:
+        """The length of the next element's content, and where that begins."""
+        first = self._left[1]
+        if first < LONG_FORM:
+            return first, 2
+        count = first - LONG_FORM
+        size = self._left[2 : 2 + count]
+        length = int.from_bytes(size, "big")
+        # the usual form: no leading zero, and no long form where the short one does
+        if not 0 < count <= MAX_LENGTH_BYTES or len(size) < count or not size[0]:
+            message = "a length that is not in its usual form"
+            raise ValueError(message)
+        if length < LONG_FORM:
+            message = "a length that is not in its usual form"
+            raise ValueError(message)
+        return length, 2 + count
+
+
+PBES2: Final = object_identifier("1.2.840.113549.1.5.13")
+PBKDF2: Final = object_identifier("1.2.840.113549.1.5.12")
+SCRYPT: Final = object_identifier("1.3.6.1.4.1.11591.4.11")
+AES256_CBC: Final = object_identifier("2.16.840.1.101.3.4.1.42")
+# 16 MiB, five times: openssl takes 32 MiB at most, and one pass of 16 is what it writes itself.
+SCRYPT_N: Final = 1 << 14
+SCRYPT_R: Final = 8
+SCRYPT_P: Final = 5
+SALT_BYTES: Final = 16
+BLOCK_BYTES: Final = 16
+KEY_BYTES: Final = 32
+# The least that is taken: what `openssl pkcs8 -topk8 -scrypt` writes.
+MIN_SCRYPT_COST: Final = 1 << 17
+MIN_PBKDF2_ROUNDS: Final = 100_000
+# The most: some seconds, and memory that a runner has.
+MAX_SCRYPT_BYTES: Final = 256 * 1024**2
+MAX_SCRYPT_COST: Final = 1 << 24
+MAX_PBKDF2_ROUNDS: Final = 10_000_000
+ENCRYPT_HINT: Final = (
+    "Encrypt it again: `openssl pkcs8 -topk8 -scrypt -in SIGNING-KEY.pem -out NEW-KEY.pem`."
+)
+_PEM: Final = re.compile(
+    rb"\s*-----BEGIN ENCRYPTED PRIVATE KEY-----\s([A-Za-z0-9+/=\s]*)"
+    rb"-----END ENCRYPTED PRIVATE KEY-----\s*"
+)
+
+
+def write_encrypted(private_key: bytes, passphrase: bytes) -> bytes:
+    """The PEM of a PKCS#8 key (DER), encrypted with the pass phrase."""
+    salt, vector = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(BLOCK_BYTES)
+    scrypt = Scrypt(salt=salt, length=KEY_BYTES, n=SCRYPT_N, r=SCRYPT_R, p=SCRYPT_P)
+    padder, encryptor = (
+        PKCS7(AES256.block_size).padder(),
+        Cipher(AES256(scrypt.derive(passphrase)), CBC(vector)).encryptor(),
+    )
+    padded = padder.update(private_key) + padder.finalize()
+    numbers = map(integer, (SCRYPT_N, SCRYPT_R, SCRYPT_P, KEY_BYTES))
+    derivation = sequence(SCRYPT, sequence(octet_string(salt), *numbers))
+    encryption = sequence(AES256_CBC, octet_string(vector))
+    document = sequence(
+        sequence(PBES2, sequence(derivation, encryption)),
+        octet_string(encryptor.update(padded) + encryptor.finalize()),
+    )
+    text = base64.b64encode(document).decode("ascii")
+    lines = [text[start : start + 64] for start in range(0, len(text), 64)]
+    label = "ENCRYPTED PRIVATE KEY"
+    return "\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----\n")).encode()
+
+
+def read_encrypted(pem: bytes) -> bytes:
+    """The EncryptedPrivateKeyInfo (DER) of a PEM file, still encrypted.
+
+    Raises `AttestationError` for another encryption than PBES2, one that is weak, and one that
+    asks for more memory or time than a key is worth.
+    """
+    found = _PEM.fullmatch(pem)
+    if found is None:
+        # among others the older form, whose key is one round of MD5 away from the pass phrase
+        raise AttestationError(
+            "the signing key cannot be read: not one encrypted key in PKCS#8 PEM",
+            hint=ENCRYPT_HINT,
+        )
+    document = decode_base64(b"".join(found[1].split()).decode("ascii"), "the signing key")
+    try:
+        _check(document)
+    except ValueError as error:
+        raise AttestationError(
+            f"the signing key cannot be read: {error}",
+            hint="Check that the file was copied completely.",
+        ) from error
+    return document
+
+
+def _check(document: bytes) -> None:
+    whole = Reader(document)
+    parts = whole.inside()
+    whole.end()
+    scheme = parts.inside()
+    parts.take(OCTET_STRING)
+    parts.end()
+    if _algorithm(scheme) != PBES2:
+        raise _weak("an old scheme, which is not PBES2")
+    derivation = scheme.inside().inside()
+    algorithm = _algorithm(derivation)
+    parameters = derivation.inside()
+    parameters.take(OCTET_STRING)
+    if algorithm == SCRYPT:
+        _check_scrypt(parameters.number(), parameters.number(), parameters.number())
+    elif algorithm == PBKDF2:
+        _check_rounds(parameters.number())
+    else:
+        raise _weak("neither scrypt nor PBKDF2")
+
+
+def _algorithm(reader: Reader) -> bytes:
+    return element(OBJECT_IDENTIFIER, reader.take(OBJECT_IDENTIFIER))
+
+
+def _check_scrypt(n: int, r: int, p: int) -> None:
+    """RFC 7914, 2: `n` a power of two; memory is 128 * r * (n + p) bytes."""
+    numbers = f"scrypt with N {n:,}, r {r:,}, p {p:,}"
+    if 128 * r * (n + p) > MAX_SCRYPT_BYTES or n * r * p > MAX_SCRYPT_COST:
+        raise AttestationError(
+            f"the signing key asks for too much: {numbers}",
+            hint=f"{MAX_SCRYPT_BYTES // 1024**2} MiB are the most. {ENCRYPT_HINT}",
+        )
+    if n < 2 or n & (n - 1) or not r or not p:  # noqa: PLR2004 - RFC 7914: N is above 1
+        message = f"{numbers} is not scrypt"
+        raise ValueError(message)
+    if n * r < MIN_SCRYPT_COST:
+        raise _weak(numbers)
+
+
+def _check_rounds(rounds: int) -> None:
+    if rounds > MAX_PBKDF2_ROUNDS:
+        raise AttestationError(
+            f"the signing key asks for too much: {rounds:,} rounds of PBKDF2",
+            hint=f"{MAX_PBKDF2_ROUNDS:,} are the most. {ENCRYPT_HINT}",
+        )
+    if rounds < MIN_PBKDF2_ROUNDS:
+        raise _weak(f"PBKDF2 with {rounds:,} rounds")
+
+
+def _weak(what: str) -> AttestationError:
+    return AttestationError(
+        f"the signing key's pass phrase is weakly protected: {what}", hint=ENCRYPT_HINT
+    )
+
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from gate.baseline.entry import Baseline
-from gate.evidence.capture import FIRST_STATE
+from gate.evidence.capture import FIRST_STATE, SAVED_FOLDER
 from gate.evidence.folder import READABLE_NAMES, WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet
-from gate.evidence.state_manifest import SAVED_FOLDER
-from gate.package.call import CALL_NAME, CallDocument
-from gate.package.code_files import SOURCE_MEMBER, code_members
-from gate.package.packing import pack
-from gate.package.packing_instructions import WORKFLOW_OPTIONS, package_readme
+from gate.package.instructions import WORKFLOW_OPTIONS, package_readme
+from gate.package.packing import CALL_NAME, SOURCE_MEMBER, CallDocument, code_members, pack
 from gate.package.seal_records import Package, PackageMember
-from gate.settings.mode import SigningMethod
+from gate.settings.event import SigningMethod
 from gate.system.files.port import Files
 from gate.system.version import VERSION
 from gate.text.documents import write_document
-from gate.text.members import MODEL_FOLDER, STATE_MEMBER
+from gate.text.package_names import MODEL_FOLDER, STATE_MEMBER
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
 

@@ -1,5 +1,9 @@
 """The model's own signature: OpenSSF Model Signing over the saved model in the package.
 
+Format: https://github.com/sigstore/model-transparency/blob/main/docs/model_signing_format.md
+
+
+
 Whoever takes the model alone can check it with the PyPI package `model-signing`. It takes keys of
 ECDSA only. The digests are those of the package's members: nothing is read twice.
 """
@@ -9,19 +13,133 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field
 
 from gate.errors import AttestationError
-from gate.package.dsse import sign
-from gate.package.envelope import write_bundle
+from gate.package.envelope import sign, write_bundle
 from gate.package.keys import key_details, public_key, public_pem
-from gate.package.model_signature import ModelFile, ModelPredicate, ModelStatement
 from gate.package.seal_records import ECDSA_P256, PAYLOAD_TYPE, KeyDetails
-from gate.package.sealed_statement import FileDescriptor, FileDigest
-from gate.package.signing import printable, read_record
-from gate.package.signing_ports import Signer
+from gate.package.signing import Signer, printable, read_record
+from gate.package.statement import STATEMENT_TYPE, CamelDocument, FileDescriptor, FileDigest, Sha256
+from gate.text.document import Document
 from gate.text.json_text import canonical_json
-from gate.text.members import MODEL_FOLDER, STATE_MEMBER
+from gate.text.package_names import MODEL_FOLDER, STATE_MEMBER
+
+MODEL_PREDICATE: Final = "https://model_signing/signature/v1.0"
+MAX_MODEL_FILES: Final = 10_000
+MAX_PATH: Final = 256
+
+
+class SnakeDocument(Document):
+    """A document of Model Signing, whose keys are written with underscores."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class Serialization(SnakeDocument):
+    """How a folder becomes a list of digests: file by file, no link followed, none left out.
+
+    A path in `ignore_paths` would be skipped by who verifies, and anything could be put there.
+    """
+
+    method: Literal["files"] = "files"
+    hash_type: Literal["sha256"] = "sha256"
+    allow_symlinks: Literal[False] = False
+    ignore_paths: tuple[()] = ()
+
+
+class ModelFile(SnakeDocument):
+    """A file, by its path inside the folder."""
+
+    name: str = Field(min_length=1, max_length=MAX_PATH)
+    algorithm: Literal["sha256"] = "sha256"
+    digest: Sha256
+
+
+class ModelPredicate(SnakeDocument):
+    """All files of the folder, in the order of their paths."""
+
+    serialization: Serialization = Serialization()
+    resources: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_MODEL_FILES)]
+
+
+class ModelStatement(CamelDocument):
+    """An in-toto Statement, version 1, over one folder.
+
+    The subject's digest is over the digests of the files in their order, and not over their names.
+    """
+
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT_TYPE, alias="_type")
+    subject: tuple[FileDescriptor]
+    predicate_type: Literal["https://model_signing/signature/v1.0"] = MODEL_PREDICATE
+    predicate: ModelPredicate
+
+
+class PartAnswer(StrEnum):
+    """What a file holds of one part of the sealed state."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    ABSENT = "not in this file"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedPart:
+    """Model or optimizer: of `sealed` tensors so many are `equal` in the file.
+
+    `differing` and `missing` name the first of those that are other or not there, `further` counts
+    what only the file has.
+    """
+
+    name: str
+    answer: PartAnswer
+    sealed: int
+    equal: int
+    differing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    further: int = 0
+
+    @property
+    def described(self) -> str:
+        """For example `model: equal (6 tensors)`."""
+        if self.answer is PartAnswer.ABSENT:
+            return f"{self.name}: {self.answer}"
+        if self.answer is PartAnswer.EQUAL:
+            return f"{self.name}: equal ({self.sealed:,} tensors)"
+        named = [f"{name} differs" for name in self.differing]
+        named += [f"{name} is missing" for name in self.missing]
+        if self.further:
+            noun = "tensor" if self.further == 1 else "tensors"
+            named.append(f"{self.further:,} {noun} more than the sealed run had")
+        if not self.sealed:
+            return f"{self.name}: {named[0]}"
+        return (
+            f"{self.name}: different, {self.equal:,} of {self.sealed:,} tensors equal "
+            f"({'; '.join(named)})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelCheck:
+    """A file against the sealed state; `identical`: it is, root for root, what the script saved."""
+
+    shown: str
+    root: str
+    identical: bool
+    parts: tuple[CheckedPart, ...]
+
+    @property
+    def holds_the_model(self) -> bool:
+        """Whether the model is there, all of it and nothing else.
+
+        What an optimizer keeps may differ: it is a part of its own, and no weights.
+        """
+        answers = {part.name: part.answer for part in self.parts}
+        return answers.get("model") is PartAnswer.EQUAL and "other" not in answers
+
 
 # what the script saved, else what the harness captured
 MODEL_FOLDERS: Final = (MODEL_FOLDER, STATE_MEMBER.partition("/")[0])

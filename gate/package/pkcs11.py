@@ -1,4 +1,4 @@
-"""A signer in a PKCS#11 token (a smart card, a hardware security module), named by RFC 7512."""
+"""A signer in a PKCS#11 token, and public keys as tokens, vaults and programs give them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,62 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+    load_pem_public_key,
+)
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 import gate
 from gate.errors import AttestationError, SettingsError, StorageError
-from gate.package.der import OCTET_STRING, Reader, object_identifier
-from gate.package.public_keys import der_of_ed25519, der_of_point
-from gate.settings.sealed_signer_places import TokenPlace
+from gate.package.keys import OCTET_STRING, Reader, object_identifier
+from gate.settings.signer_places import TokenPlace
 from gate.system.files.port import Files
 from gate.system.programs import SECONDS, Program, nobody_elses
 from gate.text.untrusted_text import safe_line
+
+_FORM = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def der_of(data: bytes, source: str) -> bytes:
+    """The DER SubjectPublicKeyInfo of a key in PEM or DER; `AttestationError` for anything else."""
+    try:
+        pem = data.lstrip().startswith(b"-----BEGIN")
+        key = load_pem_public_key(data) if pem else load_der_public_key(data)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AttestationError(
+            f"{source} gave no public key",
+            hint="It has to be PEM (-----BEGIN PUBLIC KEY-----) or DER.",
+        ) from error
+    return key.public_bytes(*_FORM)
+
+
+def der_of_ed25519(data: bytes, source: str) -> bytes:
+    """The same of the 32 bytes of an Ed25519 key."""
+    try:
+        return Ed25519PublicKey.from_public_bytes(data).public_bytes(*_FORM)
+    except ValueError as error:
+        raise AttestationError(
+            f"{source} gave no Ed25519 key of 32 bytes", hint="Check which key is meant."
+        ) from error
+
+
+def der_of_point(data: bytes, source: str) -> bytes:
+    """The same of a point on P-256, encoded as X9.62 does."""
+    try:
+        key = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), data)
+    except ValueError as error:
+        raise AttestationError(
+            f"{source} gave no point on P-256", hint="Check which key is meant."
+        ) from error
+    return key.public_bytes(*_FORM)
+
 
 PIN_VARIABLE: Final = "REPRO_GATE_PKCS11_PIN"
 MAX_PIN_BYTES: Final = 1024

@@ -9,24 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS, Exclusion
-from gate.checkpoint.file_part import file_part
-from gate.checkpoint.formats.archived_folder import ArchivedFolder
 from gate.checkpoint.formats.file_formats import UnknownContent
-from gate.checkpoint.formats.formats import read_state
+from gate.checkpoint.formats.formats import ArchivedFolder, open_state, read_state
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.leaves import StateContent
-from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
+from gate.checkpoint.parts import DEFAULT_EXCLUSIONS, Exclusion
+from gate.checkpoint.untrusted_files import UntrustedFile, file_part, open_untrusted
 from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
-from gate.package.member_index import RUN_MEMBER, looks_like_package, member_index
-from gate.package.ustar import BLOCK_BYTES
-from gate.text.members import MODEL_FOLDER, STATE_MEMBER
+from gate.package.ustar import BLOCK_BYTES, RUN_MEMBER, looks_like_package, member_index
+from gate.text.package_names import MODEL_FOLDER, STATE_MEMBER
 from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import safe_line
 
 if TYPE_CHECKING:
     from gate.settings.gate_settings import GateSettings
     from gate.system.files.port import Files
+
 
 MAX_BYTES: Final = 2**40
 # in the evidence a leaf has this before its name in the state file
@@ -170,3 +168,19 @@ def _parameter_names(
         if isinstance(leaf, str)
     )
     return {place: leaf for place, leaf in named if leaf in leaves}
+
+
+@contextmanager
+def open_saved_state(files: Files, path: Path, unknown: UnknownContent) -> Iterator[StateContent]:
+    """The leaves of a saved state, or of the captured state inside a package of the gate.
+
+    `unknown` says what happens to files whose content is not understood.
+    Raises `EvidenceError` saying what is wrong with it.
+    """
+    if is_package(files, path):
+        with open_package(files, path) as package:
+            yield package.captured()
+        return
+    shown = safe_line(str(path))
+    with open_state(files, path, shown, max_bytes=MAX_BYTES, unknown=unknown) as content:
+        yield content

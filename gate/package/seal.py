@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gate.checkpoint.canonical import ALGORITHM
+from gate.checkpoint.tensor_hashing import ALGORITHM
 from gate.errors import AttestationError
 from gate.evidence.run_evidence import SHA256_PATTERN
-from gate.package.dsse import sign
-from gate.package.envelope import write_bundle, write_envelope
+from gate.package.envelope import sign, write_bundle, write_envelope
 from gate.package.model_signing import ModelFolder, model_folder, model_members, sign_model
-from gate.package.provenance import write_provenance
+from gate.package.provenance import Making, NamedDigests, ProvenanceFacts, write_provenance
 from gate.package.seal_files import (
     BARE_SUFFIX,
     BUNDLE_SUFFIX,
@@ -21,12 +20,10 @@ from gate.package.seal_files import (
     seal_file,
 )
 from gate.package.seal_records import PAYLOAD_TYPE, Package, SealContext, SealFile
-from gate.package.sealed_provenance import Making, NamedDigests, ProvenanceFacts
-from gate.package.sealed_statement import Property, StatementFacts
-from gate.package.signing_ports import Signer
-from gate.package.statement import utc_time, write_statement
+from gate.package.signing import Signer
+from gate.package.statement import Property, StatementFacts, utc_time, write_statement
 from gate.settings.levels import ReachedLevel
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.verdict.verdict import Outcome, Verdict
 

@@ -9,7 +9,7 @@ from typing import Final
 from gate.errors import AttestationError
 from gate.package.seal_records import SealFile, StatementKind
 from gate.system.files.port import Files
-from gate.text.members import MAX_SEAL_BYTES
+from gate.text.package_names import MAX_SEAL_BYTES
 
 BARE_SUFFIX: Final = ".dsse.json"
 BUNDLE_SUFFIX: Final = ".sigstore.json"

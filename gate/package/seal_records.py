@@ -10,10 +10,9 @@ from typing import Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.evidence.state_roots import States
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation
-from gate.text.records_document import Document, Timestamp
+from gate.evidence.run_evidence import States
+from gate.isolation.modes import IsolationMode, RunIsolation
+from gate.text.document import Document, Timestamp
 
 TRUST_SCHEMA: Final = "repro-gate.trusted-keys/1"
 # Characters of a comment or a reason.

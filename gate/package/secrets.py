@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gate.errors import SettingsError
-from gate.package.identity import IdentityRequest
-from gate.package.signing_ports import Signer
-from gate.settings.sealed_signer_places import FilePlace, SignerPlace
-from gate.settings.signer_places import read_signer_place
+from gate.package.signing import IdentityRequest, Signer
+from gate.settings.signer_places import FilePlace, SignerPlace, read_signer_place
 from gate.system.files.port import Files
 
 MAX_KEY_BYTES = 64 * 1024
@@ -73,7 +71,7 @@ class _Keys(_JobIdentity):
         """
         if self._place is not None:
             # slow to import, and most calls name no place
-            from gate.package.signers_opening import check_place, refuse_programs_below
+            from gate.package.signers import check_place, refuse_programs_below
 
             check_place(self._place, self._files, self._variables)
             if checkout is not None:
@@ -86,7 +84,7 @@ class _Keys(_JobIdentity):
         """Where key, PIN or token lie in a file; none is opened."""
         if self._place is None:
             return ()
-        from gate.package.signers_opening import secret_files  # noqa: PLC0415 - as above
+        from gate.package.signers import secret_files  # noqa: PLC0415 - as above
 
         return secret_files(self._place, self._variables)
 
@@ -104,7 +102,7 @@ class _Keys(_JobIdentity):
         """The key in a token, in a vault or behind a program, or None when none was named."""
         if self._place is None or isinstance(self._place, FilePlace):
             return None
-        from gate.package.signers_opening import open_signer  # noqa: PLC0415 - as above
+        from gate.package.signers import open_signer  # noqa: PLC0415 - as above
 
         return open_signer(self._place, self._files, self._variables)
 

@@ -1,4 +1,8 @@
-"""A signer in the transit engine of HashiCorp Vault or OpenBao, over its HTTP API.
+"""Signers behind a program or a vault, and which one a place names.
+
+`COMMAND public-key` prints the public key, PEM or DER. `COMMAND sign` reads what is to be signed
+from standard input and prints the signature: DER for ECDSA, 64 bytes for Ed25519. Both may be in
+base64, as the programs of key services print them.
 
 "Transit secrets engine (API)", version 1: `keys/:name`, `sign/:name`. The private key never leaves
 the vault; what it holds signs there.
@@ -10,6 +14,8 @@ import base64
 import binascii
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +25,72 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, TypeAdapter
 
 from gate.errors import AttestationError, SealServiceError, SettingsError, StorageError
-from gate.package.http import LOOPBACK, Answer, Service
-from gate.package.public_keys import der_of, der_of_ed25519
-from gate.settings.sealed_signer_places import VaultPlace
+from gate.package.pkcs11 import TokenSigner, check_token_place, der_of, der_of_ed25519
+from gate.package.signing import Signer
+from gate.package.sigstore_services import LOOPBACK, Answer, Service
+from gate.settings.signer_places import CommandPlace, FilePlace, SignerPlace, TokenPlace, VaultPlace
 from gate.system.files.port import Files
-from gate.system.retry import GITHUB_POLICY, RetryPolicy
+from gate.system.http import GITHUB_POLICY, RetryPolicy
+from gate.system.programs import SECONDS, Program, find_program
 from gate.text.untrusted_text import safe_line
+
+_BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+
+
+class CommandSigner:
+    """`gate.ports.Signer` by two calls of a program."""
+
+    def __init__(
+        self, place: CommandPlace, variables: Mapping[str, str], *, seconds: float = SECONDS
+    ) -> None:
+        program = checked_program(place, variables)
+        self._program = Program(
+            name=_name(place),
+            argv=(program, *place.argv[1:]),
+            variables=variables,
+            seconds=seconds,
+        )
+        self._public = b""
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo, from the program, which is asked once."""
+        if not self._public:
+            answer = _bytes(self._program.ask(b"", "public-key"))
+            self._public = der_of(answer, f"{self._program.name} public-key")
+        return self._public
+
+    def sign(self, message: bytes) -> bytes:
+        """The program's signature over the message."""
+        signature = _bytes(self._program.ask(message, "sign"))
+        if not signature:
+            raise AttestationError(
+                f"{self._program.name} sign printed nothing",
+                hint="It has to print the signature: its bytes, or base64 of them.",
+            )
+        return signature
+
+
+def checked_program(place: CommandPlace, variables: Mapping[str, str]) -> str:
+    """The program's full path; `SettingsError` where none is there that may be started."""
+    found = find_program(place.argv[0], variables)
+    if not found:
+        raise SettingsError(
+            f"{_name(place)}: no such program",
+            hint="Give the full path of an executable file, or the name of one on the PATH; it "
+            "counts if it belongs to root or to this account, and others cannot write to it.",
+        )
+    return found
+
+
+def _bytes(answer: bytes) -> bytes:
+    """The answer, decoded where it is base64: DER never looks like it, nor do 64 random bytes."""
+    text = b"".join(answer.split())
+    return base64.b64decode(text) if text and _BASE64.fullmatch(text) else answer
+
+
+def _name(place: CommandPlace) -> str:
+    return f"exec:{safe_line(place.argv[0])}"
+
 
 ADDRESS_VARIABLE: Final = "VAULT_ADDR"
 TOKEN_VARIABLE: Final = "VAULT_TOKEN"  # noqa: S105 - the name, not the secret
@@ -268,3 +334,68 @@ def _words(content: bytes, token: str) -> tuple[str, ...]:
     errors = answer.get("errors") if isinstance(answer, dict) else None
     lines = [text for text in errors if isinstance(text, str)] if isinstance(errors, list) else []
     return tuple(safe_line(line.replace(token, "***")) for line in lines[:MAX_WORDS])
+
+
+def open_signer(
+    place: CommandPlace | TokenPlace | VaultPlace, files: Files, variables: Mapping[str, str]
+) -> Signer:
+    """The signer at a place that is no file; reads its token or PIN."""
+    if isinstance(place, CommandPlace):
+        return CommandSigner(place, variables)
+    if isinstance(place, VaultPlace):
+        return VaultSigner(place, files, variables)
+    return TokenSigner(place, files, variables)
+
+
+def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) -> None:
+    """`SettingsError` where the place can give no signature, as far as that shows from outside."""
+    if isinstance(place, CommandPlace):
+        checked_program(place, variables)
+    elif isinstance(place, VaultPlace):
+        checked_address(variables)
+        check_files(files, variables)
+    elif isinstance(place, TokenPlace):
+        check_token_place(place, files, variables)
+    elif not files.exists(place.path):
+        raise SettingsError(
+            f"there is no signing key {safe_line(str(place.path))}", hint="Correct the path."
+        )
+    # asked of the file system: what is in the file is read after the training
+    elif place.path.is_dir() or not os.access(place.path, os.R_OK):
+        raise SettingsError(
+            f"the signing key {safe_line(str(place.path))} is no file that can be read",
+            hint="Name the PEM file, and let this account read it.",
+        )
+
+
+def secret_files(place: SignerPlace, variables: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files of a place that hold a key, a PIN or a token, whether they are there or not."""
+    found: Path | None = None
+    if isinstance(place, FilePlace):
+        found = place.path
+    elif isinstance(place, TokenPlace):
+        found = place.pin_source
+    elif isinstance(place, VaultPlace):
+        found = token_file(variables)
+    return () if found is None else (found.absolute(),)
+
+
+def refuse_programs_below(
+    folder: Path, place: SignerPlace | None, variables: Mapping[str, str]
+) -> None:
+    """`SettingsError` for a program or library in a work tree that a pull request fills.
+
+    It would be started with the gate's account, beside the token that signs.
+    """
+    paths: tuple[str, ...] = ()
+    if isinstance(place, CommandPlace):
+        paths = (checked_program(place, variables), *place.argv)
+    elif isinstance(place, TokenPlace):
+        paths = (str(place.module),)
+    top = folder.resolve()
+    for path in paths:
+        if path.startswith("/") and Path(path).resolve().is_relative_to(top):
+            raise SettingsError(
+                f"{safe_line(path)} is in the checkout, which the pull request fills",
+                hint="Keep what signs outside of it: in the image, or on the runner.",
+            )

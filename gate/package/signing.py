@@ -1,16 +1,25 @@
-"""Untrusted text in: strict JSON and strict base64; every fault is an `AttestationError`."""
+"""Who signs and what that needs: protocols of signers, seals without a key, strict text."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from typing import TypeVar
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from gate.errors import AttestationError, DocumentError
+from gate.text.document import Document
 from gate.text.documents import read_document
-from gate.text.records_document import Document
 from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import masked
+
+
+def has_sigstore() -> bool:
+    """Whether it is installed."""
+    return find_spec("sigstore") is not None
+
 
 Record = TypeVar("Record", bound=Document)
 MAX_SHOWN = 200
@@ -70,3 +79,137 @@ def _not_base64(what: str) -> AttestationError:
         f"{what} is not valid base64",
         hint="The file was damaged or changed; fetch it again from where it was made.",
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdentityRequest:
+    """Where a job asks for its identity token, and with which secret.
+
+    `server_url` is the GitHub server that the job belongs to.
+    """
+
+    url: str
+    token: str = field(repr=False)
+    server_url: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Who sealed: the name in the certificate (for GitHub the workflow's address), and its issuer.
+
+    Only both together name somebody: another issuer could certify the same name.
+    """
+
+    name: str
+    issuer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogEntry:
+    """What a transparency log answered: an entry, its promise and its proof of inclusion.
+
+    `log_index` counts over all shards of the log, `proof_index` in the tree of `tree_size` entries
+    with `root_hash`. `integrated_seconds` is the log's own time, in seconds since 1970.
+    """
+
+    body: bytes
+    log_id: bytes
+    log_index: int
+    integrated_seconds: int
+    signed_entry_timestamp: bytes
+    proof_index: int
+    tree_size: int
+    root_hash: bytes
+    hashes: tuple[bytes, ...]
+    checkpoint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdentitySigned:
+    """What a verified bundle holds: the payload, and who signed it.
+
+    `repository` is the address of the repository whose job it was, empty when the certificate names
+    none.
+    """
+
+    payload: bytes
+    payload_type: str
+    identity: Identity
+    repository: str
+
+
+class Secrets(Protocol):
+    """Keys and tokens: asked for only after the last training process is gone."""
+
+    def signing_key(self) -> bytes | None:
+        """The private key in PEM, or None when nothing is to be sealed."""
+        ...
+
+    def passphrase(self) -> bytes | None:
+        """What the key is encrypted with, or None."""
+        ...
+
+    def signer(self) -> Signer | None:
+        """A key that is not a file, or None when none was named."""
+        ...
+
+    def secret_files(self) -> tuple[Path, ...]:
+        """Files with a key, a PIN or a token: where, and nothing of what is in them."""
+        ...
+
+    def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
+        """`SettingsError` for a key that cannot sign; tells nothing secret, so at any time.
+
+        No program below `checkout` is started to sign. `allow_plain`: a file without a pass phrase.
+        """
+        ...
+
+    def token(self) -> str:
+        """The token for comments, or the empty text."""
+        ...
+
+    def may_identify(self) -> bool:
+        """Whether the job may ask for an identity token; tells nothing secret, so at any time."""
+        ...
+
+    def identity_request(self) -> IdentityRequest | None:
+        """Where and with what to ask for the job's identity token, or None when it may not."""
+        ...
+
+
+class Signer(Protocol):
+    """A signing key, wherever it is; each failure is an `AttestationError`."""
+
+    def public_key(self) -> bytes:
+        """DER SubjectPublicKeyInfo."""
+        ...
+
+    def sign(self, message: bytes) -> bytes:
+        """ECDSA P-256/SHA-256: DER; Ed25519: 64 bytes (RFC 8032, never prehashed)."""
+        ...
+
+
+class SealServices(Protocol):
+    """What a seal without a key needs from others; each failure is an `AttestationError`."""
+
+    def identity_token(self, request: IdentityRequest) -> str:
+        """The job's identity token: a JWT, a secret while it is valid."""
+        ...
+
+    def certificate(self, token: str, signing_request: bytes) -> bytes:
+        """A certificate (DER) for the key of a certificate signing request (PEM)."""
+        ...
+
+    def entry(self, envelope: bytes, certificate: bytes) -> LogEntry:
+        """Enter a DSSE envelope (JSON) and the certificate (DER) of its key into the log."""
+        ...
+
+    def check_root(self, trusted_root: bytes | None) -> None:
+        """Whether a seal could be checked against this root; None as in `verified`."""
+        ...
+
+    def verified(
+        self, bundle: bytes, identity: Identity, trusted_root: bytes | None
+    ) -> IdentitySigned:
+        """Check all of a bundle offline; `trusted_root` None stands for the public services."""
+        ...

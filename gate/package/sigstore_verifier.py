@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography import x509
 
 from gate.errors import AttestationError
-from gate.package.extra import has_sigstore
-from gate.package.identity import Identity, IdentitySigned
+from gate.package.signing import Identity, IdentitySigned, has_sigstore
 from gate.text.untrusted_text import masked
 
 if TYPE_CHECKING:

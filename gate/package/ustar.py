@@ -1,4 +1,4 @@
-"""The tar format that a package uses: POSIX ustar, one canonical header for each name and size.
+"""The tar format that a package uses, and where the files of a package lie inside it.
 
 Written here rather than by a library, because a package's bytes must not depend on the version of
 one. GNU tar with `--format=ustar --mode=644 --mtime=@0 --owner=0 --group=0 --numeric-owner` writes
@@ -8,7 +8,8 @@ the same headers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from gate.errors import AttestationError
 from gate.text.package_names import colliding, name_problem, split_name
@@ -113,3 +114,36 @@ def padding(size_bytes: int) -> bytes:
 def sums_text(members: Sequence[tuple[str, str]]) -> bytes:
     """The content of `SHA256SUMS` for (name, SHA-256), as `sha256sum` writes it."""
     return "".join(f"{digest}  {name}\n" for name, digest in members).encode("ascii")
+
+
+# the evidence of the run whose state that is
+RUN_MEMBER: Final = "evidence/strict-1/evidence.json"
+# Where the header of POSIX ustar has its magic and version.
+MAGIC_START: Final = 257
+MAGIC: Final = b"ustar\x0000"
+
+
+def looks_like_package(head: bytes) -> bool:
+    """Whether a file that begins with these bytes (one block of them) may be a package."""
+    return head[MAGIC_START : MAGIC_START + len(MAGIC)] == MAGIC
+
+
+def member_index(
+    read_at: Callable[[int, int], bytes], size_bytes: int
+) -> Iterator[tuple[str, int, int]]:
+    """Name, start and size of each file, in the order in which they lie there.
+
+    Nothing is verified but the headers: `AttestationError` for one that we would not write, and
+    whatever `read_at` raises for a place behind the end.
+    """
+    position = 0
+    for _ in range(MAX_MEMBERS):
+        if position + BLOCK_BYTES > size_bytes:
+            return
+        block = read_at(position, BLOCK_BYTES)
+        if not any(block):
+            return
+        name, member_bytes = parse_header(block)
+        start = position + BLOCK_BYTES
+        yield name, start, member_bytes
+        position = start + member_bytes + len(padding(member_bytes))

@@ -13,19 +13,22 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gate.errors import AttestationError
-from gate.isolation.isolation import IsolationMode
-from gate.package.agreement import (
+from gate.isolation.modes import IsolationMode
+from gate.package.archive import read_archive
+from gate.package.keyless import read_identity_bundle
+from gate.package.model_signing import ModelFolder, model_folder, takes_model_signature
+from gate.package.opening import (
+    CLAIM_HINT,
     KEPT_MEMBERS,
+    Opened,
     check_model,
     check_provenance,
     check_sums,
     check_verdict,
+    open_seals,
+    opened_seal,
+    together,
 )
-from gate.package.archive import read_archive
-from gate.package.identity import Identity, IdentitySigned
-from gate.package.identity_bundle import read_identity_bundle
-from gate.package.model_signing import ModelFolder, model_folder, takes_model_signature
-from gate.package.opening import CLAIM_HINT, Opened, open_seals, opened_seal, together
 from gate.package.seal_records import (
     Archive,
     Expected,
@@ -36,12 +39,11 @@ from gate.package.seal_records import (
     TrustedKeys,
     VerifiedPackage,
 )
-from gate.package.sealed_statement import StatementFacts
-from gate.package.signing import printable
-from gate.package.statement import read_statement, utc_time
+from gate.package.signing import Identity, IdentitySigned, printable
+from gate.package.statement import StatementFacts, read_statement, utc_time
 from gate.settings.levels import ReachedLevel
 from gate.system.files.port import Files
-from gate.text.members import MAX_PACKAGE_BYTES
+from gate.text.package_names import MAX_PACKAGE_BYTES
 
 OTHER_RESULT = {
     ReachedLevel.STATISTICAL: "its metrics are equivalent over seeds",

@@ -7,23 +7,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gate.data.data_digests import DataStore
 from gate.data.declared import FetchSources
-from gate.data.port import DataStore
 from gate.isolation.modes import Credentials, Isolation
-from gate.isolation.process_ports import AnsweringProcess, TrainingProcesses
-from gate.isolation.process_request import ProcessRequest
-from gate.package.seal_services import SealServices
-from gate.publishing.publisher_ports import PackageRegistry, Tracker
-from gate.settings.delivery_sections import MlflowSettings
+from gate.isolation.process_request import AnsweringProcess, ProcessRequest, TrainingProcesses
+from gate.package.signing import SealServices
+from gate.publishing.artifact import PackageRegistry, Tracker
+from gate.settings.delivery_sections import MlflowSettings, SigningSettings
 from gate.settings.gate_settings import GateSettings
-from gate.settings.signing import SigningSettings
 from gate.system.clock import Clock
-from gate.system.facts import MachineFacts
+from gate.system.console import Progress
 from gate.system.files.port import Files
-from gate.system.git.port import Git
-from gate.system.gpu import GpusSeen
-from gate.system.progress import Progress
-from gate.system.room import Room
+from gate.system.git.repository import Git
+from gate.system.machine import GpusSeen, MachineFacts, Room
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

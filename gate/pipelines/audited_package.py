@@ -9,13 +9,19 @@ from typing import Final, TypeVar
 
 from gate.audit.items import PackageFacts, SealCheck
 from gate.errors import AttestationError, DocumentError, GateError, SettingsError
-from gate.evidence.data import DATA_NAME, DataDocument
-from gate.evidence.documents import CLUSTER_NAME, ClusterDocument
-from gate.evidence.documents_environment import ENVIRONMENT_NAME, EnvironmentDocument
-from gate.evidence.documents_seeds import SEEDS_NAME, SeedsDocument
-from gate.package.agreement import check_sums
+from gate.evidence.documents import (
+    CLUSTER_NAME,
+    DATA_NAME,
+    ENVIRONMENT_NAME,
+    SEEDS_NAME,
+    ClusterDocument,
+    DataDocument,
+    EnvironmentDocument,
+    SeedsDocument,
+)
 from gate.package.archive import read_archive
-from gate.package.call import CALL_NAME, CallDocument
+from gate.package.opening import check_sums
+from gate.package.packing import CALL_NAME, CallDocument
 from gate.package.seal_files import find_seals, seal_paths
 from gate.package.seal_records import Archive, Expected, TrustedKeys
 from gate.package.ustar import SUMS_NAME
@@ -23,9 +29,9 @@ from gate.package.verify import verify_package
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings, settings_digest
 from gate.system.files.port import Files
+from gate.text.document import Document
 from gate.text.documents import read_document
-from gate.text.members import MAX_PACKAGE_BYTES
-from gate.text.records_document import Document
+from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.untrusted_text import safe_line
 from gate.verdict.verdict import Verdict
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.audit.items import RepositoryFacts, WishList
-from gate.audit.wish_lists import unpinned_images, wish_list
+from gate.audit.repository_lines import unpinned_images, wish_list
 from gate.baseline.entry import Baseline
 from gate.baseline.folder import files_in, read_entries
 from gate.errors import GateError, SettingsError, StorageError
@@ -18,13 +18,12 @@ from gate.evidence.lock_readers import has_hashes, is_explicit, read_lock
 from gate.isolation.confined_look import read_apart
 from gate.package.keys import read_trusted_keys
 from gate.package.seal_records import KeyStatus
-from gate.pipelines.audited_folder import AuditedScripts
-from gate.pipelines.locks import ALWAYS, EXPLICIT_LISTS, REQUIREMENTS
-from gate.pipelines.offline_audited_folder import Look, is_below, list_files, with_folders
+from gate.pipelines.audited_folder import AuditedScripts, Look, is_below, list_files, with_folders
+from gate.pipelines.tree_files import ALWAYS, EXPLICIT_LISTS, REQUIREMENTS
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
 from gate.system.files.port import Files
-from gate.system.git.port import Git
+from gate.system.git.repository import Git
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
 

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gate.comparison.equality import equal_results
+from gate.comparison.compare import equal_results
 from gate.errors import GateError
 from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation
 from gate.pipelines.runs import Session
 from gate.settings.load import settings_digest, training_digest
 from gate.system.version import VERSION
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.text.json_text import canonical_json
 from gate.training.environment import PACKAGES
 from gate.training.runs import PlannedRun
-from gate.verdict.cached_runs import CachedRuns
 from gate.verdict.request import GateRequest
+from gate.verdict.verdict import CachedRuns
 
 MAX_KEPT: Final = 100
 MAX_BYTES: Final = 64 * 1024 * 1024

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 from gate.checkpoint.digest import captured_digest
 from gate.comparison.base_head import metrics_beside, speed_ratio
-from gate.comparison.compare import compare_results
+from gate.comparison.checks import first_not_finite
+from gate.comparison.compare import compare_results, distinct_results
 from gate.comparison.differences import Comparison
-from gate.comparison.equality import distinct_results
-from gate.comparison.finiteness import first_not_finite
-from gate.comparison.measured_base_head import (
+from gate.comparison.measurements import (
     MAX_PLACES,
     MAX_TENSORS,
     Closeness,
@@ -25,10 +24,10 @@ from gate.pipelines.policy_files import HeadFiles
 from gate.pipelines.reading import ReadingTask
 from gate.pipelines.runs import Session
 from gate.pipelines.snapshots import prepare_out
-from gate.settings.records_policy_files import PolicyChange
+from gate.settings.policy_files import PolicyChange
 from gate.training.plan import plan_compare
 from gate.training.runs import Commit, PlannedRun, RunMode
-from gate.verdict.answers import answer_of
+from gate.verdict.facts import answer_of
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Answer
 

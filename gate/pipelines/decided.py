@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.select import Selection
-from gate.comparison.checks import run_self_test
+from gate.comparison.checks import first_not_finite, run_self_test, threshold_results
+from gate.comparison.compare import runs_of_the_same_work
 from gate.comparison.cost import determinism_cost
 from gate.comparison.data_moves import moved_data
-from gate.comparison.finiteness import first_not_finite
-from gate.comparison.same_work import runs_of_the_same_work
-from gate.comparison.thresholds import threshold_results
 from gate.data.data_sets import DataSets, brings_data, same_data
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.pipelines.entries import provisional_entry, rules_in_force, selected
-from gate.pipelines.judging_comparisons import (
+from gate.pipelines.comparisons import (
     against_entry,
     against_run,
     alone,
@@ -24,6 +21,7 @@ from gate.pipelines.judging_comparisons import (
     repeats_of,
     separated,
 )
+from gate.pipelines.entries import provisional_entry, rules_in_force, selected
 from gate.pipelines.seed_results import judged, seeds_of_brought
 from gate.training.runs import Commit, RunMode
 from gate.verdict.decision import decide

@@ -21,8 +21,8 @@ from gate.isolation.process_request import ReadOnlyMount
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
 from gate.settings.data import DataKind, DataSource, Verify
-from gate.system.git.port import Git
-from gate.text.file_names import name_bytes
+from gate.system.git.repository import Git
+from gate.text.untrusted_text import name_bytes
 from gate.training.runs import Commit, Snapshot
 from gate.verdict.request import GateRequest
 

@@ -8,27 +8,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
 
 from gate.baseline.entry import Baseline, BaselineEntry
 from gate.baseline.select import select_entry
-from gate.comparison.compare import compare_results
+from gate.comparison.compare import compare_results, runs_of_the_same_work
 from gate.comparison.differences import BASELINE_SIDE, Comparison
-from gate.comparison.same_work import runs_of_the_same_work
+from gate.diagnosis.diagnosis import Diagnosis
 from gate.errors import EvidenceError
-from gate.evidence.brought import MAX_BROUGHT_FILES, BroughtEnvironment
-from gate.evidence.fingerprints import PARAMETERS
+from gate.evidence.lock_files import MAX_BROUGHT_FILES, BroughtEnvironment
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.pipelines.comparisons import diagnosis_of
-from gate.pipelines.judging_comparisons import most_telling
-from gate.pipelines.kept_diagnosis import Retold
+from gate.evidence.step_columns import PARAMETERS
+from gate.pipelines.comparisons import diagnosis_of, most_telling
 from gate.pipelines.kept_evidence import KeptEvidence
 from gate.settings.gate_settings import ComparisonSettings
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
+from gate.text.document import Document
 from gate.text.json_text import canonical_json
 from gate.training.runs import Commit, RunMode
 from gate.verdict.facts import Decision
 from gate.verdict.verdict import Outcome, Verdict
+
+DIAGNOSIS_SCHEMA: Final = "repro-gate.diagnosis/1"
+Sentence = Annotated[str, Field(max_length=2000)]
+
+
+class KeptDiagnosis(Document):
+    """A diagnosis made again from kept evidence; it judges nothing.
+
+    `expected` and `observed` are the two sides that differ; both are empty, and `diagnosis` is
+    None, where nothing does. `outcome` is a verdict's, or "equal". `summary` says it in the
+    words of the comment. `missing` names what the evidence does not hold, and why, one
+    sentence each. `seal_checked` is always false: `repro-gate verify` checks seals.
+    """
+
+    schema_version: Literal["repro-gate.diagnosis/1"] = DIAGNOSIS_SCHEMA
+    commit: str
+    base_commit: str | None = None
+    created_at: str
+    outcome: str
+    expected: str = ""
+    observed: str = ""
+    summary: str = ""
+    diagnosis: Diagnosis | None = None
+    missing: tuple[Sentence, ...] = ()
+    seal_checked: Literal[False] = False
+
+
+class Retold(Document):
+    """What differs in kept evidence, as the reports take a verdict; None where nothing does.
+
+    `compared` names each pair of sides that was looked at.
+    """
+
+    commit: str
+    verdict: Verdict | None
+    compared: tuple[str, ...]
+    missing: tuple[Sentence, ...] = ()
+
 
 PAIR: Final = 2
 NO_BASELINE: Final = (

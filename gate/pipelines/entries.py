@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gate.baseline.acceptance import FarFromPeers, Movement, ProvisionalEntry
-from gate.baseline.comparison_movement import movement_of
 from gate.baseline.entry import Baseline, BaselineEntry
-from gate.baseline.lifecycle import judging_entries, peers_of, replaced_by
-from gate.baseline.movement import far_from_peers
+from gate.baseline.movement import far_from_peers, movement_of
 from gate.baseline.record import with_digest, with_entry
-from gate.baseline.select import Selection, select_entry
+from gate.baseline.select import Selection, judging_entries, peers_of, replaced_by, select_entry
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import BASELINE_SIDE, Comparison
 from gate.data.data_sets import DataSets
 from gate.evidence.run_evidence import RunEvidence
+from gate.settings.levels import Quarantine
 from gate.settings.load import training_settings
-from gate.settings.quarantine import Quarantine
-from gate.verdict.quarantine import in_force
+from gate.verdict.levels import in_force
 from gate.verdict.request import GateRequest
 
 NEW = "new entry"

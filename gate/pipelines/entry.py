@@ -12,35 +12,31 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gate.data.declared import FetchSources
-from gate.data.fetch import Fetcher
-from gate.data.local_data import LocalData
+from gate.data.fetch import Fetcher, LocalData
 from gate.data.tools import Tools
 from gate.errors import RepositoryError, SettingsError
 from gate.isolation.confined_look import read_apart
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine, engine_address
+from gate.isolation.engine import Engine, connect_docker, engine_address
 from gate.isolation.restricted_paths import places_without_data, restrict_access, secret_paths
 from gate.isolation.stop_signals import StopSignals
-from gate.package.seal_services import SealServices
+from gate.package.signing import SealServices
 from gate.pipelines.adapters import Adapters, Publishers
-from gate.pipelines.brought import brought_environment
+from gate.pipelines.environments import brought_environment
+from gate.publishing.artifact import PackageRegistry, Tracker
 from gate.publishing.credentials import login_file
-from gate.publishing.publisher_ports import PackageRegistry, Tracker
-from gate.settings.delivery_sections import MlflowSettings
+from gate.settings.delivery_sections import MlflowSettings, SigningSettings
+from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.settings.load import parse_settings
-from gate.settings.mode import SigningMethod
-from gate.settings.signing import SigningSettings
 from gate.system.clock import SystemClock
+from gate.system.console import Progress
 from gate.system.files.port import Files
 from gate.system.git.repository import GitRepository
-from gate.system.machine import gpus_seen, room
-from gate.system.machine_facts import machine_facts
-from gate.system.progress import Progress
+from gate.system.machine import gpus_seen, machine_facts, room
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
-from gate.training.adapters_isolating import Isolating
 from gate.training.child_environment import path_with_interpreter
+from gate.training.isolating import Isolating
 from gate.verdict.request import GateRequest
 
 MAX_SETTINGS_BYTES = 256 * 1024

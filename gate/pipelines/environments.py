@@ -1,4 +1,4 @@
-"""Whose environment a run trains in: head's, and the base commit's where the two differ.
+"""Whose environment a run trains in, what a change brings with it, which GPU it could have had.
 
 A change that brings another image or other packages is not compared with a base commit that ran
 with them too: each side trains in what its own commit asks for.
@@ -11,11 +11,69 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from gate.errors import SettingsError
+from gate.errors import GateError, SettingsError
+from gate.evidence.lock_files import MAX_BROUGHT_FILES, NOTHING_BROUGHT, BroughtEnvironment
+from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation
-from gate.settings.gate_settings import GateSettings
+from gate.isolation.process_request import Processes
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.doctor.machine_checks import why_no_gpu
+from gate.settings.gate_settings import Device, GateSettings
+from gate.settings.policy_files import dependency_files
+from gate.system.files.port import Files
+from gate.system.git.repository import Git
+from gate.system.machine import GpuMissed, GpusSeen, TrainingSeen
 from gate.training.runs import Commit
 from gate.verdict.request import GateRequest
+
+
+def brought_environment(
+    request: GateRequest, parse: Callable[[bytes, str], GateSettings], git: Git
+) -> BroughtEnvironment:
+    """What differs between the base commit and the change; nothing where there is no base.
+
+    `parse` reads the settings of the side that does not decide: on a pull request the head's, in a
+    separate process. Settings that cannot be read bring nothing: they are shown as that.
+    """
+    if request.base_commit is None:
+        return NOTHING_BROUGHT
+    head = request.commit or git.resolve("HEAD")
+    changed = _changed(request.base_commit, head, git)
+    if request.commit is None:
+        changed |= {*git.changed_files()}
+    files = dependency_files(changed)[:MAX_BROUGHT_FILES]
+    if request.repository_path(request.config_name) not in changed:
+        return BroughtEnvironment(files=files)
+    decides = request.settings.isolation.image or ""
+    other = _image(head if request.pull_request else request.base_commit, request, parse, git)
+    if other is None or other == decides:
+        return BroughtEnvironment(files=files)
+    base, after = (decides, other) if request.pull_request else (other, decides)
+    return BroughtEnvironment(files=files, base_image=base, head_image=after)
+
+
+def _changed(base: str, head: str, git: Git) -> set[str]:
+    """What head itself changed: not what the base branch has got since the two parted."""
+    changed = {*git.changed_between(base, head)}
+    parted = git.merge_base(base, head)
+    return changed & {*git.changed_between(parted, head)} if parted else changed
+
+
+def _image(
+    commit: str, request: GateRequest, parse: Callable[[bytes, str], GateSettings], git: Git
+) -> str | None:
+    """The image that a commit's settings ask for, empty for none, None where they cannot say."""
+    path = request.repository_path(request.config_name)
+    try:
+        text = git.read_file(commit, path)
+        if text is None:
+            return None
+        # a base without settings takes the head's: these have been read
+        settings = request.settings if text == request.settings_text else parse(text, path)
+    except GateError:
+        return None
+    return settings.isolation.image or ""
+
 
 Isolate = Callable[[GateSettings, tuple[Path, ...]], Isolation]
 
@@ -90,3 +148,49 @@ def _fits(image: str, pattern: str) -> bool:
 def _with_image(settings: GateSettings, image: str) -> GateSettings:
     isolation = settings.isolation.model_copy(update={"image": image})
     return settings.model_copy(update={"isolation": isolation})
+
+
+# the settings, how the training is kept apart, a run's folder, files, processes, own variables
+Probe = Callable[[GateSettings, Isolation, Path, Files, Processes, Mapping[str, str]], TrainingSeen]
+
+
+class GpuSearch:
+    """Asked once a call; `missed` says what a run missed, None where it missed none."""
+
+    def __init__(
+        self, settings: GateSettings, adapters: Adapters, folder: Path, probe: Probe
+    ) -> None:
+        """`folder` is that of a run, which `probe` may use between two of them."""
+        self._settings = settings
+        self._probe = probe
+        self._adapters = adapters
+        self._folder = folder
+        self._looked = False
+        self.missed: GpuMissed | None = None
+
+    def look(self, run: RunEvidence, isolation: Isolation) -> None:
+        """Ask the training's Python in a process of its own, kept apart as a run is.
+
+        A training is never asked to start a GPU that it leaves alone.
+        """
+        adapters = self._adapters
+        if self._looked or self._settings.train.device is Device.CPU:
+            return
+        self._looked = True
+        host = adapters.gpus() if run.environment.ranks_on_cpu else GpusSeen()
+        if not host.names:
+            return
+        try:
+            with adapters.progress.running("checking why the training used no GPU"):
+                training = self._probe(
+                    self._settings,
+                    isolation,
+                    self._folder,
+                    adapters.files,
+                    adapters.processes,
+                    adapters.host,
+                )
+        except GateError as fault:
+            training = TrainingSeen(problem=fault.message, hint=fault.hint)
+        adapters.clean_up(isolation)
+        self.missed = why_no_gpu(host, training, isolation)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gate.comparison.check_records import NotFinite
-from gate.comparison.differences import Comparison, EventKind
+from gate.comparison.differences import Comparison, EventKind, NotFinite
 from gate.comparison.first_difference import Numbering, kind_of_metric
 from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
@@ -23,12 +22,10 @@ from gate.diagnosis.trace_window import (
 from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
 from gate.errors import GateError, RepositoryError, RunTimeoutError
-from gate.evidence.observed_trace import Traces
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding
+from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding, Traces
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.budget import Budget, run_within
-from gate.pipelines.comparisons import diagnosis_of
+from gate.pipelines.comparisons import Budget, diagnosis_of, run_within
 from gate.pipelines.runs import Session
 from gate.system.git.changes import Change
 from gate.training.plan import plan_trace

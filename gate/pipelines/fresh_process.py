@@ -26,16 +26,20 @@ from gate.errors import (
     SettingsError,
     StorageError,
 )
-from gate.evidence.state_distance import StateDistance
-from gate.evidence.state_manifest import MAX_STATE_BYTES
+from gate.evidence.capture import MAX_STATE_BYTES
+from gate.evidence.run_evidence import StateDistance
 from gate.isolation.modes import Credentials
-from gate.isolation.process_ports import AnsweringProcess
-from gate.isolation.process_request import ProcessRequest, ProcessResult, ReadOnlyMount
+from gate.isolation.process_request import (
+    AnsweringProcess,
+    ProcessRequest,
+    ProcessResult,
+    ReadOnlyMount,
+)
 from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.system.console import Progress
 from gate.system.files.port import Files
-from gate.system.progress import Progress
 from gate.text.documents import read_document, write_document
-from gate.text.facts import PACKED
+from gate.text.json_text import PACKED
 from gate.text.untrusted_text import escaped_lines
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]

@@ -4,35 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gate.baseline.entry import MAX_RUN_URL, Baseline, BaselineEntry, Baselines
-from gate.baseline.entry_names import entry_name
+from gate.baseline.entry import MAX_RUN_URL, Baseline, BaselineEntry, Baselines, entry_name
 from gate.baseline.record import propose_entry, recorded_price, successor
-from gate.comparison.comparison_tolerances import tolerance_uses
+from gate.comparison.checks import first_not_finite
+from gate.comparison.compare import missed_share
 from gate.comparison.data_moves import moved_data
 from gate.comparison.differences import Comparison
-from gate.comparison.finiteness import first_not_finite
 from gate.comparison.performance import performance_of
-from gate.comparison.same_work import missed_share
-from gate.data.data_sets import DataSets, same_data
-from gate.data.data_words import move_sentence
+from gate.comparison.tolerances import tolerance_uses
+from gate.data.data_sets import DataSets, move_sentence, same_data
 from gate.diagnosis.touched_lines import by_its_files, shortened
 from gate.errors import EvidenceError, RunError
+from gate.evidence.capture import state_roots
 from gate.evidence.folder import WrittenDocument
+from gate.evidence.given import SeedResults
 from gate.evidence.operators import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.evidence.seeds import SeedResults
-from gate.evidence.state_manifest import state_roots
 from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.base_cache import base_runs
-from gate.pipelines.baselines import read_baselines, work_tree_baseline
-from gate.pipelines.budget import Budget
 from gate.pipelines.comparisons import (
     RARE,
+    Budget,
+    against_entry,
+    against_run,
     beside_the_difference,
     diagnosis_of,
+    differ,
     equal_runs_of,
+    first_two,
+    made_until_they_differ,
+    most_telling,
+    never_pass,
+    not_run,
     rare_faults_of,
+    repeats_of,
 )
 from gate.pipelines.decided import Decided, brought_entry, decided
 from gate.pipelines.entries import (
@@ -44,20 +50,13 @@ from gate.pipelines.entries import (
     with_settled,
 )
 from gate.pipelines.escalation import escalate, lines_of_the_change, trace_not_finite
-from gate.pipelines.judging_comparisons import (
-    against_entry,
-    against_run,
-    first_two,
-    most_telling,
-    repeats_of,
-)
+from gate.pipelines.policy_files import read_baselines, work_tree_baseline
 from gate.pipelines.runs import Session
 from gate.pipelines.seed_results import entry_results, recorded_results, seeds_are_open, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
-from gate.pipelines.stopping import differ, made_until_they_differ, never_pass, not_run
 from gate.settings.load import settings_digest, training_settings
-from gate.training.measured_timeline import OwnWork
+from gate.training.lanes import turns_of
 from gate.training.plan import (
     plan_base,
     plan_base_here,
@@ -66,8 +65,7 @@ from gate.training.plan import (
     plan_record,
 )
 from gate.training.runs import Commit, RunMode
-from gate.training.timeline import CallTime
-from gate.training.turns import turns_of
+from gate.training.timeline import CallTime, OwnWork
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operators import operator_report

@@ -10,24 +10,29 @@ from typing import Final
 
 from gate.errors import DocumentError, RepositoryError, SettingsError, StorageError
 from gate.isolation.confined_look import read_apart
-from gate.pipelines.doctor.ignored_data import ignored_read
+from gate.pipelines.doctor.preconditions import ignored_read
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
-from gate.pipelines.files import (
+from gate.pipelines.scaffold import (
+    DEFAULT_BASELINE,
     GITIGNORE,
+    Plan,
+    Training,
+    WorkTree,
+    Written,
     environments,
+    find_trainings,
     own_baseline,
     own_config,
     plan_files,
     settings_text,
     with_lines,
+    workflow_path,
+    workflow_text,
 )
-from gate.pipelines.records_scaffold import DEFAULT_BASELINE, Plan, Training, WorkTree, Written
-from gate.pipelines.scaffold import find_trainings
-from gate.pipelines.workflow import workflow_path, workflow_text
 from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.system.files.port import Files
 from gate.system.gate_names import gate_of_config
-from gate.system.git.port import Git
+from gate.system.git.repository import Git
 from gate.text.documents import RecordForm
 
 TRAININGS: Final[RecordForm[tuple[Training, ...]]] = RecordForm(tuple[Training, ...])

@@ -17,15 +17,14 @@ from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
 from gate.evidence.folder import MANIFEST_NAME, evidence_from
 from gate.evidence.run_evidence import EvidenceSet
-from gate.package.agreement import check_sums
 from gate.package.archive import read_archive
-from gate.package.call import CALL_NAME, CallDocument
-from gate.package.member_index import looks_like_package, member_index
-from gate.package.ustar import BLOCK_BYTES, SUMS_NAME
+from gate.package.opening import check_sums
+from gate.package.packing import CALL_NAME, CallDocument
+from gate.package.ustar import BLOCK_BYTES, SUMS_NAME, looks_like_package, member_index
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 from gate.system.files.port import Files
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import read_document
 from gate.text.untrusted_text import safe_line
 

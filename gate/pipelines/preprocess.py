@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate.comparison.data_moves import moved_data
-from gate.data.data_digests import data_set
+from gate.data.data_digests import DataStore, data_set
 from gate.data.data_sets import DataSet, UnrepeatedData
 from gate.data.declared import CopiedFile, FetchedData, Listing
-from gate.data.port import DataStore
 from gate.errors import RunError, StorageError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask

@@ -14,11 +14,10 @@ from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
 from gate.package.members import PACKAGE
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.baselines import work_tree_baseline
 from gate.pipelines.entries import settled, with_settled
-from gate.pipelines.policy_files import HeadFiles
+from gate.pipelines.policy_files import HeadFiles, work_tree_baseline
 from gate.settings.load import training_settings
-from gate.system.github.pull_request_records import MAX_ARTIFACT_BYTES
+from gate.system.github.records import MAX_ARTIFACT_BYTES
 from gate.verdict.request import GateRequest
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 from gate.baseline.entry import Baseline
 from gate.errors import CancelledError, GateError, InternalError
 from gate.evidence.run_evidence import EvidenceSet
-from gate.package.identity import Identity
 from gate.package.seal_records import Package
+from gate.package.signing import Identity
 from gate.pipelines.adapters import Adapters
 from gate.publishing.artifact import (
     NOT_PUBLISHED,
@@ -21,9 +21,9 @@ from gate.publishing.artifact import (
 from gate.publishing.tracked import MAX_METRICS, SealWords, tracked_run
 from gate.settings.delivery_sections import PublishSettings
 from gate.system.files.port import Files
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
-from gate.text.members import MAX_SEAL_BYTES
+from gate.text.package_names import MAX_SEAL_BYTES
 from gate.text.strict_json import parse_json
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict

@@ -18,22 +18,26 @@ from gate.checkpoint.digest import CAPTURED
 from gate.checkpoint.tensor_hashing import available_threads
 from gate.comparison.state_difference import StateDifference
 from gate.comparison.states import compare_states
-from gate.data.data_pointers import MAX_POINTER_BYTES, read_pointers
+from gate.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.errors import EvidenceError, GateError
+from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.collect import collect_run
-from gate.evidence.endings import read_end
+from gate.evidence.harness_files import find_processes
 from gate.evidence.harness_logs import read_traces
 from gate.evidence.lock_files import MAX_LOCK_BYTES, MAX_REQUIREMENTS_BYTES
 from gate.evidence.lock_readers import read_lock
 from gate.evidence.operator_logs import read_operator_audit
 from gate.evidence.pinned_packages import read_pinned
-from gate.evidence.processes_harness_files import find_processes
-from gate.evidence.run_evidence import MAX_NOT_FINITE
+from gate.evidence.ranks import read_end
+from gate.evidence.run_evidence import MAX_DISTANCES, MAX_NOT_FINITE, StateDistance, TensorDistance
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
-from gate.evidence.state_distance import MAX_DISTANCES, StateDistance, TensorDistance
-from gate.evidence.state_manifest import MAX_STATE_BYTES
 from gate.isolation.answering_server import serve
-from gate.pipelines.changes import baseline_changes, key_changes, root_changes, settings_changes
+from gate.pipelines.policy_files import (
+    baseline_changes,
+    key_changes,
+    root_changes,
+    settings_changes,
+)
 from gate.pipelines.reading import (
     MAX_TEXT,
     ReadingAnswer,
@@ -44,13 +48,13 @@ from gate.pipelines.reading import (
 )
 from gate.settings.load import parse_settings
 from gate.system.files.files import LocalFiles
-from gate.system.github.pull_request_records import MAX_ARTIFACT_BYTES
-from gate.system.github.zip_member import zip_member
+from gate.system.github.artifacts import zip_member
+from gate.system.github.records import MAX_ARTIFACT_BYTES
+from gate.text.document import Document
 from gate.text.documents import read_document
-from gate.text.facts import PACKED
-from gate.text.records_document import Document
-from gate.verdict.cached_runs import CachedRuns
+from gate.text.json_text import PACKED
 from gate.verdict.history import read_history
+from gate.verdict.verdict import CachedRuns
 
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
@@ -61,7 +65,7 @@ MAX_HEAD_BYTES = 16 * 1024 * 1024
 IMPORTED_AHEAD = (
     "gate.comparison.data_difference",
     "gate.comparison.weight_noise",
-    "gate.comparison.weights",
+    "gate.comparison.weight_noise",
     "gate.data.statistics",
 )
 FILES = LocalFiles()
@@ -222,8 +226,8 @@ def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
 
 def _data_statistics(request: ReadingRequest) -> ReadingAnswer:
     # NumPy is slow to import, and few tasks need this
-    from gate.data.budget import Budget, Limits  # noqa: PLC0415
     from gate.data.statistics import data_statistics  # noqa: PLC0415
+    from gate.data.tables import Budget, Limits  # noqa: PLC0415
 
     source = Path(request.out)
     found = data_statistics(
@@ -293,7 +297,7 @@ def _distance(first: Path, second: Path) -> ReadingAnswer:
 
 def _weights(first: Path, second: Path) -> ReadingAnswer:
     # NumPy is slow to import, and no other task needs this
-    from gate.comparison.weights import weight_distance  # noqa: PLC0415
+    from gate.comparison.weight_noise import weight_distance  # noqa: PLC0415
 
     with open_captured(FILES, first) as one, open_captured(FILES, second) as other:
         found = weight_distance(one, other, threads=_threads(), max_bytes=MAX_STATE_BYTES)

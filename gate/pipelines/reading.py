@@ -11,16 +11,15 @@ from gate.baseline.entry import Baseline, BaselineEntry
 from gate.comparison.measurements import ReductionSpread, WeightDistance
 from gate.data.data_sets import MAX_STATISTICS, DataPointers, DataStatistics, PointerFile
 from gate.evidence.lock_files import Locks, PinnedPackages
-from gate.evidence.observed_trace import Traces
 from gate.evidence.operators import Refusal
-from gate.evidence.run_evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence
-from gate.evidence.state_distance import StateDistance
+from gate.evidence.run_evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence, StateDistance
+from gate.evidence.trace import Traces
 from gate.settings.gate_settings import GateSettings, TrainSettings
-from gate.settings.records_policy_files import PolicyChange
-from gate.text.records_document import Document
+from gate.settings.policy_files import PolicyChange
+from gate.text.document import Document
 from gate.training.runs import RunEnd, RunRecord
-from gate.verdict.cached_runs import CachedRuns
-from gate.verdict.published_history import MAX_HISTORY_LINES, HistoryLine
+from gate.verdict.history import MAX_HISTORY_LINES, HistoryLine
+from gate.verdict.verdict import CachedRuns
 
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
 ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"

@@ -10,20 +10,23 @@ from gate.baseline.select import key_place
 from gate.comparison.compare import compare_results
 from gate.comparison.data_moves import moved_data
 from gate.comparison.differences import Comparison
-from gate.comparison.final_values import seed_result
 from gate.comparison.level_records import LevelResult
-from gate.comparison.levels import judge_level
-from gate.comparison.spread import last_values, spreads, values_of_seeds
-from gate.comparison.spread_record import MetricSpread, SpreadPlace
+from gate.comparison.levels import judge_level, seed_result
+from gate.comparison.statistical_tests import (
+    MetricSpread,
+    SpreadPlace,
+    last_values,
+    spreads,
+    values_of_seeds,
+)
 from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.given import SeedResult
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
-from gate.evidence.seeds import SeedResult
-from gate.pipelines.comparisons import diagnosis_of
-from gate.pipelines.judging_comparisons import most_telling, repeats_of
-from gate.pipelines.opening import OpenedPackage
-from gate.pipelines.reproduction import (
+from gate.pipelines.comparisons import diagnosis_of, most_telling, repeats_of
+from gate.pipelines.opening import (
     MAX_CHANGED_LINES,
     EnvironmentPart,
+    OpenedPackage,
     Reproduction,
     ReproductionOutcome,
     SealChecked,
@@ -37,8 +40,7 @@ from gate.system.git.changes import ChangedLines
 from gate.training.environment import Environment
 from gate.training.plan import plan_record
 from gate.training.runs import RunMode
-from gate.verdict.answers import answer_of
-from gate.verdict.facts import Decision
+from gate.verdict.facts import Decision, answer_of
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Answer, Outcome
 

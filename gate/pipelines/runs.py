@@ -13,42 +13,41 @@ from gate.data.data_sets import DataSets, UnrepeatedData
 from gate.diagnosis.touched_lines import data_files
 from gate.errors import EvidenceError, RepositoryError, RunError
 from gate.evidence.folder import EvidenceFolder, WrittenDocument
-from gate.evidence.observed_trace import Traces
 from gate.evidence.operator_logs import explained
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
-from gate.evidence.trace import TraceFinding
-from gate.evidence.tried import TriedSettings
+from gate.evidence.trace import TraceFinding, Traces, TriedSettings
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.process_request import ProcessRequest
-from gate.package.code_files import keep_code
+from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.aside import Aside
-from gate.pipelines.beside import seconds_alone
 from gate.pipelines.declared_data import DataPreparation, DeclaredData
-from gate.pipelines.environments import TrainingEnvironment, training_environments
+from gate.pipelines.environments import GpuSearch, TrainingEnvironment, training_environments
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.gpu_search import GpuSearch
-from gate.pipelines.locks import locks_of_commits
-from gate.pipelines.places import Fitting, alone, places_of
-from gate.pipelines.preparation_snapshots import check_snapshots, export_all
 from gate.pipelines.preprocess import Preprocessing
-from gate.pipelines.running_turns import Begun, Turns
-from gate.pipelines.snapshots import prepare_out
-from gate.pipelines.tree_files import pointers_of_commit
-from gate.pipelines.turns import EndedRuns, RunRead
+from gate.pipelines.snapshots import check_snapshots, export_all, prepare_out
+from gate.pipelines.tree_files import locks_of_commits, pointers_of_commit
+from gate.pipelines.turns import (
+    Aside,
+    Begun,
+    EndedRuns,
+    Fitting,
+    RunRead,
+    Turns,
+    alone,
+    places_of,
+    seconds_alone,
+)
 from gate.settings.load import settings_digest, training_digest
 from gate.system.git.changes import Change
-from gate.training.lanes import Lane
+from gate.training.lanes import Lane, Turn, in_groups
 from gate.training.launch import Launcher, drop_short_names, run_folders, short_of_room
-from gate.training.measured_timeline import OwnWork
 from gate.training.missing_files import NotCommitted, Project, with_missing_file
 from gate.training.probe import probe_training
 from gate.training.run_folders import made_harness
 from gate.training.runs import Commit, PlannedRun, RunEnd, RunRecord, Snapshot
-from gate.training.timeline import CallTime
-from gate.training.turns import Turn, in_groups
-from gate.verdict.cached_runs import CachedRuns
+from gate.training.timeline import CallTime, OwnWork
 from gate.verdict.request import GateRequest
+from gate.verdict.verdict import CachedRuns
 
 
 class Session:

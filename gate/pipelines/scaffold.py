@@ -1,4 +1,4 @@
-"""Which files of a work tree are trainings: told from their syntax, nothing of them is run."""
+"""The files of a first gate call, as text, and which scripts of a work tree are trainings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,190 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from gate.pipelines.records_scaffold import Training
-from gate.text.python_syntax import python_syntax
+import yaml
+
+from gate.settings.gate_settings import FILE_NAME, BaselineSettings
+from gate.system.gate_names import CHECK, DEFAULT_GATE, artifact_name, check_name, output_folder
+from gate.text.strict_syntax import python_syntax
+
+DEFAULT_BASELINE: Final = BaselineSettings().path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkTree:
+    """What lies in a work tree, ignored files left out.
+
+    `names` are the paths of all files from its root, `sources` the texts of the Python files among
+    them that could be read, `gitignore` the text of the file of that name, empty without one.
+    """
+
+    names: tuple[str, ...]
+    sources: Mapping[str, str]
+    gitignore: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """A training: its command, where that starts, and the script with what tells a training.
+
+    `workdir` is relative to the work tree's root; `script` is empty for a command that was given.
+    """
+
+    command: str
+    workdir: str = "."
+    script: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The files to write: new ones with their text, and lines for `.gitignore`.
+
+    `kept` are files that are there already and stay as they are. `config` is the settings file,
+    relative to the work tree's root, `baseline` the folder of its baseline, seen from there too.
+    """
+
+    training: Training | None
+    new: Mapping[str, str]
+    kept: tuple[str, ...]
+    ignore: tuple[str, ...]
+    config: str = FILE_NAME
+    baseline: str = DEFAULT_BASELINE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """What was written, and what has to be known for the commands that come next.
+
+    `add` are the files of a first gate call that no commit holds yet, `uncommitted` all others.
+    `has_baseline` says whether a baseline lies in the work tree. `folder` is the work tree's root
+    where the call came from another one, else empty. `ignored_data` says what to do about a file
+    that the training reads and git ignores.
+    """
+
+    plan: Plan
+    max_steps: int
+    has_commit: bool
+    has_baseline: bool
+    add: tuple[str, ...]
+    uncommitted: tuple[str, ...]
+    folder: str = ""
+    ignored_data: str = ""
+
+
+GITIGNORE: Final = ".gitignore"
+OUTPUT_FOLDER: Final = "repro-gate-out/"
+# what `python -m venv` and its like leave at the root of an environment (PEP 405)
+ENVIRONMENT_MARK: Final = "pyvenv.cfg"
+UNBROKEN: Final = 1_000_000
+# of YAML 1.1, which PyYAML reads
+LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
+
+
+def settings_text(
+    training: Training, max_steps: int, *, gate_id: str = DEFAULT_GATE, baseline: str = ""
+) -> str:
+    """`repro-gate.yml` for a training: the keys that have no default, each explained.
+
+    One of several gates gets its `gate_id`, and a folder for its `baseline` where another settings
+    file of its folder has the usual one.
+    """
+    workdir = "" if training.workdir == "." else f"  workdir: {scalar(training.workdir)}\n"
+    return (
+        "version: 1\n"
+        "train:\n"
+        f"  command: {scalar(training.command)}\n"
+        f"{workdir}"
+        "  # The script is stopped cleanly after this many optimizer steps.\n"
+        f"  max_steps: {max_steps}\n"
+        f"{_of_its_own('baseline', 'path', baseline)}"
+        f"{_of_its_own('report', 'gate_id', gate_id if gate_id != DEFAULT_GATE else '')}"
+    )
+
+
+def _of_its_own(section: str, key: str, value: str) -> str:
+    return f"{section}:\n  {key}: {scalar(value)}\n" if value else ""
+
+
+def own_config(training: Training) -> str:
+    """The settings file of a training beside others: in its folder, else named after its script."""
+    if training.workdir != ".":
+        return f"{training.workdir}/{FILE_NAME}"
+    words = training.command.split()
+    script = training.script or next((word for word in words if word.endswith(".py")), words[-1])
+    path = PurePosixPath(script)
+    named = "-".join(path.parts[:-1]) or path.stem
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", named).strip("-._")
+    return f"repro-gate-{plain or 'second'}.yml"
+
+
+def own_baseline(config: str, gate_id: str) -> str:
+    """The baseline's folder, as a settings file names it: no two files share one."""
+    if PurePosixPath(config).name == FILE_NAME:
+        return DEFAULT_BASELINE
+    return f".repro-gate/{gate_id}/baseline"
+
+
+def plan_files(
+    tree: WorkTree, wanted: Mapping[str, str], there: frozenset[str], training: Training | None
+) -> Plan:
+    """Which of the wanted files are new, which stay as they are, and what git shall ignore.
+
+    `there` names what has the path of a wanted file, whatever it is.
+    """
+    return Plan(
+        training=training,
+        new={path: text for path, text in wanted.items() if path not in there},
+        kept=tuple(path for path in wanted if path in there),
+        ignore=_ignore_lines(tree),
+    )
+
+
+def with_lines(text: str, lines: tuple[str, ...]) -> str:
+    """What has to be appended to a text, so that it ends with these lines."""
+    gap = "\n" if text and not text.endswith("\n") else ""
+    return gap + "".join(f"{line}\n" for line in lines)
+
+
+def environments(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders that are Python environments, with a slash behind; the root is none."""
+    paths = (PurePosixPath(name) for name in names)
+    return tuple(
+        sorted(
+            f"{path.parent}/"
+            for path in paths
+            if path.name == ENVIRONMENT_MARK and len(path.parts) > 1
+        )
+    )
+
+
+def _ignore_lines(tree: WorkTree) -> tuple[str, ...]:
+    present = {line.strip().strip("/") for line in tree.gitignore.splitlines()}
+    # an environment that git ignores already is not among the names
+    wanted = (OUTPUT_FOLDER, *map(_pattern, environments(tree.names)))
+    return tuple(line for line in wanted if line.strip("/") not in present)
+
+
+def _pattern(folder: str) -> str:
+    """A folder as a line of `.gitignore`: these characters would mean something there."""
+    return "".join(f"\\{letter}" if letter in "\\*?[#! " else letter for letter in folder)
+
+
+def scalar(text: str) -> str:
+    """A text as YAML on one line, quoted only where it has to be."""
+    written = yaml.safe_dump(text, default_flow_style=True, width=UNBROKEN, allow_unicode=True)
+    line = written.removesuffix("\n").removesuffix("\n...")
+    # a line end would be written over several lines, indented for another place
+    return _quoted(text) if LINE_ENDS.intersection(line) else line
+
+
+def _quoted(text: str) -> str:
+    return yaml.safe_dump(text, default_style='"', width=UNBROKEN).removesuffix("\n")
+
 
 FRAMEWORKS: Final = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
 TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:e|ing)?(?:_\w+)?)")
@@ -154,3 +333,61 @@ def _training(path: str, packages: int, why: str) -> Training:
         script=path,
         why=why,
     )
+
+
+WORKFLOW: Final = """\
+name: repro-gate
+on:
+  pull_request:
+  merge_group:                    # a merge queue waits for this check
+permissions: {}
+concurrency:                      # a new push ends the older run
+  group: ${{ github.workflow }}-${{ github.ref }}
+  cancel-in-progress: true
+jobs:
+  gate:
+    runs-on: [self-hosted, gpu]   # your runner; ubuntu-latest for a training on a CPU
+    timeout-minutes: 360          # 12 times train.timeout_seconds
+    permissions:
+      contents: read
+      pull-requests: write        # the comment
+    steps:
+      - uses: actions/checkout@v7
+        with:
+          fetch-depth: 0          # the base commit decides, so it has to be there
+          persist-credentials: false
+      - uses: org/repro-gate@v1
+      - uses: actions/upload-artifact@v7
+        if: ${{ !cancelled() }}   # a failed gate is what somebody wants to look at
+        with:
+          name: repro-gate
+          path: repro-gate-out/
+          retention-days: 90
+"""
+
+
+def workflow_path(gate_id: str) -> str:
+    """The file of a gate's workflow."""
+    return f".github/workflows/{artifact_name(gate_id)}.yml"
+
+
+def workflow_text(config: str, gate_id: str) -> str:
+    """The workflow of a gate; one of several has a name, check, artifact and folder of its own."""
+    if gate_id == DEFAULT_GATE:
+        return WORKFLOW
+    name, check = artifact_name(gate_id), check_name(gate_id)
+    step = "      - uses: org/repro-gate@v1\n"
+    given = (
+        f"        with:\n          config: {scalar(config)}\n          gate_id: {scalar(gate_id)}\n"
+    )
+    changes = (
+        ("name: repro-gate\non:", f"name: {name}\non:"),
+        (f"  {CHECK}:\n", f"  {CHECK}:\n    name: {check}\n"),
+        (step, step + given),
+        ("          name: repro-gate\n", f"          name: {name}\n"),
+        (f"{output_folder(DEFAULT_GATE)}/", f"{output_folder(gate_id)}/"),
+    )
+    text = WORKFLOW
+    for old, new in changes:
+        text = text.replace(old, new)
+    return text

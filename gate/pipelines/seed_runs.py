@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gate.comparison.final_values import seed_result
-from gate.comparison.finiteness import first_not_finite
+from gate.comparison.checks import first_not_finite
+from gate.comparison.levels import seed_result
 from gate.errors import EvidenceError
 from gate.evidence.run_evidence import RunEvidence, SeededRun
 from gate.pipelines.runs import Session

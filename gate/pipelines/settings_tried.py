@@ -8,24 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gate.comparison.checks import first_not_finite
 from gate.comparison.differences import Comparison
-from gate.comparison.finiteness import first_not_finite
 from gate.diagnosis.trace_window import reach_of, same_thing, same_until
 from gate.diagnosis.trials import Candidate, candidates
 from gate.errors import GateError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.evidence.tried import (
+from gate.evidence.trace import (
     CERTAIN_CONTROLS,
     CERTAIN_RUNS,
     TriedSetting,
     TriedSettings,
     runs_needed,
 )
-from gate.pipelines.budget import Budget, run_within
-from gate.pipelines.comparisons import diagnosis_of
-from gate.pipelines.judging_comparisons import against_run, repeats_of
+from gate.pipelines.comparisons import Budget, against_run, diagnosis_of, repeats_of, run_within
 from gate.pipelines.runs import Session
-from gate.settings.trials import SECOND_FILL, Setting
+from gate.settings.variations import SECOND_FILL, Setting
 from gate.training.plan import plan_trial
 from gate.training.runs import RunMode, Trial
 from gate.verdict.facts import Decision

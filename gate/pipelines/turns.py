@@ -1,27 +1,54 @@
-"""A run that has ended: taken out of its place, copied out of the training's reach, then read."""
+"""Runs that go at the same time: places, cores, what each left, the word to go."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 from gate.comparison.measurements import ReductionSpread, WeightDistance
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, RunError
 from gate.evidence import capture
-from gate.evidence.capture import OUTPUT_FILE, CapturedFile, KeptFiles
+from gate.evidence.capture import (
+    OUTPUT_FILE,
+    SAVED_COPY,
+    CapturedFile,
+    KeptFiles,
+    SavedCopy,
+    capture_saved,
+)
 from gate.evidence.environment import leave_out_packages
-from gate.evidence.observed_trace import Traces
-from gate.evidence.one_a_rank import SeveralTrainedError
 from gate.evidence.operators import Refusal
-from gate.evidence.run_evidence import DivergedStates, KeptFile, RunEvidence, SavedFiles
-from gate.evidence.saved_files import SAVED_COPY, SavedCopy, capture_saved
-from gate.evidence.state_distance import StateDistance
-from gate.pipelines.aside import Aside
+from gate.evidence.processes import SeveralTrainedError
+from gate.evidence.run_evidence import (
+    DivergedStates,
+    KeptFile,
+    RunEvidence,
+    SavedFiles,
+    StateDistance,
+)
+from gate.evidence.trace import Traces
+from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.process_request import (
+    ProcessGroup,
+    ProcessRequest,
+    ProcessResult,
+    StartedProcess,
+)
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
-from gate.settings.gate_settings import GateSettings
+from gate.settings.gate_settings import Device, GateSettings
+from gate.settings.levels import CostSettings
+from gate.system.clock import Clock
+from gate.system.console import Progress
 from gate.system.files.port import Files
-from gate.training.launch import run_folders
+from gate.system.machine import GpusSeen, Room
+from gate.training.child_environment import threads_of_a_run
+from gate.training.lanes import AHEAD_BYTES, PAIR, Lane, Turn, core_sets
+from gate.training.launch import may_be_stopped, run_folders, short_of_room, sign_of
 from gate.training.runs import (
     FIRST_STRICT,
     SECOND_STRICT,
@@ -32,7 +59,144 @@ from gate.training.runs import (
     StoppedBy,
     Varied,
 )
-from gate.verdict.cached_runs import CachedRuns
+from gate.verdict.verdict import CachedRuns
+
+
+class Aside:
+    """Takes folders out of the way below `folder`, which is removed with all else of the call."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        """Nothing is touched."""
+        self._files = files
+        self._folder = folder
+        self._numbers = count()
+
+    def put(self, path: Path) -> None:
+        """Free a path; nothing there is fine."""
+        self._files.set_aside(path, self._folder / str(next(self._numbers)))
+
+
+# a second run of the same work may peak a little higher
+MARGIN = 1.25
+HOST_RESERVE_BYTES = 1024**3
+# a context and what its libraries hold, beside the tensors that torch counts
+GPU_RESERVE_BYTES = 3 * 1024**3 // 2
+
+
+def fits_beside(run: RunEvidence, room: Room, gpus: GpusSeen, together: int) -> bool:
+    """Whether so many runs that need what this one needed fit into memory at the same time.
+
+    Without a GPU in use, `device_memory_bytes` is 0 and only the host's counts.
+    """
+    host = int(run.peak_memory_bytes * MARGIN) * together + HOST_RESERVE_BYTES
+    return host <= room.free_bytes and _fits_gpu(run.device_memory_bytes, gpus, together)
+
+
+def _fits_gpu(device_bytes: int, gpus: GpusSeen, together: int) -> bool:
+    if not device_bytes:
+        return True
+    # which of several a run uses is its own choice, and slices tell no memory of their own
+    if len(gpus.gpus) != 1 or gpus.mps:
+        return False
+    gpu = gpus.gpus[0]
+    if not gpu.shared or gpu.mig:
+        return False
+    needed = together * (int(device_bytes * MARGIN) + GPU_RESERVE_BYTES)
+    return needed <= gpu.free_bytes
+
+
+# of all steps of a strict run, the share that runs alone where the price is asked for
+ALONE_SHARE = 0.15
+
+
+def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
+    """How long a run that does what this one did has to go alone for the steps that are timed.
+
+    While it begins, the next one starts on other cores, which takes as long as this one's start;
+    zero where nothing was timed.
+    """
+    if not run.timings or run.first_step_seconds is None:
+        return 0.0
+    steps = max(
+        settings.warmup_steps + settings.min_steps, math.ceil(ALONE_SHARE * len(run.timings))
+    )
+    # the first is in the start
+    later = run.timings[1 : steps + 1]
+    taken = sum(later.seconds) + sum(later.harness_seconds)
+    return run.first_step_seconds + taken
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Where runs live, and the cores of each that goes at the same time; none where one goes."""
+
+    lanes: tuple[Lane, ...]
+    core_sets: tuple[tuple[int, ...], ...] = ()
+
+
+def alone(work: Path, isolation: Isolation) -> Places:
+    """The one place of runs that go one after the other."""
+    folder = work / "run"
+    return Places(lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),))
+
+
+def places_of(
+    settings: GateSettings, adapters: Adapters, isolation: Isolation, work: Path, runs: int
+) -> Places:
+    """As many as cores and memory allow, of `runs` that could go at the same time.
+
+    Where two runs cannot be kept apart, or would not see the same paths, there is one place, and
+    the person who waits is told why.
+    """
+    room = adapters.room()
+    host = isolation.host_variables(adapters.host, settings.train.pass_env)
+    threads = threads_of_a_run(settings, host)
+    sets = core_sets(settings.runs.parallel, threads, room, runs)
+    if not sets or room.free_bytes < AHEAD_BYTES:
+        return alone(work, isolation)
+    accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
+    obstacle = "too many accounts for trainings are in use"
+    try:
+        # one more than go at the same time: the next turn's first run is started ahead
+        accounts += adapters.beside(isolation, len(sets))
+    except RunError as fault:
+        obstacle = fault.message
+    if len(accounts) <= PAIR:
+        adapters.progress.step(f"runs go one after the other: {obstacle}")
+        return alone(work, isolation)
+    sets = sets[: len(accounts) - 1]
+    # a run sees its own lane at another path, and may not read the others at theirs
+    adapters.files.fresh_folder(work / "lanes", mode=0o700)
+    lanes = tuple(
+        Lane(number=number, root=work / "lanes" / str(number), seen=work / "run", account=account)
+        for number, account in enumerate(accounts)
+    )
+    return Places(lanes=lanes, core_sets=sets)
+
+
+class Fitting:
+    """How many runs fit into memory at the same time, as far as the first one has shown."""
+
+    def __init__(self, settings: GateSettings, adapters: Adapters, at_a_time: int) -> None:
+        """`at_a_time` is how many there are cores for."""
+        self._settings = settings
+        self._adapters = adapters
+        self._at_a_time = at_a_time
+        self.most: int | None = 1 if at_a_time == 1 else None
+
+    def together(self, first: RunEvidence | None) -> int:
+        """So many at most; `first` is the first run of the call, where it has ended."""
+        if self.most is not None:
+            return self.most
+        gpus = self._adapters.gpus()
+        if first is None:
+            # how much of a GPU's memory a run needs is not known before there was one
+            on_gpu = self._settings.train.device is not Device.CPU and gpus.names
+            return 1 if on_gpu else self._at_a_time
+        room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
+        self.most = next((one for one in counts if fits_beside(first, room, gpus, one)), 1)
+        return self.most
+
 
 NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
 
@@ -251,3 +415,177 @@ def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[s
     if saved is not None and saved.tree is not None:
         copies[SAVED_COPY] = str(saved.tree.absolute())
     return copies
+
+
+LOOK_SECONDS = 600.0
+Cores = tuple[int, ...]
+Prepare = Callable[[PlannedRun, Lane, Cores], ProcessRequest]
+
+
+@dataclass(kw_only=True, slots=True)
+class Begun:
+    """A run from its start on; `beside` are the labels of those that went at the same time.
+
+    `cores` is the number of its set while it has one.
+    """
+
+    planned: PlannedRun
+    lane: Lane
+    cores: int | None
+    request: ProcessRequest
+    started: StartedProcess
+    started_seconds: float
+    begun_seconds: float = 0.0
+    beside: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> ProcessResult | None:
+        """How it ended; None while it lives."""
+        return self.started.result
+
+    @property
+    def times(self) -> dict[str, float]:
+        """What the clock told, as `RunRecord` has it."""
+        return {"clock_seconds": self.begun_seconds, "started_seconds": self.started_seconds}
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has failed, and not for want of what the others took, or as it was stopped."""
+        ended = self.result
+        if ended is None or (ended.exit_code == 0 and not ended.timed_out):
+            return False
+        return not (self.beside and short_of_room(ended)) and not may_be_stopped(ended)
+
+
+class Turns:
+    """One call's processes, `core_sets` the cores of each run at a time, one more place than those.
+
+    So the next run can be started while all of a turn's runs have their files still.
+    """
+
+    def __init__(
+        self,
+        group: ProcessGroup,
+        places: Iterable[Lane],
+        core_sets: tuple[Cores, ...],
+        prepare: Prepare,
+        edges: tuple[Files, Progress, Clock],
+    ) -> None:
+        """Without `core_sets` there is one place, nothing is kept to cores, and nothing ahead."""
+        self._group = group
+        self._free = list(places)
+        self._sets = core_sets or ((),)
+        self._free_cores = list(range(len(self._sets)))
+        self._prepare = prepare
+        self._files, self._progress, self._clock = edges
+        self._ahead: list[Begun] = []
+
+    @property
+    def at_a_time(self) -> int:
+        """How many runs may go at the same time."""
+        return len(self._sets)
+
+    def run(
+        self, turn: Turn, following: tuple[PlannedRun, ...] = (), alone_seconds: float = 0.0
+    ) -> tuple[Begun, ...]:
+        """Run a turn to its end; give each of its runs back with `release` when it has been read.
+
+        `following` are started ahead as cores get free. In a staggered turn the second run is let
+        go `alone_seconds` after the first. Where one fails the others are ended, and it stands
+        first: nobody needs to wait for them. Raises `RunError` when one cannot be started.
+        """
+        self._drop_others(turn.runs)
+        waiting, going = list(turn.runs), list[Begun]()
+        with self._progress.running(turn.runs[0].described_with(turn.runs[1:])):
+            while waiting or any(one.result is None for one in going):
+                due = not going or not turn.staggered or self._is_due(going, alone_seconds)
+                while waiting and due:
+                    going.append(self._go(waiting.pop(0), going))
+                    due = not turn.staggered
+                self._start_ahead((*waiting, *following))
+                left = self._left(going, alone_seconds) if waiting else LOOK_SECONDS
+                self._group.follow(left)
+                self._note_ends(going)
+                if any(one.failed for one in going):
+                    waiting.clear()
+                    self._stop(going)
+        return tuple(sorted(going, key=lambda one: not one.failed))
+
+    def release(self, one: Begun) -> None:
+        """Nothing of the run is in its place any more."""
+        self._free.append(one.lane)
+
+    def drop(self) -> None:
+        """End what was started ahead: it is not needed."""
+        self._drop_others(())
+
+    def _is_due(self, going: list[Begun], alone_seconds: float) -> bool:
+        return self._left(going, alone_seconds) <= 0 or going[-1].result is not None
+
+    def _left(self, going: list[Begun], alone_seconds: float) -> float:
+        return going[-1].begun_seconds + alone_seconds - self._clock.seconds()
+
+    def _go(self, planned: PlannedRun, going: list[Begun]) -> Begun:
+        ahead = next((one for one in self._ahead if one.planned.label == planned.label), None)
+        if ahead is not None:
+            self._ahead.remove(ahead)
+        one = ahead or self._begin(planned)
+        beside = [other for other in going if other.result is None]
+        for other in beside:
+            other.beside = (*other.beside, planned.label)
+        one.beside = tuple(other.planned.label for other in beside)
+        if one.lane.place is not None:
+            self._files.write_new(sign_of(run_folders(one.lane.root)), b"")
+        one.begun_seconds = self._clock.seconds()
+        one.started.let_go()
+        return one
+
+    def _begin(self, planned: PlannedRun) -> Begun:
+        lane, cores = self._free.pop(0), self._free_cores.pop(0)
+        request = self._prepare(planned, lane, self._sets[cores])
+        label = f"{planned.label}: ".encode() if self.at_a_time > 1 else b""
+
+        def show(line: bytes) -> None:
+            self._progress.output(label + line)
+
+        now = self._clock.seconds()
+        started = self._group.start(request, show)
+        return Begun(
+            planned=planned,
+            lane=lane,
+            cores=cores,
+            request=request,
+            started=started,
+            started_seconds=now,
+        )
+
+    def _start_ahead(self, following: tuple[PlannedRun, ...]) -> None:
+        begun = {one.planned.label for one in self._ahead}
+        for planned in following:
+            if not (self._free and self._free_cores) or self.at_a_time == 1:
+                return
+            if planned.label not in begun:
+                self._ahead.append(self._begin(planned))
+
+    def _stop(self, going: list[Begun]) -> None:
+        for one in going:
+            if one.result is None:
+                one.started.stop()
+
+    def _note_ends(self, going: list[Begun]) -> None:
+        for one in going:
+            if one.result is not None and one.cores is not None:
+                self._free_cores.append(one.cores)
+                one.cores = None
+
+    def _drop_others(self, wanted: tuple[PlannedRun, ...]) -> None:
+        labels = {run.label for run in wanted}
+        dropped = [one for one in self._ahead if one.planned.label not in labels]
+        for one in dropped:
+            one.started.stop()
+            self._ahead.remove(one)
+        if dropped:
+            self._group.follow(0)
+        self._note_ends(dropped)
+        for one in dropped:
+            self._free.append(one.lane)

@@ -1,4 +1,4 @@
-"""A sealed package outside its job: what is sent to a registry or a tracker, and what came back."""
+"""A sealed package outside its job: what is sent to a registry or a tracker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 PACKAGE_FILE: Final = "package.tar"
 # as a call writes them beside the package; nothing else that a registry names is taken from it
@@ -132,3 +132,23 @@ class PublishedPackage:
 
 
 NOT_PUBLISHED: Final = PublishedPackage()
+
+
+class PackageRegistry(Protocol):
+    """A name in a registry, where sealed packages outlive their job; failures are `GateError`s."""
+
+    def push(self, artifact: SealedArtifact) -> Pushed:
+        """Have package and seals there, under a tag; no tag of another package is moved."""
+        ...
+
+    def pull(self, wanted: WantedPackage, out: Path) -> Pulled:
+        """Write package and seals into a folder, each byte checked; nothing there is replaced."""
+        ...
+
+
+class Tracker(Protocol):
+    """A server that keeps runs of experiments; failures are `GateError`s."""
+
+    def track(self, run: TrackedRun) -> Tracked:
+        """Make a run of its own for this call, with all of it."""
+        ...

@@ -14,10 +14,9 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter
 
 from gate.errors import PublishError
-from gate.system.github.api import GitHubApi
-from gate.system.github.refusals import HISTORY_REFUSALS, RefusedError
-from gate.system.retry import GITHUB_POLICY, RetryPolicy
-from gate.verdict.published_history import MAX_HISTORY_BYTES
+from gate.system.github.api import HISTORY_REFUSALS, GitHubApi, RefusedError
+from gate.system.http import GITHUB_POLICY, RetryPolicy
+from gate.verdict.history import MAX_HISTORY_BYTES
 
 TRIES: Final = 4
 NOT_FOUND: Final = 404

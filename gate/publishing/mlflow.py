@@ -14,12 +14,11 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gate.errors import DocumentError, GateError, PublishError
 from gate.publishing.artifact import SealedFile, Tracked, TrackedRun
-from gate.publishing.names import MAX_PARAMETER, MAX_TAG, cut, number, server_names
+from gate.publishing.tracked import MAX_PARAMETER, MAX_TAG, cut, number, server_names
 from gate.settings.delivery_sections import MlflowSettings
 from gate.system.basic_login import Login
 from gate.system.files.port import Files
-from gate.system.http import POLICY, Ask, Connection, Reply
-from gate.system.retry import RetryPolicy
+from gate.system.http import POLICY, Ask, Connection, Reply, RetryPolicy
 from gate.text.strict_json import parse_json
 
 TOKEN_VARIABLE: Final = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 - the name, not the secret

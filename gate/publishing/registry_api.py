@@ -1,11 +1,14 @@
-"""The HTTP API of a registry, as far as packages need it: OCI distribution specification 1.1."""
+"""The HTTP API of a registry, as far as packages need it.
+
+RFC 9110, 11.6.1; "Distribution Registry Token Authentication" of the distribution project.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -14,13 +17,57 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from gate.errors import DocumentError, PublishError
 from gate.publishing.artifact import SealedFile
-from gate.publishing.challenge import Challenge, read_challenge
 from gate.publishing.credentials import LOGIN_HINT
 from gate.system.basic_login import Login
 from gate.system.files.port import Files
-from gate.system.http import AGAIN, LOOPBACK, REDIRECTS, Ask, Connection, Reply, UnansweredError
-from gate.system.upload import Upload
+from gate.system.http import (
+    AGAIN,
+    LOOPBACK,
+    REDIRECTS,
+    Ask,
+    Connection,
+    Reply,
+    UnansweredError,
+    Upload,
+)
 from gate.text.strict_json import parse_json
+
+MAX_HEADER: Final = 4096
+# possessive: a header of one's own making costs linear time
+_SCHEME: Final = re.compile(r"(?:^|,)\s*+(bearer|basic)\s++", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r'([a-z]{1,20})\s?=\s?"([^"\\]*+)"', re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Challenge:
+    """`scheme` in lower case, one of the two; the rest is empty where it was not told."""
+
+    scheme: str
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
+
+
+def read_challenge(header: str) -> Challenge | None:
+    """The strongest of what the header offers, or None for anything else."""
+    if len(header) > MAX_HEADER:
+        return None
+    starts = list(_SCHEME.finditer(header))
+    found: dict[str, Challenge] = {}
+    for number, start in enumerate(starts):
+        end = starts[number + 1].start() if number + 1 < len(starts) else len(header)
+        words = {
+            name.lower(): value for name, value in _PARAMETER.findall(header[start.end() : end])
+        }
+        scheme = start[1].lower()
+        found[scheme] = Challenge(
+            scheme=scheme,
+            realm=words.get("realm", ""),
+            service=words.get("service", ""),
+            scope=words.get("scope", ""),
+        )
+    return found.get("bearer") or found.get("basic")
+
 
 INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"

@@ -2,24 +2,298 @@
 
 from __future__ import annotations
 
-from gate.report import context, differences
+from dataclasses import dataclass
+
+from gate.comparison.differences import Comparison, MetricDelta, ToleranceUse
+from gate.comparison.measurements import CalibratedTolerance, CalibrationDocument
+from gate.evidence.operators import OperatorReport, OperatorRow
+from gate.publishing.artifact import NOT_PUBLISHED, PublishedPackage
+from gate.report import context
 from gate.report.brief import brief_of
-from gate.report.budget_words import budget_section
-from gate.report.diagnosis import tried_sections
+from gate.report.diagnosis import growth_section, trace_sections, tried_sections
+from gate.report.difference_words import ulp_words
 from gate.report.entry_words import history_section
-from gate.report.growth import growth_section
-from gate.report.judged import data_section
-from gate.report.layout import Alert, Cell, Limits, Report, Row, Section
-from gate.report.level_words import level_sections
-from gate.report.links import ReportLinks
-from gate.report.operators import operators_sections
+from gate.report.judged import (
+    budget_section,
+    data_section,
+    level_sections,
+    performance_section,
+    time_words,
+    timeline_section,
+)
+from gate.report.layout import Alert, Cell, Limits, Report, Row, Section, Table, table_of
 from gate.report.overview import overview
-from gate.report.performance_words import performance_section
-from gate.report.time_words import time_words, timeline_section
-from gate.report.tolerances import tolerances_section
-from gate.report.traced import trace_sections
-from gate.report.wording import headline, icon, sentences, short
+from gate.report.wording import (
+    count,
+    headline,
+    icon,
+    magnitude,
+    sentences,
+    share,
+    short,
+    short_if_digest,
+    worst_first,
+)
+from gate.settings.levels import Derivation
+from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import DATA_MOVED, FAULT, Outcome, Severity, Verdict
+
+
+def comparison_sections(
+    name: str, comparison: Comparison | None, limits: Limits, *, judged: bool
+) -> tuple[Section, ...]:
+    """Numbers, series, steps and tensors that differ; nothing for what is equal.
+
+    `judged` adds whether each number is inside its tolerance: a repeat has none.
+    """
+    if comparison is None:
+        return ()
+    sections = (
+        _numbers(name, comparison, limits, judged=judged),
+        _faults(name, comparison, limits),
+        _tensors(name, comparison, limits),
+    )
+    return tuple(section for section in sections if section is not None)
+
+
+def _numbers(name: str, comparison: Comparison, limits: Limits, *, judged: bool) -> Section | None:
+    if not comparison.metrics:
+        return None
+    headings = ("Metric", "Step", comparison.expected, comparison.observed, "Relative", "ULP")
+    table = table_of(
+        (*headings, "Within tolerance") if judged else headings,
+        (_number_row(delta, judged=judged) for delta in worst_first(comparison.metrics)),
+        limits.deltas,
+        1,
+        2,
+        3,
+        4,
+        5,
+    )
+    return Section(
+        title=f"{name}: numbers that differ ({table.total:,})", table=table, leading=True
+    )
+
+
+def _number_row(delta: MetricDelta, *, judged: bool) -> Row:
+    row = (
+        Cell(delta.metric, code=True),
+        Cell(str(delta.step)),
+        Cell(delta.expected),
+        Cell(delta.observed),
+        Cell(share(delta.relative) if delta.relative is not None else magnitude(delta.absolute)),
+        Cell(ulp_words(delta.ulp)),
+    )
+    return (*row, Cell("yes" if delta.within else "no")) if judged else row
+
+
+def _faults(name: str, comparison: Comparison, limits: Limits) -> Section | None:
+    rows: list[Row] = [
+        (Cell(fault.metric, code=True), Cell(fault.reason)) for fault in comparison.series
+    ]
+    rows += [(Cell("steps"), Cell(fault.message)) for fault in comparison.step_faults]
+    if not rows:
+        return None
+    table = table_of(("What", "Why"), rows, limits.deltas)
+    return Section(
+        title=f"{name}: steps and series that do not match ({table.total:,})",
+        table=table,
+        leading=True,
+    )
+
+
+def _tensors(name: str, comparison: Comparison, limits: Limits) -> Section | None:
+    if not comparison.tensors:
+        return None
+    rows = (
+        (
+            Cell(delta.name, code=True),
+            Cell(delta.kind.value),
+            Cell(short_if_digest(delta.expected), code=True),
+            Cell(short_if_digest(delta.observed), code=True),
+        )
+        for delta in comparison.tensors
+    )
+    headings = ("Tensor", "How", comparison.expected, comparison.observed)
+    table = table_of(headings, rows, limits.deltas)
+    title = f"{name}: tensors that differ ({table.total:,})"
+    return Section(title=title, table=table, leading=True)
+
+
+def environment_changes(comparison: Comparison | None, limits: Limits) -> Section | None:
+    """The parts of the environment that moved since the baseline was recorded."""
+    if comparison is None or comparison.same_environment:
+        return None
+    rows = (
+        (
+            Cell(change.part, code=True),
+            Cell(short_if_digest(change.expected), code=True),
+            Cell(short_if_digest(change.observed), code=True),
+            Cell("yes" if change.comparable else "no"),
+            Cell("; ".join(filter(None, (*change.details, change.share)))),
+        )
+        for change in comparison.environment
+    )
+    table: Table = table_of(
+        ("Part", "Baseline", "Here", "May differ", "Details"), rows, limits.rows
+    )
+    return Section(
+        title=f"Environment: parts that moved ({table.total:,})", table=table, leading=True
+    )
+
+
+SHOWN_METRICS = 5
+
+
+def tolerances_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """One row for each tolerance of the settings; nothing where every metric must be equal."""
+    if not verdict.tolerances:
+        return None
+    headings = ("Tolerance", "Steps", "Metrics", "Limit", "Smallest change caught", "Derived from")
+    table = table_of(headings, map(_tolerance_row, verdict.tolerances), limits.rows)
+    return Section(title=f"Tolerances ({table.total:,})", table=table)
+
+
+def _tolerance_row(use: ToleranceUse) -> Row:
+    more = ", ..." if len(use.metrics) > SHOWN_METRICS else ""
+    return (
+        Cell(use.pattern, code=True),
+        Cell(use.steps),
+        Cell(f"{', '.join(use.metrics[:SHOWN_METRICS])}{more}", code=bool(use.metrics)),
+        Cell(" or ".join(use.limits) or "none: equal bits"),
+        Cell(least_words(use)),
+        Cell(f"edited: {use.misfit}" if use.misfit else derived_words(use.derived)),
+    )
+
+
+def least_words(use: ToleranceUse) -> str:
+    """The smallest change that it would have caught, or that no change means anything to it."""
+    least = use.least
+    if least is None:
+        return "not known: every value is zero" if use.metrics else ""
+    # at a share of zero any bit that moves is outside
+    if not least.share:
+        return "any"
+    # a one-sided tolerance is blind on its other side, and must not look as if it were not
+    worse = " for the worse" if use.one_sided else ""
+    return (
+        f"more than {share(least.share)}{worse} ({magnitude(least.absolute)}: {least.metric} at "
+        f"step {least.step})"
+    )
+
+
+def derived_words(derived: Derivation | None) -> str:
+    """n, k, spread and confidence of a derived limit; one that was chosen by hand says so."""
+    if derived is None:
+        return "nothing: chosen by hand"
+    return (
+        f"{derived.runs} runs, k = {derived.factor:g}, spread {derived.spread:g}, confidence "
+        f"{derived.confidence * 100:g} %"
+    )
+
+
+def calibration_headline(found: CalibrationDocument) -> str:
+    """What was derived, in one sentence."""
+    if not found.tolerances:
+        return (
+            f"Of {found.measured}, no metric moved: it needs no tolerance, which would only hide "
+            "changes."
+        )
+    return (
+        f"{count(len(found.tolerances), 'tolerance')} derived from {found.measured}, "
+        f"{count(found.environments, 'environment')}, confidence {found.confidence * 100:g} %."
+    )
+
+
+def calibration_sections(found: CalibrationDocument, limit: int) -> tuple[Section, ...]:
+    """The tolerances with their origin, and what has none or could not catch much."""
+    headings = ("Metric", "Steps", "Limit", "Catches more than", "Spread", "At step", "k")
+    rows = table_of(headings, map(_calibrated_row, found.tolerances), limit, 3, 4, 5, 6)
+    notes = table_of(("Note",), ((Cell(note),) for note in found.notes), limit)
+    sections = (
+        Section(title="Derived tolerances", table=rows),
+        Section(title="What to know", table=notes),
+    )
+    return tuple(section for section in sections if section.table.rows)
+
+
+def _calibrated_row(one: CalibratedTolerance) -> Row:
+    derived = one.rule.derived
+    return (
+        Cell(one.rule.metric, code=True),
+        Cell(one.rule.steps),
+        Cell(" or ".join(one.use.limits)),
+        Cell(share(one.use.least.share if one.use.least else None)),
+        Cell(magnitude(derived.spread if derived else None)),
+        Cell(f"{one.widest_step}"),
+        Cell(f"{derived.factor:g}" if derived else ""),
+    )
+
+
+HEADINGS = ("Operator", "Calls a step", "Where", "Determinism, and what to do")
+NOTHING_FOUND = (
+    "none found: torch raised no alert, and nothing listed in the project's table was used"
+)
+
+
+def operators_sections(
+    operator_audit: OperatorReport | None, limits: Limits
+) -> tuple[Section, ...]:
+    """Operators with their counts, places and remedies; none where there is nothing to show."""
+    if operator_audit is None or not (operator_audit.rows or operator_audit.complete):
+        return ()
+    here = tuple(row for row in operator_audit.rows if not row.reach.on_cuda)
+    sections = [_here(operator_audit, here, limits)] if here or operator_audit.complete else []
+    on_cuda = tuple(row for row in operator_audit.rows if row.reach.on_cuda)
+    if on_cuda:
+        sections.append(
+            Section(
+                title="On CUDA these would be nondeterministic under torch's defaults "
+                f"({len(on_cuda):,})",
+                table=table_of(HEADINGS, map(_operator_row, on_cuda), limits.rows, 1),
+            )
+        )
+    return tuple(sections)
+
+
+def _here(operator_audit: OperatorReport, rows: tuple[OperatorRow, ...], limits: Limits) -> Section:
+    if rows:
+        table = table_of(HEADINGS, map(_operator_row, rows), limits.rows, 1)
+    else:
+        table = table_of(("Operators",), [(Cell(NOTHING_FOUND),)], limits.rows)
+    extent = (
+        "counted in a separate run" if operator_audit.complete else "not counted: no operator audit"
+    )
+    dropped = (
+        f"; {operator_audit.dropped:,} more calls not recorded" if operator_audit.dropped else ""
+    )
+    return Section(title=f"Operators ({len(rows):,}; {extent}{dropped})", table=table)
+
+
+def _operator_row(row: OperatorRow) -> Row:
+    words = sentences(row.flag.removeprefix("on CUDA: "), row.remedy)
+    return (
+        Cell(row.operator, code=True),
+        Cell(row.calls_per_step),
+        Cell(f"{row.where}, steps {row.steps}" if row.where else "", code=True),
+        Cell(f"{words} (Source: {row.source})" if row.source else words),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportLinks:
+    """What a report shows beside the verdict: addresses and paths, empty when there is none.
+
+    `history` is what earlier runs on the default branch came to, the oldest first; `published` is
+    where the sealed package lies outside this call.
+    """
+
+    run_url: str = ""
+    package_path: str = ""
+    verify_command: str = ""
+    history: tuple[HistoryLine, ...] = ()
+    published: PublishedPackage = NOT_PUBLISHED
+
 
 # More would push the table of answers off the first screen; the rest is counted.
 MAX_ALERTS = 5
@@ -79,11 +353,11 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         *trace_sections(verdict, limits),
         *tried_sections(verdict, limits),
         growth_section(verdict, limits),
-        *differences.comparison_sections("Repeat", verdict.repeat, limits, judged=False),
-        *differences.comparison_sections("Baseline", verdict.baseline, limits, judged=True),
-        *differences.comparison_sections("Base commit", verdict.base_run, limits, judged=True),
+        *comparison_sections("Repeat", verdict.repeat, limits, judged=False),
+        *comparison_sections("Baseline", verdict.baseline, limits, judged=True),
+        *comparison_sections("Base commit", verdict.base_run, limits, judged=True),
         *level_sections(verdict, limits),
-        differences.environment_changes(verdict.baseline, limits),
+        environment_changes(verdict.baseline, limits),
         *operators_sections(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),
         performance_section(verdict.performance, limits),

@@ -9,21 +9,25 @@ from collections.abc import Callable
 
 from gate.comparison.differences import Comparison, EventKind, MetricDelta
 from gate.diagnosis.diagnosis import Diagnosis
-from gate.report.changed import change_words
-from gate.report.diagnosis import tried_sentence
-from gate.report.environment_words import moved_words
-from gate.report.judged import data_change_words, data_drift_words, unrepeated_words
+from gate.report.diagnosis import change_words, traced_words, tried_sentence
+from gate.report.entry_words import (
+    delta_words,
+    movement_words,
+    numbers_words,
+    provisional_words,
+    quarantine_sentence,
+    tensor_words,
+    worst_words,
+)
+from gate.report.judged import data_change_words, data_drift_words, level_sentence, unrepeated_words
 from gate.report.layout import Brief
-from gate.report.level_words import level_sentence
-from gate.report.measured_entry_words import movement_words, provisional_words, quarantine_sentence
-from gate.report.number_words import delta_words, numbers_words, tensor_words, worst_words
-from gate.report.traced import traced_words
 from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
     TWO,
     led_by_settings,
     missed_words,
+    moved_words,
     not_finite_words,
     percent,
     setting_words,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from gate.report.assembly import report_of
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gate.errors import PublishError
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.escape import (
     code_block,
     fenced,
@@ -12,8 +16,7 @@ from gate.report.escape import (
     spans,
     unlinked_lines,
 )
-from gate.report.layout import Cell, Limits, Report, ShownLines
-from gate.report.links import ReportLinks
+from gate.report.layout import Cell, Limits, Report, Section, ShownLines
 from gate.report.markdown import (
     Part,
     alert_markdown,
@@ -22,9 +25,106 @@ from gate.report.markdown import (
     folded,
     folded_command,
     folded_together,
+    opened,
     table_markdown,
 )
-from gate.verdict.verdict import NextStep, Verdict
+from gate.settings.gate_settings import CommentPolicy
+from gate.system.github.records import Comment, Comments
+from gate.verdict.verdict import NextStep, Outcome, Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """Whether the comment is there, and if not, why."""
+
+    comment_url: str = ""
+    action: str = ""
+    reason_not_posted: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Create:
+    """Write a new comment."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Update:
+    """Replace the text of this comment."""
+
+    comment_id: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unchanged:
+    """The comment already says so."""
+
+    url: str
+
+
+Decision = Create | Update | Unchanged
+
+
+def comment_change(listed: Iterable[Comment], *, author: str, marker: str, body: str) -> Decision:
+    """What to do so that exactly one comment carries `marker`, and says `body`.
+
+    Marker and author must both match: anybody can write the marker. The first match wins,
+    and nothing behind it is read.
+    """
+    for comment in listed:
+        # anybody may copy the marker: a comment of theirs
+        # must neither be edited nor be taken for the verdict
+        if comment.author == author and _first_line(comment.body) == marker:
+            # each edit stays in the comment's history, and none is due
+            if _same_text(comment.body, body):
+                return Unchanged(url=comment.url)
+            return Update(comment_id=comment.comment_id)
+    return Create()
+
+
+def wanted(policy: CommentPolicy, verdict: Verdict) -> bool:
+    """Whether a pull request without a comment gets one after this verdict."""
+    if policy is CommentPolicy.CHANGES:
+        return not verdict.passes or verdict.outcome is not Outcome.REPRODUCED
+    if policy is CommentPolicy.FAILURES:
+        return not verdict.passes
+    return policy is CommentPolicy.ALWAYS
+
+
+def publish(comments: Comments, *, marker: str, body: str, create: bool = True) -> Publication:
+    """Put the comment on the pull request, or say why that was not possible.
+
+    Without `create` only a comment that is there already is replaced: an older red one must not
+    stay above a green check. Never raises `PublishError`: a verdict stands whether or not it could
+    be posted.
+    """
+    try:
+        author = comments.author()
+        decision = comment_change(comments.listed(), author=author, marker=marker, body=body)
+        if isinstance(decision, Create) and not create:
+            return Publication(reason_not_posted="report.comment asks for none after this result")
+        return _carry_out(comments, decision, body)
+    except PublishError as error:
+        reason = f"{error.message}. {error.hint}" if error.hint else error.message
+        return Publication(reason_not_posted=reason)
+
+
+def _carry_out(comments: Comments, decision: Decision, body: str) -> Publication:
+    if isinstance(decision, Unchanged):
+        return Publication(comment_url=decision.url, action="unchanged")
+    if isinstance(decision, Update):
+        url = comments.update(decision.comment_id, body).url
+        return Publication(comment_url=url, action="updated")
+    return Publication(comment_url=comments.create(body).url, action="created")
+
+
+def _first_line(body: str) -> str:
+    return body.partition("\n")[0].strip()
+
+
+def _same_text(left: str, right: str) -> bool:
+    """GitHub may hand a text back with other line ends and without the last one."""
+    return left.replace("\r\n", "\n").strip() == right.replace("\r\n", "\n").strip()
+
 
 # GitHub refuses a comment above 65,536 characters
 COMMENT_BYTES = 60_000
@@ -107,3 +207,22 @@ def _footer(report: Report) -> str:
     facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *report.facts[:1])
     time = f" · {prose(report.time)}" if report.time else ""
     return f"<sub>{facts_line(facts)}{time}{links}</sub>"
+
+
+# the runner drops a summary above 1 MiB as a whole
+SUMMARY_BYTES = 1_000_000
+SUMMARY_LIMITS = Limits(deltas=2_000, rows=500)
+LONG_TABLE = 40
+
+
+def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
+    """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
+    report = report_of(verdict, links, SUMMARY_LIMITS)
+    return fit(head_markdown(report, gate_id), map(_part, report.sections), SUMMARY_BYTES)
+
+
+def _part(section: Section) -> Part:
+    """Short sections are open, long tables are folded."""
+    if len(section.table.rows) > LONG_TABLE:
+        return folded(section)
+    return opened(section)

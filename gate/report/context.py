@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.baseline.recorded_price import RecordedPrice
+from gate.baseline.acceptance import RecordedPrice
 from gate.comparison.differences import CostState, DeterminismCost
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.publishing.artifact import PublishedPackage

@@ -1,13 +1,168 @@
-"""Which setting would have helped: a sentence for the comment, a table for the page."""
+"""Changed lines, traces, trials and growth of a difference, as sections of a report."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from gate.evidence.tried import FILLS, TriedSetting, TriedSettings
-from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.settings.trials import Setting
+from gate.diagnosis.diagnosis import Growth, GrowthPoint
+from gate.evidence.trace import (
+    FILLS,
+    HowKnown,
+    ShownChange,
+    TraceFinding,
+    TraceRow,
+    TriedSetting,
+    TriedSettings,
+)
+from gate.report.layout import Cell, Limits, Row, Section, ShownLines, Table, facts_table, table_of
+from gate.settings.variations import Setting
+from gate.system.git.changes import ChangedLines
 from gate.verdict.verdict import Verdict
+
+MOST_LINES: Final = 6
+CAPTIONS: Final = {
+    HowKnown.NAMED: "Changed in this pull request:",
+    HowKnown.RAISED: "This pull request changes the line that raised:",
+    HowKnown.FITS: "The change that fits it:",
+    HowKnown.READ: "The training reads this changed file:",
+    HowKnown.ONLY: "This is all that this pull request changes of code, data and settings:",
+    HowKnown.RAN_BEFORE_NAN: (
+        "The nearest changed line that ran before the first number that is not finite:"
+    ),
+    HowKnown.RAN: "The nearest changed line that ran before the difference:",
+}
+
+
+def change_words(change: ShownChange | None) -> ShownLines | None:
+    """A caption and the lines with their signs, six at most; the rest is counted."""
+    if change is None:
+        return None
+    each = MOST_LINES // len(change.hunks)
+    lines = tuple(line for hunk in change.hunks for line in _hunk(hunk, each))
+    return ShownLines(caption=CAPTIONS[change.how], lines=lines)
+
+
+def _hunk(hunk: ChangedLines, most: int) -> Iterator[str]:
+    yield f"@@ {hunk.place} @@"
+    # half of the room each, and what one side leaves to the other
+    before = hunk.before[: max(most // 2, most - len(hunk.after))]
+    after = hunk.after[: most - len(before)]
+    yield from (f"-{line}" for line in before)
+    yield from (f"+{line}" for line in after)
+    left = hunk.gone + hunk.new - len(before) - len(after)
+    if left > 0:
+        yield f"@@ and {left:,} more line{'' if left == 1 else 's'} @@"
+
+
+TITLE = "Growth of the difference over the steps"
+
+
+def growth_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """The shape in words, then some of the numbers; None where there are too few to tell."""
+    growth = verdict.diagnosis.growth if verdict.diagnosis is not None else None
+    if growth is None:
+        return None
+    facts = (
+        ("What the numbers say", Cell(_sentence(growth))),
+        ("Metric", Cell(growth.metric, code=True)),
+        ("Shape", Cell(growth.shape.value)),
+        ("Steps that differ", Cell(f"{growth.points_used:,}")),
+        *((f"Step {point.step:,}", Cell(_size(point))) for point in growth.points),
+    )
+    return Section(title=TITLE, table=facts_table(facts, limits.rows), in_comment=False)
+
+
+def _sentence(growth: Growth) -> str:
+    return f"{growth.sentence[:1].upper()}{growth.sentence[1:]}."
+
+
+def _size(point: GrowthPoint) -> str:
+    share = "" if point.relative is None else f", {point.relative:.3g} of the value"
+    return f"{point.absolute:.4g}{share}"
+
+
+SHOWN_LINES: Final = 3
+
+
+def traced_words(trace: TraceFinding, *, drift: bool) -> str:
+    """What the first block says of a trace that found a call, without its full stop.
+
+    Of a drift it says the place: what the operators do stands in the section.
+    """
+    if not drift or not trace.place:
+        return f"Traced: {trace.sentence}"
+    module = f", in module {trace.module}" if trace.module else ""
+    return f"The first operator call that differs is at {trace.place}{module}"
+
+
+def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
+    """What is claimed and on what grounds; then both traces side by side around the point."""
+    trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
+    if trace is None:
+        return ()
+    facts = Section(
+        title="Operator trace: where two traced runs part",
+        table=_facts(trace, limits),
+        leading=trace.found,
+    )
+    if not trace.rows:
+        return (facts,)
+    headings = ("First run", "Second run", "Line", "State")
+    if trace.changed or trace.changed_later:
+        headings = ("Base commit", "Head commit", "Line", "State")
+    table = table_of(headings, map(_trace_row, trace.rows), limits.rows)
+    return (facts, Section(title="Operator trace: both runs around the point", table=table))
+
+
+def _facts(trace: TraceFinding, limits: Limits) -> Table:
+    step = "" if trace.step is None else str(trace.step)
+    facts = (
+        ("What it shows", Cell(trace.sentence)),
+        ("Claim", Cell(trace.claim.value)),
+        ("Operator", Cell(trace.operator, code=True)),
+        ("Instead of", Cell(trace.expected_operator, code=True)),
+        ("Line", Cell(trace.place, code=True)),
+        ("Line of the forward pass", Cell(trace.forward_place, code=True)),
+        ("Module", Cell(trace.module, code=True)),
+        ("Step and phase", Cell(f"{step} {trace.phase.value}".strip() if trace.phase else "")),
+        ("Rank", Cell(str(trace.rank) if trace.rank else "")),
+        ("Shapes", Cell(trace.shapes)),
+        ("Device", Cell(trace.device)),
+        ("Arguments", Cell(trace.arguments, code=True)),
+        ("How far apart", Cell(_apart(trace))),
+        ("Changed lines that ran before it", Cell(_places(trace, later=False))),
+        ("Changed lines not seen to run before it", Cell(_places(trace, later=True))),
+        ("What to do", Cell(trace.remedy)),
+        *(("Note", Cell(note)) for note in trace.notes),
+    )
+    return facts_table(facts, limits.rows + SHOWN_LINES)
+
+
+def _apart(trace: TraceFinding) -> str:
+    if trace.absolute is None or trace.relative is None:
+        return ""
+    return (
+        f"up to {trace.absolute:.3g} among sampled values, {trace.relative:.2g} of the largest one"
+    )
+
+
+def _places(trace: TraceFinding, *, later: bool) -> str:
+    hunks = trace.changed_later if later else trace.changed
+    words = [hunk.place + (" (lines removed behind it)" if hunk.removed else "") for hunk in hunks]
+    rest = len(words) - SHOWN_LINES
+    return ", ".join(words[:SHOWN_LINES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _trace_row(row: TraceRow) -> Row:
+    state = f"here: {row.state}" if row.here else row.state
+    return (
+        Cell(row.expected, code=True),
+        Cell(row.observed, code=True),
+        Cell(row.place, code=True),
+        Cell(state),
+    )
+
 
 WITH: Final = {
     Setting.RESTORE: "With the overridden settings restored",

@@ -1,15 +1,160 @@
-"""Earlier runs of this gate on the default branch: a row of the small table, and all of them."""
+"""Numbers that differ, entries and earlier runs, in sentences and rows."""
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
-from gate.comparison.differences import CostState
-from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.sparkline import sparkline
-from gate.report.wording import BAD, GOOD, SHORT_COMMIT, STOPPED, count, percent
-from gate.verdict.published_history import HistoryLine
+from gate.baseline.acceptance import Movement, ProvisionalEntry
+from gate.comparison.differences import Comparison, CostState, MetricDelta, TensorDelta
+from gate.report.layout import Cell, Limits, Row, Section, sparkline, table_of
+from gate.report.wording import (
+    BAD,
+    GOOD,
+    SHORT_COMMIT,
+    STOPPED,
+    count,
+    pair,
+    percent,
+    points_words,
+    share,
+    worst_first,
+)
+from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import Outcome, Verdict
+
+
+def numbers_words(comparison: Comparison | None) -> str:
+    """The first number outside, and the worst of all when it is farther off."""
+    if comparison is None:
+        return ""
+    if comparison.retyped:
+        tensor = comparison.retyped[0]
+        expected, observed = (
+            form.rpartition(" ")[0] for form in (tensor.expected, tensor.observed)
+        )
+        return f"Tensor {tensor.name} is {observed} instead of {expected}."
+    delta = comparison.first_outside
+    beyond = comparison.first_tensor_beyond
+    if delta is None and beyond is not None and beyond.limit:
+        return (
+            f"Tensor {tensor_words(beyond)}. compare.tensors allows "
+            f"{share(beyond.limit)}. Every metric is equal or within tolerance."
+        )
+    if delta is None:
+        return (
+            f"{len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors differ at the "
+            "end; every metric is equal or within tolerance."
+        )
+    words = delta_words(delta, f"at step {delta.step}")
+    # of the metric that was named: another one's small numbers move by hundreds of percents
+    same = tuple(one for one in comparison.metrics if one.metric == delta.metric)
+    worst = next(iter(worst_first(same)), None)
+    if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
+        words += f"; up to {moved_by(worst)} later (step {worst.step})"
+    return f"{words}."
+
+
+def tensor_words(delta: TensorDelta) -> str:
+    """`state/model/0/head.weight moved by about 50 % of its size`."""
+    if delta.distance is None:
+        return f"{delta.name} moved by a distance that is not known"
+    return f"{delta.name} moved by about {share(delta.distance)} of its size"
+
+
+def moved_by(delta: MetricDelta) -> str:
+    """How far a metric moved: an accuracy between 0 and 1 in points, else as a percentage."""
+    return points_words(delta.metric, delta.expected, delta.observed) or share(delta.relative)
+
+
+def delta_words(delta: MetricDelta, which: str) -> str:
+    """`Loss at step 7: 1.338 instead of 1.336 (+0.2 %)`."""
+    expected, observed = pair(delta.expected, delta.observed)
+    # a metric's own name stays as it is
+    name = "Loss" if delta.metric == "loss" else delta.metric
+    if which == "the last":
+        name, which = f"Last {delta.metric}", ""
+    signed = ""
+    if delta.relative is not None:
+        judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
+        signed = f" ({'-' if _falls(delta) else '+'}{moved_by(delta)}{judged})"
+    return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
+
+
+def _falls(delta: MetricDelta) -> bool:
+    try:
+        return float(delta.observed) < float(delta.expected)
+    except ValueError:
+        return False
+
+
+def worst_words(comparison: Comparison | None) -> str:
+    """How far the worst metric is off, to be put behind a sentence's last word."""
+    worst = next(iter(worst_first(comparison.metrics if comparison else ())), None)
+    if worst is None or worst.relative is None:
+        return ""
+    return f": {worst.metric} is off by {moved_by(worst)} at step {worst.step}, at most"
+
+
+FEW_ULP = 1_000_000
+WHOLE = 10
+SHOWN_PATTERNS = 3
+
+
+def movement_words(moved: Movement) -> str:
+    """The worst of what moved: `loss at step 7: 1.3 → 1.4, moved by 8 % (12 times ...); ...`."""
+    weights = "weights equal" if moved.weights_equal else "weights differ"
+    if moved.structure:
+        weights = f"other metrics, steps or tensors; {weights}"
+    if not moved.metric:
+        return f"no number moved; {weights}"
+    before, after = pair(moved.before, moved.after)
+    return f"{moved.where}: {before} → {after}, moved by {_how_far(moved)}; {weights}"
+
+
+def _how_far(moved: Movement) -> str:
+    size = "more than can be said" if moved.relative is None else share(moved.relative)
+    size = points_words(moved.metric, moved.before, moved.after) or size
+    return f"{size} ({_scale(moved)})"
+
+
+def _scale(moved: Movement) -> str:
+    """In multiples of the tolerance, else in units in the last place: what a reader can weigh."""
+    if moved.tolerances is not None and math.isfinite(moved.tolerances):
+        if moved.tolerances <= 1:
+            return "within its tolerance"
+        return f"{magnitude_of(moved.tolerances)} times the tolerance"
+    if moved.ulp is not None and moved.ulp < FEW_ULP:
+        return f"{moved.ulp:,} ULP, no tolerance"
+    return "no tolerance"
+
+
+def magnitude_of(times: float) -> str:
+    """A factor in two digits, or whole where it is larger than that."""
+    return f"{times:.2g}" if times < WHOLE else f"{times:,.0f}"
+
+
+def provisional_words(entry: ProvisionalEntry) -> str:
+    """Why an entry that is there judges nothing yet, and whether this run confirms it."""
+    whose = "the entry that this pull request brings" if entry.brought else "the baseline's entry"
+    again = "gives its bits again" if entry.repeated else "does not give its bits again"
+    return (
+        f"But {whose} is far from its peers, the entries of other environments: "
+        f"{entry.far.described}. It judges nothing until it is recorded again. This run {again}."
+    )
+
+
+def quarantine_sentence(verdict: Verdict) -> str:
+    """Said first, since what is in quarantine judged nothing; empty where nothing is."""
+    rule = verdict.quarantine
+    if rule is None:
+        return ""
+    what = f"{', '.join(rule.metrics[:SHOWN_PATTERNS])} of the" if rule.metrics else "the"
+    words = f"In quarantine until {rule.until}: {what} baseline ({rule.reason})."
+    if verdict.base_run is None:
+        words += " That excuses nothing here: the base commit was not run, which would judge."
+    return words
+
 
 SHOWN_RUNS = 20
 # a line of the history is short; a longer name or number is not worth one

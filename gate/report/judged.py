@@ -1,13 +1,162 @@
-"""Declared data in a report: what there was, what moved, and what that says of the change."""
+"""Levels, declared data, performance, time and the determinism budget for a reader."""
 
 from __future__ import annotations
 
-from gate.data.data_sets import DataSet, DataStatistics, UnrepeatedData
-from gate.data.data_words import move_sentence
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gate.comparison.level_records import (
+    Agreement,
+    Equivalence,
+    LevelResult,
+    PairState,
+    Performance,
+    RankedPair,
+    Sample,
+)
+from gate.data.data_sets import DataSet, DataStatistics, UnrepeatedData, move_sentence
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, short
-from gate.verdict.verdict import Answer, Verdict
+from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, duration, share, short
+from gate.training.runs import Commit, RunMode
+from gate.training.timeline import OwnSpan, TimedRun, Timeline
+from gate.verdict.verdict import (
+    Answer,
+    ClusterSource,
+    DeterminismBudget,
+    SourceState,
+    SourceStatus,
+    Verdict,
+)
+
+ICONS: Mapping[Agreement, str] = MappingProxyType(
+    {Agreement.EQUIVALENT: GOOD, Agreement.DIFFERENT: BAD, Agreement.UNDECIDED: WATCH}
+)
+PAIRS: Mapping[PairState, str] = MappingProxyType(
+    {
+        PairState.HELD: f"{GOOD} leads as before",
+        PairState.SWAPPED: f"{BAD} no longer leads",
+        PairState.NOT_SEPARATED: f"{BAD} leads, but these seeds do not show it",
+        PairState.OPEN: f"{WATCH} not separated by the baseline: either may lead",
+    }
+)
+EQUIVALENCE = (
+    "Metric",
+    "Baseline",
+    "This commit",
+    "Difference, 90 % interval",
+    "Margin",
+    "p",
+    "Answer",
+)
+RANKING = ("Rank", "Variant", "Baseline", "This commit")
+RANKED_PAIRS = ("Better", "Worse", "p, baseline", "p, this commit", "Answer")
+
+
+def level_sentence(verdict: Verdict) -> str:
+    """What the level did to the answer, in one sentence; nothing where none was judged."""
+    judged = verdict.judged
+    if judged is None:
+        return ""
+    if judged.reached is None:
+        return f"The {judged.asked} level is not reached: {judged.problem}."
+    if judged.variants:
+        order = " > ".join(one.name for one in judged.variants)
+        return f"The scientific level is reached: the variants rank as before ({order})."
+    widest = max(judged.equivalences, key=_share_of_margin)
+    more = len(judged.equivalences) - 1
+    rest = f" and {count(more, 'more metric')}" if more else ""
+    return f"The statistical level is reached: {_shown(widest)}{rest}."
+
+
+def level_row(judged: LevelResult) -> str:
+    """The same in a few words, for the table of answers."""
+    if judged.reached is None:
+        return f"{BAD} not reached: {judged.problem}"
+    if judged.variants:
+        held = sum(pair.state is PairState.HELD for pair in judged.pairs)
+        return f"{GOOD} {held} of {count(len(judged.pairs), 'neighbouring pair')} rank as before"
+    return f"{GOOD} {count(len(judged.equivalences), 'metric')} equivalent over the seeds"
+
+
+def level_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
+    """Means, intervals and margins of each metric; ranks and tests of each pair of variants."""
+    judged = verdict.judged
+    if judged is None:
+        return ()
+    found = []
+    if judged.equivalences:
+        rows = table_of(EQUIVALENCE, map(_equivalence_row, judged.equivalences), limits.rows)
+        title = "Equivalence over seeds (mean ± s over n)"
+        found.append(Section(title=title, table=rows, leading=True))
+    if judged.variants:
+        ranks = (
+            (Cell(f"{rank}"), Cell(one.name, code=True), _cell(one.baseline), _cell(one.head))
+            for rank, one in enumerate(judged.variants, start=1)
+        )
+        title = f"Ranking of variants by {judged.metric} (mean ± s over n)"
+        found.append(
+            Section(title=title, table=table_of(RANKING, ranks, limits.rows), leading=True)
+        )
+        pairs = table_of(RANKED_PAIRS, map(_pair_row, judged.pairs), limits.rows)
+        found.append(Section(title="Neighbours of the ranking", table=pairs, leading=True))
+    return tuple(found)
+
+
+def _equivalence_row(one: Equivalence) -> Row:
+    tested = one.tested
+    interval = margin = p = NOTHING
+    result = f"{ICONS[one.agreement]} {one.agreement}"
+    if tested is not None:
+        interval = f"{tested.difference:+.3g} [{tested.low:+.3g}, {tested.high:+.3g}]"
+        margin, p = f"±{tested.margin:.3g}", f"{tested.p:.2g}"
+        result += f"; shown to within ±{tested.shown:.3g}"
+        if tested.seeds_needed is not None:
+            result += f"; about {tested.seeds_needed} seeds would decide"
+    else:
+        result += f": {one.reason}"
+    return (
+        Cell(one.metric, code=True),
+        _cell(one.baseline),
+        _cell(one.head),
+        Cell(interval),
+        Cell(margin),
+        Cell(p),
+        Cell(result),
+    )
+
+
+def _pair_row(pair: RankedPair) -> Row:
+    return (
+        Cell(pair.better, code=True),
+        Cell(pair.worse, code=True),
+        Cell(f"{pair.baseline_p:.2g}"),
+        Cell(f"{pair.head_p:.2g}"),
+        Cell(PAIRS[pair.state]),
+    )
+
+
+def _cell(sample: Sample | None) -> Cell:
+    return Cell(NOTHING if sample is None else _sample_words(sample))
+
+
+def _sample_words(sample: Sample) -> str:
+    return f"{sample.mean:.4g} ± {sample.deviation:.2g} over {sample.seeds}"
+
+
+def _share_of_margin(one: Equivalence) -> float:
+    return one.tested.shown / one.tested.margin if one.tested is not None else 0.0
+
+
+def _shown(one: Equivalence) -> str:
+    if one.tested is None or one.baseline is None or one.head is None:
+        return one.metric
+    return (
+        f"{one.metric} is {_sample_words(one.head)} seeds, the baseline's "
+        f"{_sample_words(one.baseline)}, within ±{one.tested.shown:.3g} of each other (margin "
+        f"±{one.tested.margin:.3g})"
+    )
+
 
 MAX_SETS_NAMED = 3
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -134,3 +283,196 @@ def _statistic(one: DataStatistics) -> str:
     if one.classes:
         words.append(f"{len(one.classes):,} classes")
     return name + ", ".join(words)
+
+
+HEADINGS = (
+    "Runs", "Count", "Steps/s", "Samples/s", "Step, mean", "Deviation over steps",
+    "Deviation between runs",
+)  # fmt: skip
+
+
+def rate(per_second: float | None) -> str:
+    """How many a second, three digits at least; nothing where it is not known."""
+    if per_second is None:
+        return ""
+    return f"{per_second:,.0f}" if per_second >= 1000 else f"{per_second:.3g}"  # noqa: PLR2004 - three digits
+
+
+def deviation(seconds: float | None, variation: float | None) -> str:
+    """A standard deviation with its part of the mean: `0.31 ms (2.5 %)`."""
+    if seconds is None or variation is None:
+        return ""
+    return f"{duration(seconds)} ({share(variation)})"
+
+
+def performance_words(kinds: tuple[Performance, ...]) -> str:
+    """Steps and samples a second and how they vary, base commit beside this one, in one line."""
+    parts = [words for mode in (RunMode.STRICT, RunMode.DEFAULT) if (words := _mode(kinds, mode))]
+    return "; ".join(parts)
+
+
+def _mode(kinds: tuple[Performance, ...], mode: RunMode) -> str:
+    of_mode = {kind.commit: kind for kind in kinds if kind.mode is mode}
+    head, base = of_mode.get(Commit.HEAD), of_mode.get(Commit.BASE)
+    if head is None or head.steps_per_second is None:
+        return ""
+    words = f"{mode.value} {rate(head.steps_per_second)} steps/s"
+    if head.samples_per_second is not None:
+        words += f", {rate(head.samples_per_second)} samples/s"
+    beside = [] if head.step_variation is None else [f"varies by {share(head.step_variation)}"]
+    if base is not None and base.steps_per_second is not None:
+        beside.append(f"base commit {rate(base.steps_per_second)} steps/s")
+    return f"{words} ({'; '.join(beside)})" if beside else words
+
+
+def performance_section(kinds: tuple[Performance, ...], limits: Limits) -> Section | None:
+    """One row for each kind of run, base beside head; nothing of it is judged."""
+    if not kinds:
+        return None
+    table = table_of(HEADINGS, map(_row, kinds), limits.rows, *range(1, len(HEADINGS)))
+    title = "Throughput and run-time variance, not judged"
+    return Section(title=title, table=table, in_comment=False)
+
+
+def _row(kind: Performance) -> Row:
+    texts = (
+        f"{kind.runs}",
+        rate(kind.steps_per_second),
+        rate(kind.samples_per_second),
+        duration(kind.step_seconds),
+        deviation(kind.step_deviation_seconds, kind.step_variation),
+        deviation(kind.run_deviation_seconds, kind.run_variation),
+    )
+    name = f"{kind.kind}: {kind.reason}" if kind.reason else kind.kind
+    return (Cell(name), *(Cell(text or NOTHING) for text in texts))
+
+
+SHORT_SECONDS = 10.0
+MINUTE, HOUR = 60, 3600
+# from here on seconds say nothing that a reader wants
+MANY_SECONDS = 600.0
+
+
+def time_words(timeline: Timeline | None) -> str:
+    """As `gate 41 s: trainings 36 s, own 4.8 s`; empty where no time was taken."""
+    if timeline is None:
+        return ""
+    trainings, own = timeline.training_seconds, timeline.own_seconds
+    return f"gate {long(timeline.seconds)}: trainings {long(trainings)}, own {long(own)}"
+
+
+def long(seconds: float) -> str:
+    """A time that a person waited, no more exactly than that matters."""
+    if seconds < SHORT_SECONDS:
+        return f"{seconds:.1f} s"
+    if seconds < MANY_SECONDS:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / MINUTE)
+    if seconds < HOUR:
+        return f"{minutes} min"
+    return f"{minutes // MINUTE} h {minutes % MINUTE} min"
+
+
+def timeline_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """Each run and each stretch of the gate's own work, in the order in which they began."""
+    timeline = verdict.timeline
+    if timeline is None:
+        return None
+    rows = [
+        *((run.begun_seconds, _run_row(run)) for run in timeline.runs),
+        *((span.begun_seconds, _own_row(span)) for span in timeline.own),
+    ]
+    ordered = (row for _, row in sorted(rows, key=lambda pair: pair[0]))
+    headings = ("What", "Lane", "From", "Until", "Took")
+    table = table_of(headings, ordered, limits.rows, 2, 3, 4)
+    title = f"Timeline ({table.total:,}): {time_words(timeline)}"
+    # the footer of the comment says enough
+    return Section(title=title, table=table, in_comment=False)
+
+
+def _run_row(run: TimedRun) -> Row:
+    stretch = _stretch(run.begun_seconds, run.ended_seconds)
+    return (Cell(run.label, code=True), Cell(f"{run.lane + 1}"), *stretch)
+
+
+def _own_row(span: OwnSpan) -> Row:
+    words = f"{span.work.value} {span.about}".rstrip()
+    return (Cell(words), Cell("gate"), *_stretch(span.begun_seconds, span.ended_seconds))
+
+
+def _stretch(begun: float, ended: float) -> Row:
+    return tuple(Cell(f"{seconds:,.2f} s") for seconds in (begun, ended, ended - begun))
+
+
+TITLE = "Determinism budget"
+NAMES: Mapping[ClusterSource, str] = MappingProxyType(
+    {
+        ClusterSource.REDUCTION: "order of reductions between ranks",
+        ClusterSource.NEIGHBOURS: "neighbours on the machine",
+        ClusterSource.WORKERS: "elastic workers",
+        ClusterSource.HARDWARE: "unlike hardware",
+        ClusterSource.PLACEMENT: "stragglers and placement",
+    }
+)
+SHORT: Mapping[ClusterSource, str] = MappingProxyType(
+    {
+        ClusterSource.REDUCTION: "reductions",
+        ClusterSource.NEIGHBOURS: "neighbours",
+        ClusterSource.WORKERS: "elastic workers",
+        ClusterSource.HARDWARE: "unlike hardware",
+        ClusterSource.PLACEMENT: "placement",
+    }
+)
+# what matters to a reader first: what may still move a number
+ORDER = (
+    SourceStatus.BOUNDED,
+    SourceStatus.RECORDED,
+    SourceStatus.ELIMINATED,
+    SourceStatus.NOT_EXERCISED,
+)
+
+
+def state_words(state: SourceStatus) -> str:
+    """A state for a reader."""
+    return state.value.replace("-", " ")
+
+
+def budget_rows(budget: DeterminismBudget) -> tuple[Row, ...]:
+    """All sources in one line, those that may still move a number first; none of a fault."""
+    if not budget:
+        return ()
+    groups = ((state, [source for source in budget if source.state is state]) for state in ORDER)
+    words = "; ".join(_group(state, sources) for state, sources in groups if sources)
+    return ((Cell(TITLE), Cell(words)),)
+
+
+def _group(state: SourceStatus, sources: list[SourceState]) -> str:
+    names = ", ".join(SHORT[source.kind] for source in sources)
+    if state is SourceStatus.BOUNDED:
+        return f"{names} bounded (moved a metric {figure_words(sources[0])})"
+    return f"{names} {state_words(state)}"
+
+
+def figure_words(source: SourceState) -> str:
+    """The figure of a bounded source, and where it comes from."""
+    if source.figure is None:
+        return ""
+    runs = count(source.runs, "run")
+    return f"at most {share(source.figure)} in {runs}" if source.figure else f"not at all in {runs}"
+
+
+def budget_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """A row for each source; the comment has the line of `budget_rows` alone."""
+    if not verdict.determinism_budget:
+        return None
+    rows = (
+        (
+            Cell(NAMES[source.kind]),
+            Cell(state_words(source.state)),
+            Cell(figure_words(source)),
+            Cell(source.because),
+        )
+        for source in verdict.determinism_budget
+    )
+    headings = ("Source of nonreproducibility", "State", "A metric moves", "Why")
+    return Section(title=TITLE, table=table_of(headings, rows, limits.rows), in_comment=False)

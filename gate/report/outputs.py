@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from gate.errors import ExitCode, PublishError
-from gate.report.report import Publication
+from gate.report.comment import Publication
 from gate.verdict.verdict import Verdict
 
 

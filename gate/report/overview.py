@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from gate.comparison.differences import Comparison, Event, EventKind
-from gate.report.budget_words import budget_rows
 from gate.report.context import cost_words, recorded_price, recorded_words
 from gate.report.entry_words import history_row
-from gate.report.environment_words import moved_words
-from gate.report.judged import data_rows
-from gate.report.layout import Cell, Row, Table, table_of
-from gate.report.level_words import level_row
-from gate.report.performance_words import performance_words
-from gate.report.sparkline import sparkline
+from gate.report.judged import budget_rows, data_rows, level_row, performance_words
+from gate.report.layout import Cell, Row, Table, sparkline, table_of
 from gate.report.wording import (
     BAD,
     GOOD,
@@ -19,6 +14,7 @@ from gate.report.wording import (
     SHORT_COMMIT,
     WATCH,
     count,
+    moved_words,
     not_run_words,
     share,
     strict_runs,
@@ -26,7 +22,7 @@ from gate.report.wording import (
     why_not_run,
     worst_first,
 )
-from gate.verdict.published_history import HistoryLine
+from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 
 MAX_PARTS_NAMED = 4

@@ -1,4 +1,4 @@
-"""What the runner reads as commands: annotations."""
+"""What a runner and GitHub read beside the comment: annotations, status, badge."""
 
 from __future__ import annotations
 
@@ -6,11 +6,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gate.diagnosis.diagnosis import CodePlace
-from gate.errors import GateError
+from gate.errors import ExitCode, GateError
 from gate.report.brief import brief_of
 from gate.report.escape import clean, command_data, command_property
-from gate.report.wording import headline, sentences
-from gate.verdict.verdict import DRIFTS, FAULT, Finding, Severity, Verdict
+from gate.report.wording import ANOTHER, headline, sentences
+from gate.system.github.records import StatusState
+from gate.text.json_text import canonical_json
+from gate.verdict.verdict import DRIFTS, FAULT, Finding, Outcome, Severity, Verdict
+
+# the colours are shields' own names
+PASSED, LOOK_AT_IT, FAILED, NOT_CHECKED = "brightgreen", "yellow", "red", "lightgrey"
+
+
+def badge_json(verdict: Verdict, *, gate_id: str = "default") -> bytes:
+    """Label, message and colour, all of our own words."""
+    name = "" if gate_id == "default" else f" ({gate_id})"
+    badge = {
+        "schemaVersion": 1,
+        "label": f"repro-gate{name}",
+        "message": _message(verdict),
+        "color": _colour(verdict),
+    }
+    return canonical_json(badge) + b"\n"
+
+
+def _message(verdict: Verdict) -> str:
+    if verdict.missed_threshold:
+        return "threshold missed"
+    return "over budget" if verdict.over_budget else verdict.outcome.value
+
+
+def _colour(verdict: Verdict) -> str:
+    if verdict.outcome is Outcome.ERROR:
+        return NOT_CHECKED
+    if verdict.nothing_to_compare:
+        return NOT_CHECKED
+    if not verdict.passes:
+        return FAILED
+    return LOOK_AT_IT if verdict.outcome in ANOTHER else PASSED
+
 
 # the runner shows the first ten of each level of a step and cuts a message here
 MAX_PER_LEVEL = 10
@@ -147,3 +181,23 @@ def _capped(every: list[Annotation], level: Severity) -> list[Annotation]:
     shown = level_annotations[: MAX_PER_LEVEL - 1]
     more = f"{len(level_annotations) - len(shown)} more of these are in the job summary."
     return [*shown, Annotation(level=level, title="repro-gate", message=more)]
+
+
+DESCRIPTION_LIMIT = 140
+
+
+def verdict_status(verdict: Verdict) -> tuple[StatusState, str]:
+    """State and description; only a pass is a success."""
+    words = sentences(headline(verdict), brief_of(verdict).happened)
+    return _state(verdict.exit_code), clean(words, DESCRIPTION_LIMIT)
+
+
+def fault_status(fault: GateError) -> tuple[StatusState, str]:
+    """The same for a gate that ended before it came to a verdict."""
+    return StatusState.ERROR, clean(f"could not check. {fault.message}", DESCRIPTION_LIMIT)
+
+
+def _state(exit_code: ExitCode) -> StatusState:
+    if exit_code is ExitCode.PASS:
+        return StatusState.SUCCESS
+    return StatusState.FAILURE if exit_code is ExitCode.FAIL else StatusState.ERROR

@@ -1,12 +1,19 @@
-"""What a result depends on, in words and as a table, before it is Markdown or a terminal's."""
+"""What a result depends on, in words, as a table, and for a terminal."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from gate.comparison.differences import Event
-from gate.comparison.shaken import ReadingLine, ShakenThing, ShakenTraining, ShakeResult
+from gate.comparison.measurements import ReadingLine, ShakenThing, ShakenTraining, ShakeResult
+from gate.report.escape import clean, prose
 from gate.report.layout import Cell, Row, Section, table_of
+from gate.report.markdown import fit, opened
+from gate.report.measurements import MARKDOWN_LIMIT_BYTES, origin_words
+from gate.report.terminal_lines import Sentence, section_view
 from gate.settings.variations import VARIATIONS
 
 SHOWN_LINES: Final = 3
@@ -98,3 +105,28 @@ def _lines(thing: ShakenThing) -> str:
 def _line(line: ReadingLine) -> str:
     call = f" {line.call}" if line.call else ""
     return f"{line.place}{call}{' (in the code)' if line.in_code else ''}"
+
+
+def shaken_view(shaken: ShakenTraining) -> RenderableType:
+    """The answer, a row for each variation, what to do."""
+    good = shaken.repeatable and shaken.tried and not shaken.dependent
+    return Group(
+        Sentence(clean(shaken_headline(shaken)), style=f"bold {'green' if good else 'yellow'}"),
+        *map(section_view, shaken_sections(shaken)),
+        *(Sentence(clean(sentence)) for sentence in shaken_sentences(shaken)),
+        Text(clean(origin_words(shaken.provenance)), style="dim"),
+    )
+
+
+def shaken_markdown(shaken: ShakenTraining) -> str:
+    """The same for the summary of a job."""
+    lines = (shaken_headline(shaken), *shaken_sentences(shaken), origin_words(shaken.provenance))
+    head = "\n\n".join(("### What the result depends on", *map(prose, lines)))
+    parts = tuple(opened(section) for section in shaken_sections(shaken))
+    return fit(head, parts, MARKDOWN_LIMIT_BYTES)
+
+
+def variations_view() -> RenderableType:
+    """The list of all variations."""
+    section: Section = variations_section()
+    return section_view(section)

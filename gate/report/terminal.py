@@ -7,13 +7,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from gate.report.assembly import report_of
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.escape import clean, clean_name, output_lines
 from gate.report.layout import Alert, Limits, Report, ShownLines
-from gate.report.links import ReportLinks
-from gate.report.sentence import Sentence
-from gate.report.tables import cell_text, section_view
-from gate.report.terminal_lines import shell_lines, step_lines
+from gate.report.terminal_lines import Sentence, cell_text, section_view, shell_lines, step_lines
 from gate.verdict.verdict import Outcome, Verdict
 
 TERMINAL_LIMITS = Limits(deltas=5, rows=12)

@@ -7,14 +7,27 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gate.comparison.check_records import ThresholdResult
-from gate.comparison.differences import EventKind, MetricDelta, OptimizerSettingChange
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import Suspect, SuspectKind
+from gate.comparison.differences import (
+    Comparison,
+    EventKind,
+    MetricDelta,
+    OptimizerSettingChange,
+    ThresholdResult,
+)
+from gate.diagnosis.diagnosis import CauseClass, Suspect, SuspectKind
 from gate.report.escape import NOTHING, clean_name
 from gate.settings.levels import ReachedLevel
-from gate.verdict.not_run import NotRun, Part, WhyNotRun
-from gate.verdict.verdict import DRIFTS, Answer, EqualRuns, NotFiniteResult, Outcome, Verdict
+from gate.verdict.verdict import (
+    DRIFTS,
+    Answer,
+    EqualRuns,
+    NotFiniteResult,
+    NotRun,
+    Outcome,
+    Part,
+    Verdict,
+    WhyNotRun,
+)
 
 SHORT_DIGEST = 12
 # of a number that somebody typed
@@ -399,3 +412,24 @@ def severity(delta: MetricDelta) -> tuple[bool, float]:
 def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:
     """The same differences, the worst at the head; equally bad ones in their given order."""
     return sorted(deltas, key=severity, reverse=True)
+
+
+def moved_words(comparison: Comparison | None, most: int) -> str:
+    """The first `most` things by name, and how many of the packages they are.
+
+    Packages stand last, so that their number follows them; what a part and a package say alike is
+    said once.
+    """
+    if comparison is None:
+        return ""
+    changes = sorted(comparison.environment, key=lambda change: bool(change.details))
+    packages = {words for change in changes for words in change.details}
+    parts = (words for change in changes if not change.details for words in change.described)
+    named = [
+        *(words for words in dict.fromkeys(parts) if words not in packages),
+        *(words for change in changes for words in change.details),
+    ]
+    rest = len(named) - most
+    text = ", ".join(named[:most]) + (f" and {rest} more" if rest > 0 else "")
+    share = "; ".join(change.share for change in changes if change.share)
+    return f"{text} ({share})" if share else text

@@ -17,12 +17,12 @@ from pydantic import (
 
 from gate.text.document import (
     Argv,
+    Document,
     MachinePath,
     RelativePath,
     folder_inside_project,
     path_inside_project,
 )
-from gate.text.records_document import Document
 
 MAX_SOURCES: Final = 50
 GIB: Final = 1024**3

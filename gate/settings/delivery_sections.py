@@ -1,14 +1,29 @@
-"""What `repro-gate.yml` may say about where sealed packages go: section `publish`."""
+"""What `repro-gate.yml` may say about package, signing and publishing."""
 
 from __future__ import annotations
 
 import re
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
-from gate.text.document import ServiceAddress
-from gate.text.records_document import Document
+from gate.text.document import Document, RelativePath, ServiceAddress, path_inside_project
+
+
+class PackageSettings(Document):
+    """What the package holds beside the verdict and its evidence."""
+
+    source: bool = Field(
+        default=False,
+        description="Pack the commit's files too, so that the package can be run again without a "
+        "clone. Whoever has the package then has the code.",
+    )
+    checkpoint: bool = Field(
+        default=True,
+        description="Pack what the script saved itself (train.checkpoint) beside the captured "
+        "state. Without it the package is smaller, and the file is known by its digest alone.",
+    )
+
 
 # OCI distribution specification 1.1, "Pulling manifests": the name below a host. What stands before
 # the first slash is a host only where it has a dot or a port, as for every client of a registry.
@@ -79,3 +94,33 @@ Publishing = Annotated[
         description="Where sealed packages go. On a pull request it is read from the base commit."
     ),
 ]
+
+
+class SigningSettings(Document):
+    """Which keys count, and where a seal without a key comes from."""
+
+    trusted_keys: RelativePath = Field(
+        default=".repro-gate/trusted-keys.json",
+        description="The file of public keys, relative to repro-gate.yml. The verify command of a "
+        "sealed pass names it, and the comment shows what a pull request changes in it.",
+    )
+    fulcio_url: ServiceAddress = Field(
+        default="https://fulcio.sigstore.dev",
+        description="With `sign: sigstore`: who certifies the job's identity (Fulcio).",
+    )
+    rekor_url: ServiceAddress = Field(
+        default="https://rekor.sigstore.dev",
+        description="With `sign: sigstore`: the log that every seal is entered in (Rekor).",
+    )
+    trusted_root: RelativePath | None = Field(
+        default=None,
+        description="With `sign: sigstore`: the file with the certificates and log keys of these "
+        "services, relative to repro-gate.yml; the comment shows what a pull request changes in "
+        "it. Without one it is that of the public services, as the installed sigstore package has "
+        "it.",
+    )
+
+    @field_validator("trusted_root")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)

@@ -1,16 +1,18 @@
-"""The GitHub event and the action's inputs: read once, from a mapping, into one typed record."""
+"""The GitHub event and the action's inputs: read once, from a mapping, into one typed record.
+
+A cancelled step writes nothing at its end, so everything is written at the beginning.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from gate.errors import SettingsError
-from gate.settings.mode import Mode, SigningMethod
-from gate.settings.sealed_signer_places import SignerPlace
-from gate.settings.signer_places import read_signer_place
+from gate.settings.signer_places import SignerPlace, read_signer_place
 from gate.system.gate_names import (
     DEFAULT_GATE,
     GATE_ID,
@@ -18,9 +20,58 @@ from gate.system.gate_names import (
     is_artifact_name,
     output_folder,
 )
-from gate.system.github.pull_request_records import PullRequest, RunOrigin
+from gate.system.github.records import PullRequest, RunOrigin
 from gate.text.document import path_inside_project
 from gate.text.strict_json import parse_json
+
+
+class Mode(StrEnum):
+    """How much of the pipeline one step runs: all of it, the training, or the judging."""
+
+    GATE = "gate"
+    RUN = "run"
+    JUDGE = "judge"
+
+
+class SigningMethod(StrEnum):
+    """What signs a pass."""
+
+    KEY = "key"
+    SIGSTORE = "sigstore"
+
+
+RUN_NAME = "repro_gate_run"
+CONTAINER_NAME = "repro_gate_container"
+# Both are handed to the engine, so nothing but what the step itself writes is taken.
+RUN_ID = re.compile(r"[0-9a-f]{16}\Z")
+CONTAINER_ID = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepState:
+    """The label of the step's own containers, and the container that it ran in itself.
+
+    Both are empty when nothing was told: then there is nothing to look for.
+    """
+
+    run: str = ""
+    container: str = ""
+
+
+def state_file_text(state: StepState) -> str:
+    """What to append to the file that `GITHUB_STATE` names."""
+    return f"{RUN_NAME}={state.run}\n{CONTAINER_NAME}={state.container}\n"
+
+
+def read_state(variables: Mapping[str, str]) -> StepState:
+    """What the step wrote; a value that it cannot have written counts as none."""
+    run = variables.get(f"STATE_{RUN_NAME}", "")
+    container = variables.get(f"STATE_{CONTAINER_NAME}", "")
+    return StepState(
+        run=run if RUN_ID.match(run) else "",
+        container=container if CONTAINER_ID.match(container) else "",
+    )
+
 
 # `\Z` and not `$`, behind which a line end may still follow.
 REPOSITORY_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}\Z")

@@ -7,29 +7,42 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.isolation.isolation import IsolationSettings
+from gate.isolation.modes import IsolationSettings
 from gate.settings.data import DataSources, FetchSettings, PreprocessSettings
-from gate.settings.delivery_sections import Publishing, PublishSettings
-from gate.settings.diagnosis import DiagnosisSettings
-from gate.settings.environment import EnvironmentSettings
-from gate.settings.levels import Level, LevelPolicy, Seeds, Variants, why_not_judged
-from gate.settings.measuring import CostSettings, NoiseSettings
-from gate.settings.metrics import MetricsSettings
-from gate.settings.package import PackageSettings
-from gate.settings.quarantine import Quarantines
-from gate.settings.recording import RecordSettings
-from gate.settings.runs import RunsSettings
-from gate.settings.signing import SigningSettings
-from gate.settings.tolerances import TensorLimit, Tolerance
-from gate.settings.train_sections import DeterminismSettings
+from gate.settings.delivery_sections import (
+    PackageSettings,
+    Publishing,
+    PublishSettings,
+    SigningSettings,
+)
+from gate.settings.levels import (
+    CostSettings,
+    Level,
+    LevelPolicy,
+    NoiseSettings,
+    Quarantines,
+    Seeds,
+    TensorLimit,
+    Tolerance,
+    Variants,
+    why_not_judged,
+)
+from gate.settings.train_sections import (
+    DeterminismSettings,
+    DiagnosisSettings,
+    EnvironmentSettings,
+    MetricsSettings,
+    RecordSettings,
+    RunsSettings,
+)
 from gate.text.document import (
     Argv,
+    Document,
     RelativePath,
     check_variable_name,
     folder_inside_project,
     path_inside_project,
 )
-from gate.text.records_document import Document
 
 FILE_NAME: Final = "repro-gate.yml"
 

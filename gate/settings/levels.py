@@ -1,16 +1,260 @@
-"""What `repro-gate.yml` may ask a result to be: the same numbers, or good enough ones."""
+"""What `repro-gate.yml` may ask a result to be: tolerances, levels, quarantine, measuring.
+
+No clock is asked here: from `since` to `until` is a bounded span, whenever the file is read.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import date
 from enum import StrEnum
-from typing import Annotated, Final, Self
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from gate.settings.tolerances import Direction
-from gate.text.document import Argv
-from gate.text.records_document import Document
+from gate.text.document import Argv, Document
+
+EVERY: Final = "every"
+FINAL: Final = "final"
+STEPS = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
+
+
+# asked for every point that differs, of a handful of texts
+@lru_cache(maxsize=256)
+def steps_of(text: str) -> range | None:
+    """The steps of a range such as `1-10`, both ends included; None for `every` and `final`.
+
+    Raises `ValueError` for what is none of the three.
+    """
+    if text in {EVERY, FINAL}:
+        return None
+    match = STEPS.fullmatch(text)
+    if match is None:
+        message = f"must be every, final or a range of steps such as 1-10, not {text[:40]!r}"
+        raise ValueError(message)
+    first, last = map(int, match.groups())
+    if first > last:
+        message = f"the range {text} ends before it begins"
+        raise ValueError(message)
+    return range(first, last + 1)
+
+
+class Direction(StrEnum):
+    """Which way a metric moves when it gets better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Improvement(StrEnum):
+    """What becomes of a metric that is better than its tolerance allows."""
+
+    FAIL = "fail"
+    PASS = "pass"  # noqa: S105 - a word of the settings
+
+
+class Derivation(Document):
+    """What the absolute limit was derived from: `factor` times the square root of 2 times `spread`.
+
+    Whoever edits the limit and leaves this as it is gets a finding.
+    """
+
+    runs: int = Field(ge=2, le=1000, description="Number of results that were measured (n).")
+    factor: float = Field(
+        gt=0, allow_inf_nan=False, description="The tolerance factor k(n), rounded up."
+    )
+    spread: float = Field(
+        gt=0,
+        allow_inf_nan=False,
+        description="The largest standard deviation at any step, in the metric's unit, rounded up.",
+    )
+    confidence: float = Field(
+        gt=0.5, lt=1, description="How sure it is that the limit holds 95 % of all runs."
+    )
+
+
+class Tolerance(Document):
+    """How far a metric may be from its baseline: within tolerance when any one limit holds."""
+
+    metric: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Shell-style pattern of the metric's name, for example `*loss`.",
+    )
+    absolute: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Limit of the absolute difference, |a - b|.",
+    )
+    relative: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Limit of the relative difference, |a - b| / |baseline|.",
+    )
+    ulp: int = Field(
+        default=0,
+        ge=0,
+        description="Limit of the difference in units in the last place of the metric's dtype.",
+    )
+    steps: str = Field(
+        default=EVERY,
+        max_length=40,
+        description="Whether `every` step is judged, the `final` one only, or a range such as "
+        "`1-10`. A step outside the range is left to the tolerances after this one.",
+    )
+    better_is: Direction | None = Field(
+        default=None,
+        description="`lower` or `higher`: which way the metric improves. The report then says "
+        "whether a difference is better or worse.",
+    )
+    improvement: Improvement = Field(
+        default=Improvement.FAIL,
+        description="`pass` makes the tolerance one-sided: a metric that is better passes, by "
+        "however much. It needs `better_is`. By default both directions count: a result that is "
+        "better than expected is another result too.",
+    )
+    derived: Derivation | None = Field(
+        default=None,
+        description="What `absolute` was derived from, as `repro-gate baseline calibrate` writes "
+        "it.",
+    )
+
+    @field_validator("steps")
+    @classmethod
+    def _known_steps(cls, value: str) -> str:
+        steps_of(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_sided_needs_a_side(self) -> Self:
+        if self.improvement is Improvement.PASS and self.better_is is None:
+            message = "improvement: pass needs better_is: lower or higher"
+            raise ValueError(message)
+        return self
+
+    def decides(self, step: int) -> bool:
+        """Whether a step falls to this tolerance; one that judges the end alone takes them all."""
+        steps = steps_of(self.steps)
+        return steps is None or step in steps
+
+    def judges(self, step: int, last: int) -> bool:
+        """Whether a difference at a step that it decides counts; `last` is the metric's last."""
+        return self.steps != FINAL or step == last
+
+    def better(self, expected: float, observed: float) -> bool | None:
+        """Whether a metric improved; None where nothing says so, or it is equal or no number."""
+        if self.better_is is None or not (observed < expected or observed > expected):
+            return None
+        return (observed < expected) == (self.better_is is Direction.LOWER)
+
+
+class TensorLimit(Document):
+    """How far weights and buffers may be from the baseline's where metrics may move."""
+
+    relative: float = Field(
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Limit for each weight and buffer after the last step: the norm of the "
+        "difference over the larger of the two norms, so `0.01` is 1 % of its size. It is "
+        "estimated, within a factor of 2. A tensor without a known distance is outside. With `0` "
+        "every tensor must be equal, bit for bit.",
+    )
+
+
+MAX_DAYS: Final = 30
+MAX_DAYS_TOGETHER: Final = 60
+DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+Pattern = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def _day(value: str) -> str:
+    message = f"must be a day such as 2026-01-31, not {value[:40]!r}"
+    # fromisoformat takes weeks and days without dashes too
+    if DAY.fullmatch(value) is None:
+        raise ValueError(message)
+    try:
+        date.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError(message) from error
+    return value
+
+
+Day = Annotated[str, AfterValidator(_day)]
+
+
+class Quarantine(Document):
+    """An entry of the baseline that does not judge, why, and until when."""
+
+    reason: str = Field(
+        min_length=1, max_length=200, description="Why it may not judge. Every report prints it."
+    )
+    since: Day = Field(description="The first day (UTC), for example `2026-01-31`.")
+    until: Day = Field(
+        description="The last day (UTC), 30 days after `since` at most. From the next day on it "
+        "excuses nothing."
+    )
+    environment: dict[str, Pattern] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Which entries: shell-style patterns of parts of their environment, for "
+        "example `cpu: AMD EPYC*`. All must fit; without any, every entry is meant.",
+    )
+    metrics: tuple[Pattern, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Shell-style patterns of metrics: then everything else still has to match the "
+        "entry. Without any, the whole entry is meant.",
+    )
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        days = (date.fromisoformat(self.until) - date.fromisoformat(self.since)).days
+        if days < 0:
+            message = f"ends on {self.until}, before it begins on {self.since}"
+            raise ValueError(message)
+        if days > MAX_DAYS:
+            message = (
+                f"lasts {days} days, and {MAX_DAYS} are the most: record the entry again, or renew "
+                "it in a pull request when it ends"
+            )
+            raise ValueError(message)
+        return self
+
+    def covers(self, parts: dict[str, str]) -> bool:
+        """Whether an entry with these parts of its environment is meant."""
+        return all(
+            fnmatchcase(parts.get(name, "none"), pattern)
+            for name, pattern in self.environment.items()
+        )
+
+    def covers_metric(self, name: str) -> bool:
+        """Whether a metric is meant: each is, where none is named."""
+        return not self.metrics or any(fnmatchcase(name, pattern) for pattern in self.metrics)
+
+
+def _together(rules: tuple[Quarantine, ...]) -> tuple[Quarantine, ...]:
+    """Refuse a chain of rules, each of which begins where another ends."""
+    if not rules:
+        return rules
+    first = min(date.fromisoformat(rule.since) for rule in rules)
+    last = max(date.fromisoformat(rule.until) for rule in rules)
+    if (last - first).days > MAX_DAYS_TOGETHER:
+        message = (
+            f"last {(last - first).days} days together, and {MAX_DAYS_TOGETHER} are the most: "
+            "remove those that are over, and those that have not begun"
+        )
+        raise ValueError(message)
+    return rules
+
+
+Quarantines = Annotated[tuple[Quarantine, ...], AfterValidator(_together)]
+
 
 LEAST_SEEDS: Final = 3
 MOST_SEEDS: Final = 20
@@ -242,3 +486,56 @@ def why_not_judged(
     if variants and level is not Level.SCIENTIFIC:
         return f"variants: needs policy.level: scientific, and it is {level}"
     return ""
+
+
+class CostSettings(Document):
+    """When and how the cost of determinism is measured."""
+
+    when: Literal["always", "nightly", "never"] = Field(
+        default="always",
+        description="Which gate calls make default runs to measure the cost: `always` all, "
+        "`nightly` those by a schedule, by hand or by a push to the default branch (so none of a "
+        "pull request or a merge queue), `never` none. A call that makes none reports the cost "
+        "that the baseline's entry was recorded with, and its date.",
+    )
+    rounds: int = Field(
+        default=3,
+        ge=1,
+        le=50,
+        description="Rounds of `repro-gate cost`. Each runs every arm once and the default mode "
+        "twice. Fewer than three are inconclusive.",
+    )
+    warmup_steps: int = Field(
+        default=5, ge=0, description="Steps at the start of a run that are not timed."
+    )
+    min_steps: int = Field(
+        default=10, ge=2, description="With fewer timed steps than this the cost is not measurable."
+    )
+    budget_percent: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="The most that determinism may cost, in percent of the default step time. A "
+        "pass fails only when even the lower bound of a measured cost is above it.",
+    )
+
+    def exceeded_by(self, low: float | None, *, measured: bool) -> bool:
+        """Whether a cost breaks the budget: only its lower bound counts, and only when measured.
+
+        `low` is a ratio, 1.04 for four percent.
+        """
+        if self.budget_percent is None or low is None or not measured:
+            return False
+        # the lower bound: a pull request is not stopped by what noise could have made
+        return (low - 1) * 100 > self.budget_percent
+
+
+class NoiseSettings(Document):
+    """How the noise floor of the default mode is measured."""
+
+    runs: int = Field(
+        default=5,
+        ge=2,
+        le=100,
+        description="How many times `repro-gate noise` runs the default mode.",
+    )

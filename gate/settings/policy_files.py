@@ -1,10 +1,29 @@
-"""Which files of a repository say what a training runs with: packages, images, what CI installs."""
+"""Files that decide over a change, and files that say what a training runs with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
+
+from pydantic import Field
+
+from gate.text.document import Document
+
+MAX_SHOWN = 300
+
+
+class PolicyChange(Document):
+    """One field of one file: what the base commit has, which decides, and what was brought.
+
+    Empty where there is nothing; both texts are the files' own and therefore untrusted.
+    """
+
+    file: str = Field(max_length=MAX_SHOWN)
+    what: str = Field(max_length=MAX_SHOWN)
+    before: str = Field(default="", max_length=MAX_SHOWN)
+    after: str = Field(default="", max_length=MAX_SHOWN)
+
 
 # what pip, uv, Poetry, PDM, Pipenv, conda, Docker and the workflows of GitHub read; by file name
 NAMES: Final = (

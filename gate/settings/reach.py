@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Final
 
 from gate.errors import SettingsError
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.settings.gate_settings import GateSettings
-from gate.text.records_document import Document
+from gate.text.document import Document
 
 _DATA: Final = "shows the training what is not in its commit, with the gate's own access and logins"
 _CACHE: Final = "has the gate make and empty folders on this machine"

@@ -1,15 +1,21 @@
-"""What `determinism:` in `repro-gate.yml` may say."""
+"""What `repro-gate.yml` may say about runs: determinism, metrics, recording, environment."""
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from gate.settings.knobs import OFF, ON, Profile, check_override
-from gate.text.document import OperatorName
-from gate.text.records_document import Document
+from gate.text.document import (
+    Document,
+    MachinePath,
+    OperatorName,
+    RelativePath,
+    path_inside_project,
+)
 
 
 class OnOverride(StrEnum):
@@ -90,3 +96,146 @@ class DeterminismSettings(Document):
             "threads": self.threads,
             "fill_uninitialized_memory": self.fill_uninitialized_memory,
         }
+
+
+# with those that are found a few more are read, see gate/evidence/lock_files.py
+MAX_NAMED_LOCKS = 10
+NamePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[\]!._-]{1,200}$")]
+
+
+class EnvironmentSettings(Document):
+    """Which installed packages count, and which files lock them."""
+
+    ignore: tuple[NamePattern, ...] = Field(
+        default=(),
+        max_length=200,
+        description="Shell-style patterns of packages whose version may move without any effect "
+        "on what is compared, for example `tqdm` or `opentelemetry-*`. What the training does not "
+        "import never counts.",
+    )
+    locks: tuple[RelativePath, ...] = Field(
+        default=(),
+        max_length=MAX_NAMED_LOCKS,
+        description="Lock files of the training's packages, relative to repro-gate.yml, beside "
+        "those that are found next to it and at the root of the repository: uv.lock, poetry.lock, "
+        "Pipfile.lock, pylock.toml, pixi.lock, kernels.lock, requirements*.txt with hashes, and "
+        "conda's explicit lists.",
+    )
+
+    @field_validator("locks")
+    @classmethod
+    def _stay_inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(path_inside_project, value))
+
+
+class MetricsSettings(Document):
+    """Where metrics come from, besides the loss that the harness records by itself."""
+
+    file: RelativePath | None = Field(
+        default=None,
+        description="JSON Lines file that the script writes, relative to train.workdir: one "
+        "object a line, with `step` and numbers. They are read exactly, without rounding. "
+        "Objects and lists become names such as `file.eval.loss` and `file.per_class.0`; text is "
+        "not compared.",
+    )
+    stdout_pattern: str | None = Field(
+        default=None,
+        description="Regular expression with named groups that is searched for in each line of "
+        "output: the group `step` is the step, every other group a metric. It is a weaker "
+        "source, because print() rounds.",
+    )
+
+    tensorboard: RelativePath | None = Field(
+        default=None,
+        description="Folder of TensorBoard event files, relative to train.workdir, with its "
+        "subfolders. Their scalars are float32; everything else is ignored.",
+    )
+    tensorboard_tags: tuple[str, ...] = Field(
+        default=("*",),
+        min_length=1,
+        max_length=100,
+        description="Shell-style patterns of the TensorBoard tags to compare, for example "
+        "`train/*`. Leave out tags that depend on time.",
+    )
+
+    @field_validator("file", "tensorboard")
+    @classmethod
+    def _file_stays_inside(cls, value: str | None) -> str | None:
+        return None if value is None else path_inside_project(value)
+
+    @field_validator("stdout_pattern")
+    @classmethod
+    def _pattern_names_groups(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            groups = re.compile(value).groupindex
+        except re.error as error:
+            message = f"is not a regular expression: {error}"
+            raise ValueError(message) from error
+        if not set(groups) - {"step"}:
+            message = "needs a named group for each metric, for example (?P<loss>[0-9.]+)"
+            raise ValueError(message)
+        return value
+
+
+class RecordSettings(Document):
+    """How much of a step's time the recorder may take for itself."""
+
+    overhead_budget: float = Field(
+        default=0.02,
+        gt=0,
+        le=100,
+        description="The share of the steps' time that digests may take. One half is for what "
+        "comes once and for the first ten steps, the other for all steps: if they take more, they "
+        "are recorded at every 2nd, 4th, 8th, ... step. The first step, the last and every loss "
+        "are always recorded.",
+    )
+    free_seconds: float = Field(
+        default=2.0,
+        ge=0,
+        le=3600,
+        description="Digests may take this many seconds of a whole run, however short its steps "
+        "are: in a run of fewer than 100 steps on any of them, so that every step of a short "
+        "training is observed; in a longer one on its first ten.",
+    )
+
+
+MAX_LANES: Final = 16
+
+
+class RunsSettings(Document):
+    """How many runs may go at the same time, and which need not be made again."""
+
+    parallel: Literal["auto", "never"] | Annotated[int, Field(ge=2, le=MAX_LANES)] = Field(
+        default="auto",
+        description="Strict runs beside each other, on CPU cores of their own: `auto` takes as "
+        "many as cores and memory allow, `never` makes one run after the other, and a number is "
+        "the most at a time. Default runs that are timed always run alone.",
+    )
+    cache: MachinePath | None = Field(
+        default=None,
+        description="Folder of the machine, by its absolute path, that keeps runs of base commits "
+        "for later pull requests. It is made if only it is missing, and must hold nothing else; "
+        "the gate's own account must own it, and no other may write in it. Used with isolation "
+        "`uid` or `container`. Without it, every call makes its own.",
+    )
+
+
+class DiagnosisSettings(Document):
+    """What the gate does to find a cause once the outcome is known."""
+
+    escalate: bool = Field(
+        default=True,
+        description="After a difference, run the training twice more up to the first step that "
+        "differs, and trace every operator call. Where runs of one commit differ, then try "
+        "settings that may make them agree, one at a time. The outcome does not change.",
+    )
+    budget_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        le=86_400,
+        allow_inf_nan=False,
+        description="The most seconds that these runs may take together. Default: as long as all "
+        "other runs of the call took, those that were left out counted too, and 60 at least.",
+    )

@@ -1,4 +1,4 @@
-"""What the machine has, asked without changing anything: GPUs, free room."""
+"""What the machine has, asked without changing anything: GPUs, cores, free room, facts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,299 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from gate.system.gpu import Gpu, GpusSeen
-from gate.system.room import Room
-from gate.text.untrusted_text import safe_line
+from pydantic import Field
+
+from gate.text.document import Document
+from gate.text.untrusted_text import safe_line, without_sequences
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """A GPU as its driver reports it.
+
+    `compute_mode` is `Default` where processes share it; `mig` says that it is cut into slices.
+    `free_bytes` is the memory that nobody used when it was asked, 0 where that is not told.
+    """
+
+    uuid: str
+    name: str
+    driver: str
+    compute_mode: str = ""
+    mig: bool = False
+    free_bytes: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether a process may start on it while another one is there."""
+        # what is not known is taken as shared: a mode that nobody reads must not raise an alarm
+        return self.compute_mode in {"", "Default", "[N/A]"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpusSeen:
+    """What the gate itself sees; `problem` says why nvidia-smi reports none.
+
+    `kernel` names those that the kernel's driver knows, in whatever container this is; `mps` says
+    that a server shares GPUs among processes of one account.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    problem: str = ""
+    kernel: tuple[str, ...] = ()
+    mps: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every GPU of the machine by name; none where there is none, or no driver for it."""
+        return tuple(gpu.name for gpu in self.gpus) or self.kernel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceFile:
+    """A device file as the training sees it; `refusal` is why it could not be opened, or empty."""
+
+    path: str
+    mode: int
+    gid: int
+    refusal: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuTried:
+    """What torch answered where trainings run, when it was asked for a GPU.
+
+    `built_for` is the CUDA version of its build, empty for one without; `supports` the newest one
+    that the driver has, as 1000 times major plus 10 times minor, 0 where that is not known.
+    `refusal` holds torch's own words, `hidden_by` a variable that hides every GPU.
+    """
+
+    built_for: str = ""
+    supports: int = 0
+    refusal: str = ""
+    hidden_by: str = ""
+    files: tuple[DeviceFile, ...] = ()
+
+
+class GpuObstacle(StrEnum):
+    """What kept a training from a GPU of its machine."""
+
+    CPU_BUILD = "cpu-build"
+    HIDDEN = "hidden"
+    NOT_GIVEN = "not-given"
+    CLOSED = "closed"
+    LOST = "lost"
+    NO_UVM = "no-uvm"
+    BUSY = "busy"
+    OLD_DRIVER = "old-driver"
+    NO_LIBRARY = "no-library"
+    FABRIC = "fabric"
+    NO_SLICE = "no-slice"
+    OTHER = "other"
+
+
+GIVE_ONE = "docs/gpu.md has six ways to give a container one."
+MEANT = "Or set train.device to cpu, if a CPU is meant."
+# here and not beside the words of what was found: these may come from another job, a fix never does
+GPU_FIXES = {
+    GpuObstacle.CPU_BUILD: "Install a build of torch for CUDA where the training runs.",
+    GpuObstacle.HIDDEN: "Unset that variable, or let it name a GPU.",
+    GpuObstacle.NOT_GIVEN: GIVE_ONE,
+    GpuObstacle.CLOSED: "Let the gate be root: it gives the training's account the group of these "
+    "files, unless that is root's or opens more than a GPU; without isolation put your own account "
+    "into it. Or open them to all: NVreg_DeviceFileMode=0666 for the module nvidia.",
+    GpuObstacle.LOST: "The container may not use it, often because it lost its devices while "
+    "running: restart it.",
+    GpuObstacle.NO_UVM: "As root on the machine: nvidia-modprobe -u -c 0, or start "
+    "nvidia-persistenced; restart any container that is already running.",
+    GpuObstacle.BUSY: "Another process has exclusive use of it: set its compute mode to default "
+    "(nvidia-smi -c DEFAULT), or end MPS, which serves one account at a time.",
+    GpuObstacle.OLD_DRIVER: "Update the machine's driver, or train with a torch that is built "
+    "for an older CUDA; docs/gpu.md lists the minimum driver for each.",
+    GpuObstacle.NO_LIBRARY: "The driver's library (libcuda.so.1) is missing where the training "
+    "runs: set NVIDIA_DRIVER_CAPABILITIES to compute,utility for that container.",
+    GpuObstacle.FABRIC: "Start nvidia-fabricmanager of the driver's own version on the machine.",
+    GpuObstacle.NO_SLICE: "MIG is on, and the training was given no slice: make one (nvidia-smi "
+    "mig -cgi ... -C), and name it by its UUID in isolation.gpus or NVIDIA_VISIBLE_DEVICES.",
+    GpuObstacle.OTHER: "`repro-gate doctor` on that machine shows what its Python and nvidia-smi "
+    f"report. {GIVE_ONE}",
+}
+
+
+class GpuMissed(Document):
+    """A GPU that the training could not use: `found` says which, and what was seen of the cause."""
+
+    obstacle: GpuObstacle
+    found: str = Field(max_length=1000)
+
+    @property
+    def fix(self) -> str:
+        """What to do about it."""
+        return f"{GPU_FIXES[self.obstacle]} {MEANT}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Room:
+    """What this machine lets the gate use: numbers of cores, how many at a time, free memory.
+
+    `cpu_quota` is less than the cores where a control group says so.
+    """
+
+    cpus: tuple[int, ...]
+    cpu_quota: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingSeen:
+    """What the training's own Python says of itself, from where trainings run.
+
+    `parts`, `packages` and `origins` are those of an environment, as a baseline keeps them; `gpus`
+    the devices that torch can use, by name and memory, and `tried` what came of asking for them;
+    `shm_bytes` the size of /dev/shm there, None where there is none.
+    It is the training's word: printable, bounded, and nothing more.
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
+    tried: GpuTried = field(default_factory=GpuTried)
+    shm_bytes: int | None = None
+    problem: str = ""
+    hint: str = ""
+
+
+ShortText = Annotated[str, Field(max_length=200)]
+FactText = Annotated[str, Field(max_length=4000)]
+FactMap = Annotated[dict[ShortText, FactText], Field(max_length=100)]
+VariableMap = Annotated[dict[ShortText, ShortText], Field(max_length=200)]
+TopologyLine = Annotated[str, Field(max_length=400)]
+
+
+class RankFacts(Document):
+    """What one rank's process says: build of torch, kernel, CPUs, memory, variables at its start.
+
+    The words are those of docs/harness-protocol.md.
+    """
+
+    rank: int = Field(ge=0, le=1_000_000)
+    facts: FactMap = Field(default_factory=dict)
+    variables: VariableMap = Field(default_factory=dict)
+
+
+class GpuFacts(Document):
+    """A GPU in the words of nvidia-smi, which starts no GPU."""
+
+    uuid: ShortText
+    name: ShortText
+    memory_total: ShortText
+    driver_version: ShortText
+    compute_mode: ShortText
+    mig: ShortText
+    ecc: ShortText
+
+
+class MachineFacts(Document):
+    """What the gate's own process sees of the machine.
+
+    `topology` is what `nvidia-smi topo -m` prints, line by line; `networks` has the speed of each
+    network interface in Mbit/s, where the kernel knows one; `image` is the engine's digest of the
+    image of a container that the gate started. `problem` says why there are no GPUs here.
+    """
+
+    gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)] = ()
+    topology: Annotated[tuple[TopologyLine, ...], Field(max_length=200)] = ()
+    networks: Annotated[dict[ShortText, int], Field(max_length=100)] = Field(default_factory=dict)
+    image: ShortText = ""
+    problem: ShortText = ""
+
+
+# `nvidia-smi --help-query-gpu` lists the fields
+FACT_FIELDS = (
+    *("uuid", "name", "memory.total", "driver_version", "compute_mode"),
+    *("mig.mode.current", "ecc.mode.current"),
+)
+FACT_QUERY = (f"--query-gpu={','.join(FACT_FIELDS)}", "--format=csv,noheader")
+TOPOLOGY = ("topo", "-m")
+NETWORKS = Path("/sys/class/net")
+ANSWER_SECONDS = 30.0
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_LINES = 200
+MAX_LINE = 400
+MAX_GPUS = 64
+MAX_NETWORKS = 100
+
+
+def machine_facts(
+    search_path: str, library_path: str = "", networks: Path = NETWORKS
+) -> MachineFacts:
+    """GPUs, `nvidia-smi topo -m` and speeds of network interfaces; asking starts no GPU."""
+    program = shutil.which("nvidia-smi", path=search_path)
+    speeds = _speeds(networks)
+    if program is None:
+        return MachineFacts(networks=speeds, problem="nvidia-smi was not found")
+    environment = {"PATH": search_path, "LC_ALL": "C"}
+    if library_path:
+        # on some hosts the driver's library is found by this path alone
+        environment["LD_LIBRARY_PATH"] = library_path
+    listed = _answer((program, *FACT_QUERY), environment)
+    gpus = tuple(filter(None, map(_gpu, listed)))[:MAX_GPUS]
+    wiring = _answer((program, *TOPOLOGY), environment) if gpus else []
+    return MachineFacts(
+        gpus=gpus,
+        topology=tuple(_line(line) for line in wiring[:MAX_LINES]),
+        networks=speeds,
+        problem="" if gpus else "nvidia-smi lists no GPU",
+    )
+
+
+def _answer(command: tuple[str, ...], environment: dict[str, str]) -> list[str]:
+    """The lines of a program's answer; none where it fails or does not answer in time."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=ANSWER_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    text = done.stdout[:MAX_ANSWER_BYTES].decode("utf-8", "replace")
+    return text.splitlines() if done.returncode == 0 else []
+
+
+def _gpu(line: str) -> GpuFacts | None:
+    fields = [safe_line(field.strip(), limit=MAX_LINE // 2) for field in line.split(",")]
+    if len(fields) != len(FACT_FIELDS):
+        return None
+    names = ("uuid", "name", "memory_total", "driver_version", "compute_mode", "mig", "ecc")
+    return GpuFacts(**dict(zip(names, fields, strict=True)))
+
+
+def _line(text: str) -> str:
+    """One row of a table: its columns stay apart, its underlining (ANSI) goes."""
+    return safe_line("  ".join(without_sequences(text).split("\t")), limit=MAX_LINE)
+
+
+def _speeds(networks: Path) -> dict[str, int]:
+    """Interface to Mbit/s; one that is down, or knows none, says -1 or refuses to be read."""
+    found: dict[str, int] = {}
+    for path in sorted(networks.glob("*/speed"))[:MAX_NETWORKS]:
+        with suppress(OSError, ValueError):
+            speed = int(path.read_bytes()[:20])
+            if speed > 0:
+                found[safe_line(path.parent.name, limit=MAX_LINE // 2)] = speed
+    return found
+
 
 # `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
 FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current", "memory.free")
@@ -26,7 +312,6 @@ MPS = b"nvidia-cuda-mps"
 NAME_LIMIT = 100
 _AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 _MODEL = re.compile(rb"^Model:\s*(.+)$", re.MULTILINE)
-ANSWER_SECONDS = 30.0
 MAX_ANSWER_CHARACTERS = 64 * 1024
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,60}")
 

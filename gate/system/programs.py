@@ -1,4 +1,4 @@
-"""Asking a program one question: bounded in time and output, no shell, no secret of the gate's.
+"""Asking a program one question: bounded in time and output, no shell, no secret of the gate.
 
 The question goes in on standard input, the answer comes back on standard output.
 """
@@ -20,8 +20,24 @@ from pathlib import Path
 from typing import IO, Final
 
 from gate.errors import AttestationError
-from gate.system.own_variables import without_secrets
 from gate.text.untrusted_text import safe_line
+
+# the step's inputs, what the runner and the gate keep secret, and the logins of a tracker and of
+# package indexes
+WITHHELD: Final = (
+    *("INPUT_", "ACTIONS_", "REPRO_GATE_", "MLFLOW_TRACKING_", "PYTHON"),
+    *("PIP_", "UV_", "POETRY_", "PDM_", "TWINE_"),
+)
+
+
+def without_secrets(variables: Mapping[str, str], *further: str) -> dict[str, str]:
+    """The variables but those with such a beginning, or with one of `further`.
+
+    A program's own credentials stay: a key service or a remote of data is reached with them.
+    """
+    withheld = (*WITHHELD, *further)
+    return {name: value for name, value in variables.items() if not name.startswith(withheld)}
+
 
 SECONDS: Final = 60.0
 MAX_ANSWER_BYTES: Final = 64 * 1024

@@ -1,13 +1,44 @@
-"""Types that the settings share: a command, a path inside the project, a variable's name."""
+"""What records that are written to a file have in common, and the types they share."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+
+def _iso_time(value: str) -> str:
+    """Refuse a time without its offset: two clocks could not be compared."""
+    message = "must be an ISO 8601 time with an offset, for example 2026-01-31T12:00:00+00:00"
+    try:
+        time = datetime.fromisoformat(value)
+        # Python takes any sign between day and hour, a line's end too
+        usable = time.tzinfo is not None and value.isprintable()
+        # the first and the last hours of the calendar have no UTC
+        if usable:
+            time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        usable = False
+    if not usable:
+        raise ValueError(message)
+    return value
+
+
+Timestamp = Annotated[str, Field(max_length=40), AfterValidator(_iso_time)]
+
+
+class Document(BaseModel):
+    """A frozen record with no unknown keys and no silent conversions."""
+
+    # defer_build: a call uses few of these, and building all takes a tenth of a second
+    # strict: no text becomes a number; forbid: a key
+    # that we pass over could be one that others obey
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
 
 # The gate's own words to its harness, and the runner's: its tokens and inputs carry such names.
 RESERVED_PREFIXES = ("REPRO_GATE_", "GITHUB_", "ACTIONS_", "INPUT_", "RUNNER_", "VAULT_TOKEN")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-
-from gate.text.facts import Facts
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 INDENT = "  "
 # one for all: `json.dumps` makes a new one for each of what may be a million facts
@@ -127,3 +127,25 @@ def _is_one_fact(item: object) -> bool:
 
 def _inline(value: object) -> str:
     return INLINE.encode([] if isinstance(value, Facts) else value)
+
+
+Row = TypeVar("Row")
+
+
+# Apart from `rows.py`, which needs pydantic: whoever only writes JSON imports nothing slow.
+class Facts(Sequence[Row]):
+    """Records that never change, of which no more than one has to be in memory."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def facts(self) -> Iterator[dict[str, Any] | str]:
+        """Each record as JSON has it, or as a line of JSON whose keys are sorted."""
+
+    @abstractmethod
+    def plain(self) -> Iterator[dict[str, Any]]:
+        """Each record as JSON has it."""
+
+
+# between the gate and its own reading process: what is written in this context, it alone reads
+PACKED: Final = "packed"

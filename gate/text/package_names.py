@@ -1,4 +1,4 @@
-"""Which names the files of a package may have: plain, relative, the same on every system.
+"""Which names the files of a package may have, and where they lie.
 
 Asked where a package is written and read, and before anything is kept for one.
 """
@@ -61,3 +61,11 @@ def colliding(names: Sequence[str]) -> tuple[str, str] | None:
 def _folders(name: str) -> list[str]:
     parts = name.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+STATE_MEMBER: Final = "checkpoint/state.safetensors"
+MODEL_FOLDER: Final = "model"
+# of a package that is verified, audited or fetched
+MAX_PACKAGE_BYTES: Final = 64 * 1024**3
+# of one seal; a provenance of ten thousand files stays below
+MAX_SEAL_BYTES: Final = 8 * 1024 * 1024

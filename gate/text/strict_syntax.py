@@ -1,4 +1,4 @@
-"""TOML from anywhere, bounded before it is parsed: Python's parser was made for trusted files.
+"""TOML and Python's syntax, bounded before they are parsed.
 
 For each part of a dotted key it keeps and compares all parts before it, so one key of a hundred
 thousand parts takes minutes and gigabytes.
@@ -6,8 +6,10 @@ thousand parts takes minutes and gigabytes.
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+import warnings
 from typing import Any, Final
 
 from gate.errors import DocumentError
@@ -38,3 +40,21 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise DocumentError(f"not valid TOML: {error}", hint="Correct it at that place.") from error
     except RecursionError as error:
         raise DocumentError("nested too deep") from error
+
+
+# Python's parser joins a dotted name part by part, and so takes the square of its length. Only what
+# may stand within a name of an import counts: between brackets a chain of attributes may be longer.
+_LONG_NAME: Final = re.compile(r"(?<!\w)(?:\w++(?:[ \t\f]|\\\r?\n)*+\.(?:[ \t\f]|\\\r?\n)*+){64}")
+
+
+def python_syntax(text: str) -> ast.Module | None:
+    """The syntax tree; None for what this Python cannot read, or should not."""
+    if _LONG_NAME.search(text):
+        return None
+    try:
+        with warnings.catch_warnings():
+            # a `\d` in somebody's text is no matter of ours
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

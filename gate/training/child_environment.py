@@ -1,4 +1,4 @@
-"""The environment of a training process, built from nothing.
+"""The environment of a training process, built from nothing, and the knobs in it.
 
 An allow-list, never a deny-list: of the gate's own variables none reaches the training that is not
 named here. In a container of its own the image's variables are there as well; the harness attests
@@ -11,18 +11,187 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
+from gate.errors import SettingsError
 from gate.settings.gate_settings import Device, GateSettings, TrainSettings
-from gate.training.knob_environment import (
-    fresh_caches,
-    harness_text,
-    knob_variables,
-    knob_words,
-    threads_of,
+from gate.settings.knobs import (
+    BY_NAME,
+    KEEP,
+    KNOBS,
+    OFF,
+    ON,
+    Acts,
+    Knob,
+    effective_knobs,
+    priced_words,
 )
-from gate.training.runs import PlannedRun, RunFolders
-from gate.training.trials import harness_trial
-from gate.training.uncovered_operators import watch_list
+from gate.settings.train_sections import DeterminismSettings, OnOverride
+from gate.settings.variations import THREAD_VARIABLES, TUNABLES, Setting, perturbed_heap
+from gate.training.operator_tables import watch_list
+from gate.training.runs import PlannedRun, RunFolders, RunMode, Trial
+
+WARN = "warn"
+THREADS_VARIABLE = "OMP_NUM_THREADS"
+# A cache that outlives a run hides what was chosen by timing. Whatever is not named here lies below
+# HOME, which is as fresh.
+CACHES = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "CUDA_CACHE_PATH": "cuda",
+}
+
+
+def knob_words(planned: PlannedRun, determinism: DeterminismSettings) -> dict[str, str]:
+    """Knob to word for a run: its mode's, less what it is to do without, warning where it counts.
+
+    An operator audit only counts operators without a deterministic form, and an allow-list refuses
+    the others itself: in both torch warns where it would refuse.
+    """
+    strict_run = planned.mode is not RunMode.DEFAULT
+    words = effective_knobs(determinism.profile, determinism.overrides, strict_run=strict_run)
+    if strict_run and planned.knobs is not None:
+        words |= priced_words(planned.knobs)
+    warns = planned.mode is RunMode.AUDIT or determinism.allow_operators
+    if warns and words["deterministic_algorithms"] == ON:
+        words["deterministic_algorithms"] = WARN
+    return words
+
+
+def threads_of(determinism: DeterminismSettings, own: Mapping[str, str]) -> int:
+    """The thread count of every run: the user's own variable counts where no key says otherwise.
+
+    Raises `SettingsError` when key and variable contradict each other.
+    """
+    text = own.get(THREADS_VARIABLE, "")
+    if not BY_NAME["omp_threads"].accepts_value(text):
+        return determinism.threads
+    if "threads" in determinism.model_fields_set and int(text) != determinism.threads:
+        raise SettingsError(
+            f"{THREADS_VARIABLE} is {text}, determinism.threads is {determinism.threads}",
+            hint=f"Set only one of them: remove {THREADS_VARIABLE} from train.env, or "
+            f"determinism.threads.",
+        )
+    return int(text)
+
+
+def knob_variables(
+    words: Mapping[str, str], own: Mapping[str, str], *, seed: int, threads: int
+) -> dict[str, str]:
+    """The variables of the knobs that act before the start; `own` are those that the user sets.
+
+    A valid value of the user's is kept. Raises `SettingsError` for one that contradicts its knob,
+    with both values.
+    """
+    variables = {}
+    for knob in KNOBS:
+        word = words[knob.name]
+        if knob.acts is not Acts.ENVIRONMENT or word in {OFF, KEEP}:
+            continue
+        wanted = knob.on.format(seed=seed, threads=threads) if word == ON else word
+        mine = own.get(knob.variable)
+        if mine is not None and not _agree(knob, mine, word):
+            raise SettingsError(
+                f"{knob.variable} is {mine[:100]!r}, the knob {knob.name} needs {wanted!r}",
+                hint=f"Remove {knob.variable} from train.env or train.pass_env, or set "
+                f"determinism.knobs.{knob.name} to keep, which leaves that knob off.",
+            )
+        variables[knob.variable] = wanted if mine is None else mine
+    return variables
+
+
+def _agree(knob: Knob, mine: str, word: str) -> bool:
+    """Whether the user's value does what the knob is for; a value asked for by name is exact."""
+    return knob.accepts_value(mine) if word == ON else mine == word
+
+
+def harness_text(words: Mapping[str, str], variables: Mapping[str, str]) -> str:
+    """`name=value;name=value` for the harness: what each knob must be found at."""
+    parts = []
+    for name, word in words.items():
+        knob = BY_NAME[name]
+        found = variables.get(knob.variable, KEEP) if knob.acts is Acts.ENVIRONMENT else word
+        parts.append(f"{name}={found}")
+    return ";".join(parts)
+
+
+def fresh_caches(tmp: Path, own: Mapping[str, str]) -> dict[str, str]:
+    """Compile and kernel caches in the run's own folder, which is emptied before each run.
+
+    Raises `SettingsError` when the user names a folder for one of them.
+    """
+    # a kernel that one run chose by timing would be the next run's
+    # from the cache: they would agree, and a fresh machine would not
+    for variable in CACHES.keys() & own.keys():
+        raise SettingsError(
+            f"{variable} is {own[variable][:100]!r}, every run needs its own cache",
+            hint=f"Remove {variable} from train.env or train.pass_env: a shared cache hides what "
+            f"one run chose by timing.",
+        )
+    return {variable: str(tmp / folder) for variable, folder in CACHES.items()}
+
+
+TRIAL_VARIABLE: Final = "REPRO_GATE_TRIAL"
+# only the harness can do these, since they are calls of the script's and no variables
+BY_HARNESS: Final = {
+    Setting.ONE_THREAD: "one-thread",
+    Setting.ONE_WORKER: "one-worker",
+    Setting.NO_LOADER_WORKERS: "no-loader-workers",
+}
+OWN_THREADS: Final = (THREADS_VARIABLE, "MKL_NUM_THREADS")
+THREAD_KNOBS: Final = ("omp_threads", "mkl_threads")
+
+
+def with_trial(settings: GateSettings, trial: Trial | None) -> GateSettings:
+    """The settings with the trial's one moved; the others stay."""
+    if trial is None:
+        return settings
+    train = settings.train
+    env, pass_env = dict(train.env), train.pass_env
+    if trial.setting is Setting.ONE_THREAD:
+        # the user's own count would go before the key
+        env = {name: text for name, text in env.items() if name not in OWN_THREADS}
+        pass_env = tuple(name for name in pass_env if name not in OWN_THREADS)
+    env |= _variables(trial)
+    return settings.model_copy(
+        update={
+            "train": train.model_copy(update={"env": env, "pass_env": pass_env}),
+            "determinism": _determinism(settings.determinism, trial),
+        }
+    )
+
+
+def harness_trial(trial: Trial) -> dict[str, str]:
+    """What the harness is to do, as its variable; none where variables and knobs do it all."""
+    if trial.setting is Setting.HEAP_FILL:
+        return {TRIAL_VARIABLE: f"fill:{trial.fill}"}
+    word = BY_HARNESS.get(trial.setting)
+    return {} if word is None else {TRIAL_VARIABLE: word}
+
+
+def _variables(trial: Trial) -> dict[str, str]:
+    if trial.setting is Setting.ONE_THREAD:
+        return dict.fromkeys(THREAD_VARIABLES, "1")
+    if trial.setting is Setting.LAUNCH_BLOCKING:
+        return {"CUDA_LAUNCH_BLOCKING": "1"}
+    if trial.setting is Setting.HEAP_FILL:
+        return {TUNABLES: perturbed_heap(trial.fill ^ 0xFF)}
+    return {}
+
+
+def _determinism(determinism: DeterminismSettings, trial: Trial) -> DeterminismSettings:
+    knobs = determinism.knobs
+    if trial.setting is Setting.RESTORE:
+        return determinism.model_copy(update={"on_override": OnOverride.RESTORE})
+    if trial.setting is Setting.ONE_THREAD:
+        own = {name: word for name, word in knobs.items() if name not in THREAD_KNOBS}
+        return determinism.model_copy(update={"threads": 1, "knobs": own})
+    if trial.setting is Setting.TORCH_FILL:
+        return determinism.model_copy(update={"knobs": {**knobs, "memory_fill": "on"}})
+    if trial.setting is Setting.KNOB:
+        return determinism.model_copy(update={"knobs": {**knobs, trial.knob: trial.word}})
+    return determinism
+
 
 PASSED_FROM_HOST = (
     *("PATH", "LD_LIBRARY_PATH", "CUDA_HOME"),

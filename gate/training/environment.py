@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.text.records_document import Document
+from gate.text.document import Document
 
 MAX_PACKAGES = 5000
 MAX_PACKAGE_TEXT = 200

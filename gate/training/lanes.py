@@ -1,4 +1,4 @@
-"""Which runs may go at the same time, and on which cores: never more threads than cores."""
+"""Which runs may go at the same time, on which cores, and in which turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from gate.isolation.modes import Credentials
 from gate.isolation.process_request import Place
-from gate.system.room import Room
+from gate.system.machine import Room
+from gate.training.runs import PlannedRun, RunMode
 
 PAIR = 2
 # of its own accord the gate takes no more: memory and caches are shared all the same
@@ -48,3 +49,33 @@ def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tu
         return ()
     width = len(room.cpus) // lanes
     return tuple(room.cpus[number * width : (number + 1) * width] for number in range(lanes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """Runs that go at the same time; in a `staggered` turn each has a while alone, to be timed."""
+
+    runs: tuple[PlannedRun, ...]
+    staggered: bool = False
+
+
+def turns_of(planned: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
+    """The runs of a gate call in turns, `lanes` at a time at most.
+
+    Default runs, which price determinism, go alone, before and after the first two strict ones: so
+    a drift of speed that is linear in time adds the same to both modes. Where those two cannot go
+    beside each other, they go one after the other in their turn.
+    """
+    default = tuple(run for run in planned if run.mode is RunMode.DEFAULT)
+    strict = tuple(run for run in planned if run.mode is not RunMode.DEFAULT)
+    if not default:
+        return in_groups(strict, lanes)
+    alone = tuple(Turn(runs=(run,)) for run in default)
+    pair = Turn(runs=strict[:PAIR], staggered=True)
+    return (alone[0], pair, *alone[1:], *in_groups(strict[PAIR:], lanes))
+
+
+def in_groups(runs: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
+    """So many at a time, in their order."""
+    size = max(1, lanes)
+    return tuple(Turn(runs=runs[start : start + size]) for start in range(0, len(runs), size))

@@ -12,22 +12,19 @@ from pathlib import Path
 from gate.data.declared import FetchedData
 from gate.errors import RunError, RunTimeoutError
 from gate.isolation.modes import Isolation
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.settings.gate_settings import GateSettings
 from gate.settings.variations import Folder
+from gate.system.console import Progress
 from gate.system.files.port import Files
-from gate.system.progress import Progress
 from gate.text.untrusted_text import last_lines
-from gate.training.child_environment import child_environment
-from gate.training.data import links_of, mounts_of, place_data
+from gate.training.child_environment import child_environment, with_trial
 from gate.training.lanes import Lane
-from gate.training.missing_data import Lacking, data_hint
+from gate.training.missing_files import Lacking, data_hint
 from gate.training.plan import training_of
-from gate.training.run_folders import HarnessCopy
+from gate.training.run_folders import HarnessCopy, links_of, mounts_of, place_data
 from gate.training.runs import PlannedRun, RunEnd, RunFolders, RunRecord, Snapshot, Varied
 from gate.training.timeline import CallTime
-from gate.training.trials import with_trial
 
 LET_GO = "REPRO_GATE_LET_GO"
 ELSEWHERE = "-elsewhere"

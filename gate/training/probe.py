@@ -7,12 +7,10 @@ from pathlib import Path
 
 from gate.errors import DocumentError, RunError
 from gate.isolation.modes import Isolation
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import ProcessRequest
+from gate.isolation.process_request import Processes, ProcessRequest
 from gate.settings.gate_settings import Device, GateSettings
 from gate.system.files.port import Files
-from gate.system.gpu import DeviceFile, GpuTried
-from gate.system.training_seen import TrainingSeen
+from gate.system.machine import DeviceFile, GpuTried, TrainingSeen
 from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import last_lines
 from gate.training.child_environment import child_environment

@@ -10,11 +10,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gate.isolation.modes import RunIsolation
-from gate.settings.priced_knobs import KnobSet
-from gate.settings.runs import MAX_LANES
-from gate.settings.trials import Setting
-from gate.settings.variations import Variation
-from gate.text.records_document import Document, Timestamp
+from gate.settings.knobs import KnobSet
+from gate.settings.train_sections import MAX_LANES
+from gate.settings.variations import Setting, Variation
+from gate.text.document import Document, Timestamp
 
 
 class RunMode(StrEnum):

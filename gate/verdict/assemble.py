@@ -10,23 +10,21 @@ from datetime import datetime
 from gate.baseline.acceptance import InQuarantine, Movement
 from gate.baseline.entry import BaselineEntry
 from gate.comparison.differences import Comparison, EventKind, ToleranceUse
-from gate.comparison.measured_performance import Performance
+from gate.comparison.level_records import Performance
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
 from gate.evidence.operators import OperatorReport
-from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
-from gate.evidence.state_roots import States
+from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence, States
 from gate.evidence.trace import Claim, ShownChange
 from gate.isolation.modes import Isolation
 from gate.training.runs import RunMode
 from gate.verdict import blind_spots, findings, levels, operators
-from gate.verdict.answers import answer_of
 from gate.verdict.causes import not_finite_result
 from gate.verdict.data import moved_data
 from gate.verdict.determinism_budget import determinism_budget
 from gate.verdict.environment import environment
-from gate.verdict.facts import Decision, Facts
-from gate.verdict.levels import SeedsOfBrought
+from gate.verdict.facts import Decision, Facts, answer_of
+from gate.verdict.levels import SeedsOfBrought, excusing, quarantine_findings
 from gate.verdict.next_step import (
     after_entropy,
     after_fault,
@@ -40,9 +38,7 @@ from gate.verdict.next_step import (
     where_provisional,
     where_settings_differ,
 )
-from gate.verdict.not_run import NotRun
 from gate.verdict.overrides import entropy_stopped_pass, override_findings
-from gate.verdict.quarantine import excusing, quarantine_findings
 from gate.verdict.request import GateRequest
 from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
 from gate.verdict.verdict import (
@@ -53,6 +49,7 @@ from gate.verdict.verdict import (
     Finding,
     NextStep,
     NotFiniteResult,
+    NotRun,
     Outcome,
     SeriesSummary,
     Severity,

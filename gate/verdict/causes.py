@@ -1,24 +1,146 @@
-"""The one sentence that says why an outcome is what it is, made of the facts that decided it."""
+"""The one sentence that says why an outcome is what it is, made of the facts that decided it.
+
+A command and a variable are the text of whoever wrote the settings: shown as one harmless line.
+"""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Final
+
 from gate.baseline.acceptance import ProvisionalEntry
-from gate.comparison.check_records import NotFinite, ThresholdResult
 from gate.comparison.differences import (
     Comparison,
     EnvironmentChange,
     Event,
     EventKind,
     MetricDelta,
+    NotFinite,
     OtherSetting,
     TensorChange,
     TensorDelta,
+    ThresholdResult,
 )
-from gate.data.data_sets import DataMoves, UnrepeatedData
-from gate.data.data_words import move_sentence
-from gate.settings.quarantine import Quarantine
-from gate.verdict.settings_words import settings_words
-from gate.verdict.verdict import NotFiniteResult
+from gate.data.data_sets import DataMoves, UnrepeatedData, move_sentence
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis
+from gate.diagnosis.first_divergence import BY_CLAIM, DATA
+from gate.evidence.trace import Claim, TraceFinding
+from gate.settings.levels import Quarantine
+from gate.text.untrusted_text import escaped_lines, safe_line
+from gate.verdict.verdict import NotFiniteResult, Outcome
+
+
+def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None:
+    """The class once it is known what was compared, and what two traced runs showed.
+
+    Traces of one commit prove a class where fingerprints left it open. They tell other data from
+    another order: that takes tensors that other calls made, and no other real numbers. That the
+    commit's code is the cause is said only where nothing else moved.
+    """
+    recorded = diagnosis.cause_class
+    trace = diagnosis.trace
+    if recorded is None and diagnosis.kind in DATA and trace is not None:
+        if trace.claim is Claim.OTHER_TENSORS:
+            return CauseClass.DATA_ORDER
+        if trace.real_numbers and outcome is not Outcome.NONDETERMINISTIC:
+            return CauseClass.DATA
+    # known from the digests, whatever the runs show
+    if outcome is Outcome.DATA_DRIFT:
+        return CauseClass.DATA
+    if outcome is Outcome.NONDETERMINISTIC:
+        return recorded or _proved(trace)
+    if recorded is CauseClass.CODE:
+        changed = CauseClass.PRECISION if trace is not None and trace.precision else recorded
+        return changed if outcome is Outcome.CODE_DRIFT else None
+    return recorded
+
+
+def _proved(found: TraceFinding | None) -> CauseClass | None:
+    if found is None:
+        return None
+    if found.claim is Claim.NONDETERMINISTIC_OPERATOR:
+        torchs = found.operator.startswith("aten::")
+        return CauseClass.OPERATOR if torchs else CauseClass.KERNEL
+    return BY_CLAIM.get(found.claim)
+
+
+SHOWN_SETTINGS: Final = 3
+SHOWN_WORDS: Final = 6
+MAX_WORD: Final = 60
+# which data sets there are, in words of ours
+UNQUOTED: Final = ("data.", "preprocess.")
+
+
+def settings_words(settings: Sequence[OtherSetting]) -> str:
+    """The first settings that differ, each with what of it does."""
+    rest = len(settings) - SHOWN_SETTINGS
+    more = f" and {rest} more" if rest > 0 else ""
+    return ", ".join(map(_setting, settings[:SHOWN_SETTINGS])) + more
+
+
+def _setting(setting: OtherSetting) -> str:
+    key = _shown(setting.key)
+    differences = changed_words(setting)
+    return f"{key} ({', '.join(differences)})" if differences else key
+
+
+def changed_words(setting: OtherSetting) -> tuple[str, ...]:
+    """`--lora_alpha 8 → 9`: what of a setting differs, an option's name before its word."""
+    if setting.key.startswith(UNQUOTED):
+        return ()
+    before, after = _value(setting.before), _value(setting.after)
+    if isinstance(before, list) and isinstance(after, list):
+        found = tuple(_of_words([str(word) for word in before], [str(word) for word in after]))
+        rest = len(found) - SHOWN_WORDS
+        return (*found[:SHOWN_WORDS], *((f"{rest} more",) if rest > 0 else ()))
+    return (f"{_word(before)} → {_word(after)}",)
+
+
+def _value(text: str) -> object:
+    try:
+        value: object = json.loads(text) if text else None
+    except ValueError:
+        # only an entry that was written by hand holds no JSON here
+        return text
+    return value
+
+
+def _of_words(before: list[str], after: list[str]) -> Iterator[str]:
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for kind, first, last, start, end in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        gone, new = _line(before[first:last]), _line(after[start:end])
+        # what follows an option is its word: the number alone says nothing
+        option = after[start - 1] if start else ""
+        named = f"{_shown(option)} " if option.startswith("-") and "=" not in option else ""
+        # an option that comes or goes belongs to no other
+        if kind == "replace" and not (gone + new).startswith("-"):
+            yield f"{named}{gone} → {new}"
+        elif kind == "replace":
+            yield f"{gone} → {new}"
+        else:
+            yield f"{new} added" if kind == "insert" else f"{gone} removed"
+
+
+def _line(words: list[str]) -> str:
+    return _shown(" ".join(map(shlex.quote, words)))
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "none"
+    return _shown(value if isinstance(value, str) else json.dumps(value)) or "''"
+
+
+def _shown(text: str) -> str:
+    # a space that is none, and what else no reader tells from another, is spelt out
+    line = escaped_lines(safe_line(text))
+    return line if len(line) <= MAX_WORD else f"{line[:MAX_WORD]}…"
+
 
 SHOWN_CHANGES = 3
 PAIR = 2

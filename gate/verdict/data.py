@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gate.comparison.differences import Comparison
-from gate.data.data_words import move_sentence
+from gate.data.data_sets import move_sentence
 from gate.verdict import causes
-from gate.verdict.answers import agree, inside, repeat_answer
-from gate.verdict.facts import Decision, Facts, failed, within
+from gate.verdict.facts import Decision, Facts, agree, failed, inside, repeat_answer, within
 from gate.verdict.verdict import DATA_MOVED, Answer, Finding, Outcome, Severity
 
 

@@ -10,13 +10,21 @@ from dataclasses import replace
 
 from gate.comparison.differences import Comparison
 from gate.settings.gate_settings import GateSettings
-from gate.settings.levels import ReachedLevel
-from gate.settings.quarantine import Quarantine
+from gate.settings.levels import Quarantine, ReachedLevel
 from gate.verdict import causes, levels
-from gate.verdict.answers import agree, answer_of, inside, repeat_answer
 from gate.verdict.data import with_moved_data
-from gate.verdict.facts import Decision, Facts, failed, passed, within
-from gate.verdict.quarantine import excusing
+from gate.verdict.facts import (
+    Decision,
+    Facts,
+    agree,
+    answer_of,
+    failed,
+    inside,
+    passed,
+    repeat_answer,
+    within,
+)
+from gate.verdict.levels import excusing
 from gate.verdict.verdict import DRIFTS, Answer, Answers, Outcome
 
 PAIR = 2

@@ -5,11 +5,10 @@ from __future__ import annotations
 from gate.baseline.entry import BaselineEntry
 from gate.checkpoint.digest import captured_digest
 from gate.comparison.differences import Comparison
-from gate.evidence.children import started_without
+from gate.evidence.observations import started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.settings.measuring import CostSettings
+from gate.isolation.modes import Isolation, IsolationMode
+from gate.settings.levels import CostSettings
 from gate.verdict.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gate.baseline.entry import PROPOSED_BASELINE
-from gate.comparison.check_records import NotFinite
-from gate.comparison.differences import EventKind, OtherSetting
+from gate.comparison.differences import EventKind, NotFinite, OtherSetting
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.evidence.trace import HowKnown, ShownChange
 from gate.settings.gate_settings import FILE_NAME
 from gate.system.gate_names import OUTPUT_FOLDER
+from gate.verdict.causes import settings_words
 from gate.verdict.request import GateRequest
-from gate.verdict.settings_words import settings_words
 from gate.verdict.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."

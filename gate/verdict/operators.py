@@ -13,25 +13,24 @@ from gate.evidence.operators import (
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.settings.gate_settings import GateSettings
 from gate.training.operator_tables import (
-    CUDA,
-    DOCUMENTED,
-    InStrictMode,
-    Release,
-    release_of,
-    row_on_cuda,
-)
-from gate.training.remedies import admitting_entry, remedy_for
-from gate.training.runs import RunMode
-from gate.training.uncovered_operators import (
     AUTOTUNER_REMEDY,
     AUTOTUNER_WHY,
+    CUDA,
+    DOCUMENTED,
     OWN_REMEDY,
     OWN_WHY,
+    InStrictMode,
+    Release,
+    admitting_entry,
     is_watched_operator,
     module_row,
     operator_row,
+    release_of,
+    remedy_for,
+    row_on_cuda,
     uncovered_on_cuda,
 )
+from gate.training.runs import RunMode
 from gate.verdict.findings import notice, warning
 from gate.verdict.verdict import Finding, Severity
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from gate.diagnosis.diagnosis import CodePlace
-from gate.evidence.observations import SourceKind
-from gate.evidence.overrides import MAY_BE_OPENED, Override, OverrideKind, SeedScope
+from gate.evidence.observations import MAY_BE_OPENED, Override, OverrideKind, SeedScope, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.knobs import BY_NAME, KEEP
 from gate.verdict.facts import EntropyDraw
@@ -15,7 +14,7 @@ from gate.verdict.findings import notice
 from gate.verdict.verdict import Finding, Severity
 
 SHOWN = 5
-# as many lines of a place as a process tells, and of all: gate/harness/determinism/override_log.py
+# as many lines of a place as a process tells, and of all: gate/harness/determinism/overrides.py
 MOST_OF_A_PLACE = 3
 MOST_OF_PRIVATE = 100
 MOST_OF_ALL = 200

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gate.evidence.brought import NOTHING_BROUGHT, BroughtEnvironment
+from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
+from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import GateSettings
-from gate.settings.mode import SigningMethod
-from gate.settings.records_policy_files import PolicyChange
+from gate.settings.policy_files import PolicyChange
 from gate.system.gate_names import DEFAULT_GATE
-from gate.verdict.published_history import History
+from gate.verdict.history import History
 
 NO_HISTORY: Final = History()
 

@@ -3,39 +3,126 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from gate.baseline.acceptance import InQuarantine, Movement, ProvisionalEntry
-from gate.baseline.recorded_price import RecordedPrice
-from gate.comparison.check_records import NotFinite, SelfTestProbe, ThresholdResult
+from pydantic import Field
+
+from gate.baseline.acceptance import InQuarantine, Movement, ProvisionalEntry, RecordedPrice
 from gate.comparison.differences import (
     Comparison,
     DeterminismCost,
     EnvironmentChange,
     KnobCosts,
+    NotFinite,
     OtherSetting,
+    SelfTestProbe,
+    ThresholdResult,
     ToleranceUse,
 )
-from gate.comparison.level_records import LevelResult
-from gate.comparison.measured_performance import Performance
+from gate.comparison.level_records import LevelResult, Performance
 from gate.data.data_sets import DataMoves, DataSets, UnrepeatedData
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import ExitCode
-from gate.evidence.brought import NOTHING_BROUGHT, BroughtEnvironment
+from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.evidence.operators import OperatorReport
-from gate.evidence.run_evidence import MetricSource, RecorderCost
-from gate.evidence.state_roots import StateName, States
+from gate.evidence.run_evidence import (
+    SHA256_PATTERN,
+    MetricSource,
+    RecorderCost,
+    RunEvidence,
+    StateName,
+    States,
+)
 from gate.evidence.trace import ShownChange
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation
+from gate.isolation.modes import IsolationMode, RunIsolation
 from gate.settings.levels import ReachedLevel
-from gate.settings.records_policy_files import PolicyChange
-from gate.text.records_document import Document, Timestamp
+from gate.settings.policy_files import PolicyChange
+from gate.text.document import Document, Timestamp
 from gate.training.environment import Environment
-from gate.training.measured_timeline import Timeline
 from gate.training.runs import Commit, RunMode, RunRecord
-from gate.verdict.measured_determinism_budget import DeterminismBudget
-from gate.verdict.not_run import NotRun
+from gate.training.timeline import Timeline
+
+
+class Part(StrEnum):
+    """Runs of one purpose."""
+
+    DEFAULT_RUNS = "default-runs"
+    STRICT_RUNS = "strict-runs"
+    SEEDS = "seeds"
+    OPERATOR_AUDIT = "operator-audit"
+
+
+class WhyNotRun(StrEnum):
+    """`not-priced`: `cost.when` asks for no price in this call; `runs-differ`: two strict runs.
+
+    `not-finite`: a strict run has a number that never passes.
+    """
+
+    NOT_PRICED = "not-priced"
+    RUNS_DIFFER = "runs-differ"
+    NOT_FINITE = "not-finite"
+
+
+class NotRun(Document):
+    """So many runs of a part that were not made."""
+
+    part: Part
+    why: WhyNotRun
+    runs: int = Field(ge=1)
+
+
+class ClusterSource(StrEnum):
+    """Why the same code, data and seed may give other numbers on a cluster."""
+
+    REDUCTION = "reduction-order"
+    NEIGHBOURS = "neighbours"
+    WORKERS = "elastic-workers"
+    HARDWARE = "unlike-hardware"
+    PLACEMENT = "placement"
+
+
+class SourceStatus(StrEnum):
+    """What the evidence shows of a source.
+
+    `eliminated`: a fact shows that it cannot move a number. `bounded`: it may, and runs that had it
+    differ by no more than a figure. `recorded`: what is known of it is kept, and nothing bounds it.
+    `not-exercised`: these runs do not have it.
+    """
+
+    ELIMINATED = "eliminated"
+    BOUNDED = "bounded"
+    RECORDED = "recorded"
+    NOT_EXERCISED = "not-exercised"
+
+
+class SourceState(Document):
+    """One source; `because` is the fact that the state rests on, without a full stop.
+
+    `figure` is the largest relative difference of a metric between runs of one kind, and `runs` how
+    many runs of this commit it comes from; None and 0 where nothing bounds the source.
+    """
+
+    kind: ClusterSource
+    state: SourceStatus
+    because: str
+    figure: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    runs: int = Field(default=0, ge=0)
+
+
+DeterminismBudget = Annotated[tuple[SourceState, ...], Field(max_length=len(ClusterSource))]
+
+
+CACHED_SCHEMA: Final = "repro-gate.cached-runs/1"
+CACHED_RUNS: Final = 2
+
+
+class CachedRuns(Document):
+    """The runs, and the digest of all that they depend on as far as it was known before them."""
+
+    schema_version: Literal["repro-gate.cached-runs/1"] = CACHED_SCHEMA
+    key: str = Field(pattern=SHA256_PATTERN)
+    runs: Annotated[tuple[RunEvidence, ...], Field(min_length=CACHED_RUNS, max_length=CACHED_RUNS)]
+
 
 # the code of the finding that says why nothing was judged
 FAULT: Final = "fault"

@@ -7,7 +7,7 @@ from action_scene import Scene
 from played_training import SETTINGS
 
 from gate.errors import ExitCode
-from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import IsolationMode, IsolationSettings
 from gate.package.keys import generate_private_key, private_pem, trusted_key
 from gate.package.seal_records import TrustedKeys
 from gate.text.documents import write_document

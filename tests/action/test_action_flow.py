@@ -13,7 +13,7 @@ from github_failures import Failure
 
 from gate.commands.digest import run as digest_command
 from gate.errors import ExitCode
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 LAST_LOSS_FORGED = (
     '"decimal": "2.125", "hex": "0x1.1000000000000p+1"',

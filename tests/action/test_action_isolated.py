@@ -15,9 +15,14 @@ from own_isolation import isolated
 from played_training import SCRIPT, Project
 from runner_rules import commands
 
-from gate.action.commit_status import github_status
-from gate.action.history import github_history
-from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.action.main import (
+    Runner,
+    github_comments,
+    github_history,
+    github_pull_request,
+    github_status,
+    run_action,
+)
 from gate.errors import ExitCode
 from gate.isolation import accounts
 from gate.isolation.stop_signals import StopSignals

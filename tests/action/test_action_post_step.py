@@ -11,7 +11,7 @@ from fake_docker import EngineRefusalError, FakeDocker
 from gate.action.post_step import PostStep, clean_up
 from gate.errors import ExitCode
 from gate.isolation.engine import Engine
-from gate.settings.step_state import StepState, read_state, state_file_text
+from gate.settings.event import StepState, read_state, state_file_text
 from gate.system.files.files import LocalFiles
 
 RUN, OTHER_RUN = "0123456789abcdef", "fedcba9876543210"

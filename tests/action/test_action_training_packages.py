@@ -26,7 +26,7 @@ from gate.action.training_packages import (
 )
 from gate.errors import RepositoryError, SettingsError, StorageError
 from gate.evidence.lock_files import MAX_REQUIREMENTS_BYTES
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.system.files.files import LocalFiles
 
 ROOT = Path(__file__).resolve().parents[2]

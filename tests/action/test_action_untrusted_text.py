@@ -15,7 +15,7 @@ from harmless import hidden_characters, log_faults, markdown_faults, page_faults
 from rich.console import Console
 
 from gate.errors import ExitCode
-from gate.report.links import ReportLinks
+from gate.report.assembly import ReportLinks
 from gate.report.terminal import verdict_view
 from gate.text.documents import read_document
 from gate.verdict.verdict import Verdict

@@ -32,9 +32,9 @@ import sys, tempfile
 from pathlib import Path
 from gate.isolation.engine import Engine
 from gate.isolation.stop_signals import StopSignals
-from gate.training.adapters_isolating import Isolating
+from gate.training.isolating import Isolating
 from gate.isolation.process_request import ProcessRequest
-from gate.isolation.isolation import IsolationMode, IsolationSettings
+from gate.isolation.modes import IsolationMode, IsolationSettings
 from gate.settings.gate_settings import GateSettings, TrainSettings
 isolating = Isolating(Engine(lambda _: None), StopSignals(), sys.argv[1])
 settings = GateSettings(

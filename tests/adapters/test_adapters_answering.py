@@ -20,12 +20,11 @@ import pytest
 
 from gate.errors import RunError
 from gate.isolation.answering_client import AnsweringProcess
-from gate.isolation.kernel_calls import ASK_VERSION, CREATE_RULESET
+from gate.isolation.kernel_calls import ASK_VERSION, CREATE_RULESET, system_call
 from gate.isolation.modes import Credentials, WriteGuard
-from gate.isolation.process_kernel_calls import system_call
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.process_table import apart, descendants
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
 
 ROOT = Path(__file__).resolve().parents[2]

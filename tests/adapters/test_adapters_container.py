@@ -14,14 +14,12 @@ from fake_docker import IMAGE, EngineRefusalError, FakeDocker
 
 from gate.errors import CancelledError, RunError
 from gate.isolation.container_config import container_config
-from gate.isolation.container_output import Frames
-from gate.isolation.containers import ContainerProcesses, RoutedProcesses
+from gate.isolation.containers import ContainerProcesses, Frames, RoutedProcesses
 from gate.isolation.engine import Engine
-from gate.isolation.isolation import ContainerSettings
-from gate.isolation.modes import Credentials, TrainingContainer
+from gate.isolation.modes import ContainerSettings, Credentials, TrainingContainer
 from gate.isolation.private_view import COUNTERS
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
 
 ACCOUNT = Credentials(uid=61042, gid=61042)

@@ -13,19 +13,16 @@ from fake_docker import IMAGE, REFERENCE, EngineRefusalError, FakeDocker
 from pydantic import ValidationError
 
 from gate.errors import RunError
+from gate.isolation.account_choice import accounts_beside
 from gate.isolation.accounts import release_uid
-from gate.isolation.beside import accounts_beside
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Isolation
-from gate.isolation.own_container import Mount, own_ids, own_mounts, seen_by_engine
+from gate.isolation.container_config import Mount, own_ids, own_mounts, seen_by_engine
+from gate.isolation.engine import Engine, connect_docker
+from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.settings.data import DataSource
 from gate.settings.gate_settings import Device, GateSettings, TrainSettings
-from gate.training.adapters_isolating import Isolating
-from gate.training.isolating import ContainerChooser, no_container
+from gate.training.isolating import ContainerChooser, Isolating, no_container
 
 PAIR = 2
 OTHER = "team/trainer@sha256:" + "3" * 64
@@ -293,7 +290,7 @@ def test_a_socket_of_another_account_is_told_apart(
 ) -> None:
     program = (
         "import os, sys\n"
-        "from gate.isolation.docker_api import connect_docker\n"
+        "from gate.isolation.engine import connect_docker\n"
         "from gate.errors import RunError\n"
         "os.setuid(60900)\n"
         "try: connect_docker(sys.argv[1])(1)\n"

@@ -16,9 +16,8 @@ import pytest
 from data_folders import ODD_NAMES, coreutils_listing, folder_of
 
 from gate.data.data_digests import listing_digest, listing_line
-from gate.data.data_hashing import BLOCK_BYTES, Buffers, file_digest
 from gate.data.declared import ListedFile
-from gate.data.hashing import MAX_NAME_BYTES
+from gate.data.hashing import BLOCK_BYTES, MAX_NAME_BYTES, Buffers, file_digest
 from gate.data.listing import first_change, take_listing
 from gate.errors import DataError
 from gate.settings.data import Verify

@@ -12,7 +12,7 @@ import pytest
 from data_folders import folder_of
 
 from gate.data.declared import Listing
-from gate.data.digest_cache import FILE_NAME, SETTLED_NANOSECONDS, DigestCache
+from gate.data.hashing import FILE_NAME, SETTLED_NANOSECONDS, DigestCache
 from gate.data.listing import take_listing
 from gate.settings.data import Verify
 

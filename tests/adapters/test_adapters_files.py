@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from gate.errors import StorageError
 from gate.system.files.files import LocalFiles
-from gate.system.files.reading import CappedReader
-from gate.system.files.storage_faults import storage_fault, storage_faults
+from gate.system.files.reading import CappedReader, storage_fault, storage_faults
 
 OTHER = 60900
 

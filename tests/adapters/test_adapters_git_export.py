@@ -11,7 +11,7 @@ from git_workshop import Repository, commit_fault, refusal
 
 from gate.errors import CommitError, StorageError
 from gate.system.git.repository import GitRepository
-from gate.text.codec_digests import sha256_hex, tree_digest
+from gate.text.digests import sha256_hex, tree_digest
 
 ABSENT = "0123456789abcdef0123456789abcdef01234567"
 

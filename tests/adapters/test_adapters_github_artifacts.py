@@ -13,7 +13,7 @@ from github_failures import Failure
 from gate.errors import PublishError
 from gate.system.github import artifacts
 from gate.system.github.artifacts import fetch_artifact
-from gate.system.github.pull_request_records import RunAddress
+from gate.system.github.records import RunAddress
 
 
 def fetch(

@@ -19,8 +19,8 @@ from github_failures import Failure
 from tunnel_proxy import TunnelProxy
 
 from gate.errors import PublishError
-from gate.system.github.pull_request_records import CommitStatus, StatusState
-from gate.system.github.status import set_commit_status
+from gate.system.github.pull_requests import set_commit_status
+from gate.system.github.records import CommitStatus, StatusState
 
 COMMIT = "a" * 40
 STATUS = CommitStatus(

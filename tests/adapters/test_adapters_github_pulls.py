@@ -10,8 +10,8 @@ from github_client import AT_ONCE
 from github_failures import Failure
 
 from gate.errors import PublishError
-from gate.system.github.pull_request_records import PullRequest, RunOrigin
-from gate.system.github.pulls import find_pull_request
+from gate.system.github.pull_requests import find_pull_request
+from gate.system.github.records import PullRequest, RunOrigin
 
 HEAD, BASE = "b" * 40, "c" * 40
 ORIGIN = RunOrigin(

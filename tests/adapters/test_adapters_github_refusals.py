@@ -10,8 +10,7 @@ from github_client import AT_ONCE, connect
 from github_failures import Failure
 
 from gate.errors import PublishError
-from gate.report.report import Publication
-from gate.report.sticky import publish
+from gate.report.comment import Publication, publish
 from gate.system.github.pull_requests import GitHubComments
 
 MARKER = "<!-- repro-gate:default -->"

@@ -27,7 +27,7 @@ from urllib3.exceptions import (
 from gate.errors import PublishError
 from gate.system.github.api import REPEATABLE_METHODS, GitHubApi, Response
 from gate.system.github.pull_requests import GitHubComments, _moment
-from gate.system.retry import GitHubRetry, LimitedError, RetryPolicy, limit_seconds
+from gate.system.http import GitHubRetry, LimitedError, RetryPolicy, limit_seconds
 
 LIMITS = {
     Failure.SECONDARY_LIMIT,

@@ -6,8 +6,8 @@ import pytest
 from fake_github import FakeGitHub
 from github_failures import Failure
 
-from gate.system.github.pull_request_records import TokenSeen
-from gate.system.github.token import probe_token
+from gate.system.github.pull_requests import probe_token
+from gate.system.github.records import TokenSeen
 
 
 def _probe(github: FakeGitHub, number: int | None = 7) -> TokenSeen:

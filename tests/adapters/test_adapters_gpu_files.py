@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.isolation.gpu_files import gpu_file_groups, make_device_files
+from gate.isolation.account_choice import gpu_file_groups, make_device_files
 
 VIDEO, RENDER = 60944, 60945
 

@@ -14,13 +14,23 @@ import pytest
 
 from gate.errors import RunError
 from gate.isolation import account_choice
-from gate.isolation.account_choice import ACCOUNTS, choose_isolation, unused_account
+from gate.isolation.account_choice import (
+    ACCOUNTS,
+    accounts_beside,
+    choose_isolation,
+    unused_account,
+)
 from gate.isolation.accounts import acquire_uid, release_uid
-from gate.isolation.beside import accounts_beside
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Credentials, Isolation, Separation, WriteGuard
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import (
+    Credentials,
+    Isolation,
+    IsolationMode,
+    IsolationSettings,
+    Separation,
+    WriteGuard,
+)
 from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.processes import LocalProcesses
 
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
 

@@ -11,7 +11,7 @@ from report_hostile import HOSTILE
 from runner_rules import commands
 
 from gate.isolation.training_output import LineFeed
-from gate.system.job_log import MAX_LINES, JobLog, quoted
+from gate.system.console import MAX_LINES, JobLog, quoted
 
 ATTEMPTS = (
     "::error::no",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.system.machine_facts import machine_facts
+from gate.system.machine import machine_facts
 
 ROW = "GPU-1, NVIDIA H200, 143771 MiB, 580.95.05, Default, Disabled, Enabled"
 SHELL = "#!/bin/sh"

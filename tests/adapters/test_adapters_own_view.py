@@ -27,9 +27,9 @@ from gate.isolation.accounts import release_uid
 from gate.isolation.modes import Credentials, Separation, WriteGuard
 from gate.isolation.page_cache import PREFIX, CacheGroup, cache_left_by, new_proof
 from gate.isolation.private_view import Own
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_request import ProcessRequest, ProcessResult, ReadOnlyMount
 from gate.isolation.process_table import owned_by, processes
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.sandbox_launcher import MOUNT_NAMESPACE
 
 FAR = 60.0
@@ -398,7 +398,7 @@ def test_what_an_engine_hid_or_laid_over_stays_so_without_being_shared(
     )
     program = (
         "import pickle, sys\n"
-        "from gate.isolation.process_processes import LocalProcesses\n"
+        "from gate.isolation.processes import LocalProcesses\n"
         "request = pickle.loads(sys.stdin.buffer.read())\n"
         "sys.stdout.buffer.write(LocalProcesses().run(request, lambda _: None).output)\n"
     )

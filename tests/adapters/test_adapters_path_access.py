@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Credentials, Isolation
-from gate.isolation.path_access import first_blocked_folder
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import Credentials, Isolation, IsolationMode
 from gate.isolation.process_request import ProcessRequest
+from gate.isolation.processes import LocalProcesses
+from gate.isolation.sandboxed_start import first_blocked_folder
 
 STRANGER = Credentials(uid=60900, gid=60900)
 

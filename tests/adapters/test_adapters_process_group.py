@@ -15,9 +15,14 @@ import pytest
 from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid
 from gate.isolation.modes import Credentials, Separation, WriteGuard
-from gate.isolation.process_ports import ProcessGroup, StartedProcess
-from gate.isolation.process_processes import LocalProcesses
-from gate.isolation.process_request import Place, ProcessRequest, ProcessResult
+from gate.isolation.process_request import (
+    Place,
+    ProcessGroup,
+    ProcessRequest,
+    ProcessResult,
+    StartedProcess,
+)
+from gate.isolation.processes import LocalProcesses
 
 FAR = 60.0
 

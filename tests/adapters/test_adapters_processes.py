@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.isolation import running_process
+from gate.isolation import processes as running_process
 from gate.isolation.modes import Credentials
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.process_table import PR_GET_DUMPABLE, owned_by, process_control, processes
-from gate.isolation.running_process import RunningProcess
+from gate.isolation.processes import LocalProcesses, RunningProcess
 
 PYTHON = sys.executable
 

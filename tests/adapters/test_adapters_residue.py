@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.isolation import residue
+from gate.isolation import accounts
+from gate.isolation.accounts import remove_residue
 from gate.isolation.modes import Credentials
-from gate.isolation.residue import remove_residue
 
 
 def as_the(account: Credentials, command: str, folder: Path) -> str:
@@ -64,22 +64,22 @@ def test_a_folder_of_a_third_account_is_not_entered(shared: Path, account: Crede
 
 
 def test_system_v_objects_are_removed(shared: Path, account: Credentials) -> None:
-    if not Path(residue.IPCRM).exists():
+    if not Path(accounts.IPCRM).exists():
         pytest.skip("ipcmk and ipcrm are not installed")
     as_the(account, "ipcmk -M 64 && ipcmk -S 1 && ipcmk -Q", shared)
-    assert {kind for kind, _ in residue._system_v_of(account.uid)} == {"shm", "sem", "msg"}
+    assert {kind for kind, _ in accounts._system_v_of(account.uid)} == {"shm", "sem", "msg"}
     remove_residue(account, ())
-    assert list(residue._system_v_of(account.uid)) == []
+    assert list(accounts._system_v_of(account.uid)) == []
 
 
 def test_objects_that_stay_are_an_error(
     shared: Path, account: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not Path(residue.IPCRM).exists():
+    if not Path(accounts.IPCRM).exists():
         pytest.skip("ipcmk and ipcrm are not installed")
     as_the(account, "ipcmk -Q", shared)
     with monkeypatch.context() as patched:
-        patched.setattr(residue, "IPCRM", "/no/such/ipcrm")
+        patched.setattr(accounts, "IPCRM", "/no/such/ipcrm")
         with pytest.raises(RunError, match=r"System V objects that cannot be removed") as caught:
             remove_residue(account, ())
     assert "Install ipcrm" in caught.value.hint

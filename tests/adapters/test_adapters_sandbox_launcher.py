@@ -13,9 +13,9 @@ import pytest
 from gate.errors import RunError
 from gate.isolation import sandboxed_start
 from gate.isolation.modes import Credentials
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.process_table import owned_by, require_other_account
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.sandboxed_start import LIMITS
 
 TRY = """

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import StorageError
-from gate.system.files import shared_bytes
+from gate.system.files import writing
 from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
-SIZES = [0, 1, shared_bytes.READ_BYTES, 3 * shared_bytes.READ_BYTES + 7]
+SIZES = [0, 1, writing.READ_BYTES, 3 * writing.READ_BYTES + 7]
 
 
 def sharing(target: int, request: int, source: int) -> None:
     """As a file system that shares would do it: all bytes at once, whatever the offsets."""
-    assert request == shared_bytes.FICLONE
+    assert request == writing.FICLONE
     os.pwrite(target, os.pread(source, os.fstat(source).st_size, 0), 0)
 
 
@@ -117,7 +117,7 @@ def test_all_of_several_pieces_is_written(pieces: list[bytes]) -> None:
     descriptor = os.memfd_create("pieces")
     try:
         for piece in pieces:
-            shared_bytes.write_all(descriptor, piece)
+            writing.write_all(descriptor, piece)
         assert os.pread(descriptor, 1000, 0) == b"".join(pieces)
     finally:
         os.close(descriptor)

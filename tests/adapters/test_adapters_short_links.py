@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.system.files.files import LocalFiles
-from gate.system.files.short_links import name_for
+from gate.system.files.files import LocalFiles, name_for
 
 
 @pytest.fixture

@@ -14,13 +14,11 @@ import pytest
 from attestation_cases import CREATED_AT, gate_key
 
 from gate.errors import AttestationError, SettingsError
-from gate.package.command import CommandSigner
-from gate.package.dsse import sign, verify
+from gate.package.envelope import sign, verify
 from gate.package.keys import generate_private_key, private_pem, public_der, public_pem, trusted_key
 from gate.package.seal_records import PAYLOAD_TYPE, KeyAlgorithm, TrustedKeys
-from gate.package.signers_opening import check_place, refuse_programs_below
-from gate.settings.sealed_signer_places import CommandPlace
-from gate.settings.signer_places import read_signer_place
+from gate.package.signers import CommandSigner, check_place, refuse_programs_below
+from gate.settings.signer_places import CommandPlace, read_signer_place
 from gate.system.files.files import LocalFiles
 
 OPENSSL = shutil.which("openssl")

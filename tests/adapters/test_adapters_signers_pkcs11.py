@@ -12,13 +12,12 @@ import pytest
 from attestation_cases import CREATED_AT
 
 from gate.errors import AttestationError, SettingsError
-from gate.package.dsse import sign, verify
+from gate.package.envelope import sign, verify
 from gate.package.keys import public_key, trusted_key
 from gate.package.pkcs11 import TokenSigner
 from gate.package.seal_records import PAYLOAD_TYPE, TrustedKeys
-from gate.package.signers_opening import check_place, refuse_programs_below
-from gate.settings.sealed_signer_places import TokenPlace
-from gate.settings.signer_places import read_signer_place
+from gate.package.signers import check_place, refuse_programs_below
+from gate.settings.signer_places import TokenPlace, read_signer_place
 from gate.system.files.files import LocalFiles
 
 MODULE = next(

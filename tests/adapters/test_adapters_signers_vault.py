@@ -23,14 +23,11 @@ from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer._vault_signer import VaultSigner as TheirSigner
 
 from gate.errors import AttestationError, GateError, SettingsError
-from gate.package.dsse import sign, verify
-from gate.package.envelope import read_envelope
+from gate.package.envelope import read_envelope, sign, verify
 from gate.package.keys import trusted_key
 from gate.package.seal_records import PAYLOAD_TYPE, SealFile, TrustedKeys
-from gate.package.signers import VaultSigner
-from gate.package.signers_opening import check_place
-from gate.settings.sealed_signer_places import VaultPlace
-from gate.settings.signer_places import read_signer_place
+from gate.package.signers import VaultSigner, check_place
+from gate.settings.signer_places import VaultPlace, read_signer_place
 from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()

@@ -22,13 +22,12 @@ from github_client import AT_ONCE
 from sigstore_authority import new_key
 
 from gate.errors import SealServiceError
-from gate.package.dsse import sign
-from gate.package.envelope import write_envelope
-from gate.package.identity import LogEntry
+from gate.package.envelope import sign, write_envelope
 from gate.package.keys import KeyFile
 from gate.package.seal_records import PAYLOAD_TYPE
+from gate.package.signing import LogEntry
 from gate.package.sigstore_services import SigstoreServices
-from gate.system.retry import RetryPolicy
+from gate.system.http import RetryPolicy
 
 BUSY = Fault(status=503, body=b'{"code": 13, "message": "too busy"}')
 HUGE = Fault(body=b'{"value": "' + b"x" * (4 * 1024 * 1024) + b'"}')

@@ -16,7 +16,7 @@ import pytest
 
 from gate.errors import CancelledError
 from gate.isolation.process_table import processes
-from gate.isolation.running_process import GRACE_SECONDS, KILL_SECONDS
+from gate.isolation.processes import GRACE_SECONDS, KILL_SECONDS
 from gate.isolation.stop_signals import StopSignals
 
 PROGRAM = """
@@ -25,7 +25,7 @@ import os, pathlib, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from gate.adapters.process import running_process
 from gate.isolation.stop_signals import StopSignals
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.processes import LocalProcesses
 from gate.errors import GateError
 from gate.isolation.process_request import ProcessRequest
 

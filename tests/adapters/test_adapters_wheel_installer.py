@@ -27,8 +27,8 @@ from gate.errors import RunError
 from gate.evidence.lock_files import PinnedPackage
 from gate.isolation.accounts import acquire_uid, release_uid
 from gate.isolation.modes import Credentials, WriteGuard
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_table import owned_by
+from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
 from gate.system.console import QuietProgress
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.isolation import writable_paths
+from gate.isolation import restricted_paths
 from gate.isolation.modes import Credentials, WriteGuard
-from gate.isolation.process_processes import LocalProcesses
 from gate.isolation.process_request import ProcessRequest, ReadOnlyMount
-from gate.isolation.writable_paths import find_writable_paths
+from gate.isolation.processes import LocalProcesses
+from gate.isolation.restricted_paths import find_writable_paths
 
 THIRD = 60901
 GUARDS = [WriteGuard.MOUNT_NAMESPACE, WriteGuard.LANDLOCK]
@@ -246,7 +246,7 @@ def test_the_look_around_is_bounded(tmp_path: Path) -> None:
     found = find_writable_paths((tmp_path,), max_entries=10)
     assert not found.complete
     assert found.below(tmp_path)
-    assert writable_paths.MAX_ENTRIES >= 10_000
+    assert restricted_paths.MAX_ENTRIES >= 10_000
 
 
 def test_a_mount_shows_what_the_account_could_not_reach_and_only_that(

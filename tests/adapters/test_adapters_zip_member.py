@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import DocumentError, GateError
-from gate.system.github.zip_member import zip_member
+from gate.system.github.artifacts import zip_member
 
 NAME = "proposed-baseline.json"
 GOOD = archive_of({"verdict.json": b"{}", f"folder/{NAME}": b'{"a": 1}' * 20})

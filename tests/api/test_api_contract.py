@@ -15,17 +15,13 @@ from github_records import SeenRequest
 
 from gate.errors import PublishError
 from gate.system.github.api import ACCEPT
-from gate.system.github.pull_request_records import (
-    CommitStatus,
-    PullRequest,
-    RunOrigin,
-    StatusState,
-    TokenSeen,
+from gate.system.github.pull_requests import (
+    GitHubComments,
+    find_pull_request,
+    probe_token,
+    set_commit_status,
 )
-from gate.system.github.pull_requests import GitHubComments
-from gate.system.github.pulls import find_pull_request
-from gate.system.github.status import set_commit_status
-from gate.system.github.token import probe_token
+from gate.system.github.records import CommitStatus, PullRequest, RunOrigin, StatusState, TokenSeen
 
 DESCRIPTION = os.environ.get("GITHUB_OPENAPI", "")
 PRISM = os.environ.get("PRISM_URL", "")

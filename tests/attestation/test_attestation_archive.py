@@ -16,7 +16,7 @@ from gate.package.archive import read_archive
 from gate.package.packing import pack
 from gate.package.seal_records import Archive, PackageMember
 from gate.package.ustar import RECORD_BYTES, header, padding, sums_text
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 
 NOT_OURS = "the package is not an archive that repro-gate wrote"
 KEEP = frozenset({"SHA256SUMS", "kept"})

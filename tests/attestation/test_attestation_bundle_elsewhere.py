@@ -19,9 +19,9 @@ from github_client import AT_ONCE
 from sigstore_authority import new_key
 from sigstore_log import b64
 
-from gate.package.identity import Identity
 from gate.package.keyless import seal_by_identity
 from gate.package.seal import statement_facts
+from gate.package.signing import Identity
 from gate.package.sigstore_services import SigstoreServices
 from gate.package.statement import write_statement
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import AttestationError
-from gate.package.dsse import pae, sign, verify
+from gate.package.envelope import pae, sign, verify
 from gate.package.keys import KeyFile, generate_private_key, trusted_key, with_key
 from gate.package.seal_records import (
     PAYLOAD_TYPE,

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import AttestationError
-from gate.package.dsse import sign
-from gate.package.envelope import read_envelope, write_bundle, write_envelope
+from gate.package.envelope import read_envelope, sign, write_bundle, write_envelope
 from gate.package.keys import KeyFile
 from gate.package.seal_records import PAYLOAD_TYPE, Envelope, SealFile, Signature
-from gate.text.members import MAX_SEAL_BYTES
+from gate.text.package_names import MAX_SEAL_BYTES
 
 
 def _read(content: bytes) -> Envelope:

@@ -17,8 +17,7 @@ import pytest
 from attestation_cases import MAKING, Sealed, gate_key, sealed_in, trust_of
 
 from gate.errors import AttestationError
-from gate.package.dsse import sign
-from gate.package.envelope import read_envelope, write_bundle, write_envelope
+from gate.package.envelope import read_envelope, sign, write_bundle, write_envelope
 from gate.package.keys import KeyFile, read_trusted_keys
 from gate.package.seal_records import PAYLOAD_TYPE, SealFile
 from gate.text.json_text import canonical_json

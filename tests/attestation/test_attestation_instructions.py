@@ -19,12 +19,12 @@ from attestation_cases import (
     verdict_of,
 )
 
+from gate.package.instructions import package_readme
 from gate.package.keys import generate_private_key, key_id, private_pem, public_pem
 from gate.package.packing import pack
-from gate.package.packing_instructions import package_readme
 from gate.package.seal_files import write_seals
 from gate.package.seal_records import KeyAlgorithm
-from gate.settings.mode import SigningMethod
+from gate.settings.event import SigningMethod
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 needs_tar = pytest.mark.skipif(not shutil.which("tar"), reason="no tar command here")

@@ -28,10 +28,10 @@ from sigstore_authority import Authority, new_key
 from sigstore_log import Json
 
 from gate.errors import AttestationError, SealServiceError
-from gate.package.identity import Identity
 from gate.package.keyless import seal_by_identity, token_identity
 from gate.package.seal import statements_of
 from gate.package.seal_records import Expected, SealContext, SealFile, VerifiedPackage
+from gate.package.signing import Identity
 from gate.package.sigstore_services import SigstoreServices
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.package.verify import verify_identity_package

@@ -19,13 +19,13 @@ from attestation_cases import (
     sealed_in,
 )
 
-from gate.commands.explained import explain_by_key
+from gate.commands.verify import explain_by_key
 from gate.errors import AttestationError
-from gate.package.identity import Identity
 from gate.package.instructions import Artifact, TrustFile, openssl_lines, outside_sections
 from gate.package.keys import PrivateKey, generate_private_key, trusted_key
 from gate.package.seal_files import write_seals
 from gate.package.seal_records import Expected, KeyAlgorithm, StatementKind, TrustedKeys
+from gate.package.signing import Identity
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 NOW = "2026-01-31T12:00:00+00:00"

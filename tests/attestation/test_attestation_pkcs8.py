@@ -18,9 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import AttestationError
-from gate.package.der import Reader, integer, object_identifier, octet_string, sequence
-from gate.package.keys import generate_private_key, load_private_key, private_pem, public_pem
-from gate.package.pkcs8 import PBES2, PBKDF2, SCRYPT, read_encrypted
+from gate.package.keys import (
+    PBES2,
+    PBKDF2,
+    SCRYPT,
+    Reader,
+    generate_private_key,
+    integer,
+    load_private_key,
+    object_identifier,
+    octet_string,
+    private_pem,
+    public_pem,
+    read_encrypted,
+    sequence,
+)
 from gate.package.seal_records import KeyAlgorithm
 
 PASSPHRASE = b"correct horse battery"

@@ -12,12 +12,17 @@ import pytest
 from attestation_cases import COMMIT, FILES, MAKING, Sealed, gate_key, sealed_in, signed
 
 from gate.errors import AttestationError
-from gate.evidence.overrides import OverrideKind
+from gate.evidence.observations import OverrideKind
 from gate.package.envelope import read_envelope
-from gate.package.provenance import MAX_PROVENANCE_BYTES, read_provenance, write_provenance
+from gate.package.provenance import (
+    MAX_PROVENANCE_BYTES,
+    OverrideSeen,
+    ProvenanceFacts,
+    read_provenance,
+    write_provenance,
+)
 from gate.package.seal_records import SealFile
-from gate.package.sealed_provenance import OverrideSeen, ProvenanceFacts
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.json_text import canonical_json
 
 Change = Callable[[Any], object]

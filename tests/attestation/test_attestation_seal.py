@@ -26,7 +26,7 @@ from gate.package.keys import generate_private_key
 from gate.package.seal import statement_facts, statements_of
 from gate.package.seal_files import find_seals, seal_paths, write_seals
 from gate.package.seal_records import KeyAlgorithm, StatementKind
-from gate.package.sealed_statement import Property
+from gate.package.statement import Property
 from gate.verdict.verdict import Outcome, Verdict
 
 ALL = tuple(Property)

@@ -14,11 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import AttestationError
-from gate.evidence.state_roots import StateName, StateRoots
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation, Separation, WriteGuard
-from gate.package.sealed_statement import Property, StatementFacts
-from gate.package.statement import read_statement, utc_time, write_statement
+from gate.evidence.run_evidence import StateName, StateRoots
+from gate.isolation.modes import IsolationMode, RunIsolation, Separation, WriteGuard
+from gate.package.statement import (
+    Property,
+    StatementFacts,
+    read_statement,
+    utc_time,
+    write_statement,
+)
 from gate.settings.levels import ReachedLevel
 from gate.verdict.verdict import Outcome
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from rich.cells import cell_len
 
-from gate.commands.keys_view import keys_view
+from gate.commands.keys import keys_view
 from gate.errors import AttestationError, SettingsError
-from gate.package.dsse import sign, verify
+from gate.package.envelope import sign, verify
 from gate.package.keys import (
     KeyFile,
     PrivateKey,

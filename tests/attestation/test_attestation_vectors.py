@@ -33,7 +33,7 @@ from signature_vectors import (
 )
 
 from gate.errors import AttestationError
-from gate.package.dsse import pae, verify
+from gate.package.envelope import pae, verify
 from gate.package.keys import (
     PrivateKey,
     generate_private_key,

@@ -26,10 +26,9 @@ from attestation_cases import (
     verdict_of,
 )
 
-from gate.commands.verified_view import verified_text
+from gate.commands.verify import verified_text
 from gate.errors import AttestationError, StorageError
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation
+from gate.isolation.modes import IsolationMode, RunIsolation
 from gate.package.envelope import read_envelope
 from gate.package.keys import generate_private_key, read_trusted_keys, trusted_key
 from gate.package.packing import pack
@@ -45,7 +44,7 @@ from gate.package.seal_records import (
 from gate.package.statement import write_statement
 from gate.package.ustar import header, padding, sums_text
 from gate.settings.levels import ReachedLevel
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.verdict.verdict import Outcome
 

@@ -12,7 +12,7 @@ import pytest
 from attestation_cases import COMMIT, sealed_in, trust_of, verdict_of
 from audit_cases import SETTINGS, package_members, packed
 
-from gate.audit.audit import AuditedPart, AuditItem, AuditReport, AuditResult
+from gate.audit.items import AuditedPart, AuditItem, AuditReport, AuditResult
 from gate.audit.package import audit_package
 from gate.errors import AttestationError
 from gate.package.seal_files import write_seals
@@ -20,8 +20,15 @@ from gate.package.seal_records import Expected, KeyStatus
 from gate.pipelines.audited_package import look_at_package
 from gate.settings.load import parse_settings, settings_digest
 from gate.system.files.files import LocalFiles
-from gate.verdict.measured_determinism_budget import ClusterSource, SourceState, SourceStatus
-from gate.verdict.verdict import Answer, Answers, Finding, Severity
+from gate.verdict.verdict import (
+    Answer,
+    Answers,
+    ClusterSource,
+    Finding,
+    Severity,
+    SourceState,
+    SourceStatus,
+)
 
 FILES = LocalFiles()
 DIGEST = settings_digest(parse_settings(SETTINGS, "repro-gate.yml"))

@@ -10,8 +10,17 @@ from evidence_cases import settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.audit.audit import AuditedPart, AuditItem, AuditReport, AuditResult, part_answers
-from gate.audit.items import LineKind, RepositoryFacts, ScriptLine, WishList
+from gate.audit.items import (
+    AuditedPart,
+    AuditItem,
+    AuditReport,
+    AuditResult,
+    LineKind,
+    RepositoryFacts,
+    ScriptLine,
+    WishList,
+    part_answers,
+)
 from gate.audit.repository import audit_repository
 from gate.evidence.lock_files import LockFile, LockKind
 from gate.settings.knobs import Profile

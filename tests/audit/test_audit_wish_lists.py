@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.audit.wish_lists import unpinned_images, wish_list
+from gate.audit.repository_lines import unpinned_images, wish_list
 
 CONDA = b"dependencies: [python=3.11, numpy, {pip: [torch==2.13.0, tqdm]}]"
 

@@ -9,8 +9,7 @@ import pytest
 from baseline_cases import folder_of
 from evidence_cases import COMMIT, PARTS, evidence_of
 
-from gate.baseline.entry import Baseline, BaselineEntry
-from gate.baseline.entry_names import entry_name, may_be_entry
+from gate.baseline.entry import Baseline, BaselineEntry, entry_name, may_be_entry
 from gate.baseline.folder import (
     EntryFiles,
     files_in,

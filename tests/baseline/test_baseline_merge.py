@@ -11,8 +11,7 @@ from git_workshop import Repository
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from gate.baseline.entry import Baseline, BaselineEntry
-from gate.baseline.entry_names import entry_name
+from gate.baseline.entry import Baseline, BaselineEntry, entry_name
 from gate.baseline.folder import files_in, read_entries, write_entries
 from gate.baseline.record import with_digest, with_entry
 from gate.system.files.files import LocalFiles

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import COMMIT, CREATED_AT, PARTS, evidence_of, evidence_set_of, settings_of
 
+from gate.baseline.acceptance import RecordedPrice
 from gate.baseline.entry import Baseline, BaselineEntry
 from gate.baseline.record import (
     propose_entry,
@@ -10,15 +11,14 @@ from gate.baseline.record import (
     with_entry,
     with_knob_costs,
 )
-from gate.baseline.recorded_price import RecordedPrice
 from gate.baseline.select import select_entry
+from gate.comparison.checks import first_not_finite
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import CostState, DeterminismCost, KnobCost, KnobCosts
-from gate.comparison.finiteness import first_not_finite
 from gate.comparison.measurements import CostDocument, KnobPrice, KnobState, Price, Provenance
 from gate.errors import BaselineError
 from gate.evidence.run_evidence import RunEvidence
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.json_text import canonical_json
 from gate.training.environment import Environment
 

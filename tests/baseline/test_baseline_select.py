@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 
 from gate.baseline.acceptance import FarFromPeers
 from gate.baseline.entry import Baseline, BaselineEntry
-from gate.baseline.lifecycle import judging_entries, peers_of, replaced_by
-from gate.baseline.select import KEY, key_place, select_entry
+from gate.baseline.select import (
+    KEY,
+    judging_entries,
+    key_place,
+    peers_of,
+    replaced_by,
+    select_entry,
+)
 from gate.evidence.step_columns import StepDigests
 from gate.training.environment import Environment
 

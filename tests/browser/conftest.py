@@ -16,9 +16,9 @@ from page_outcomes import SOURCES
 from report_cases import LINKS
 from report_outcomes import CASES, NONDETERMINISTIC, REPRODUCED
 
-from gate.report.page.difference_page import difference_page
 from gate.report.page.page import page_html
-from gate.verdict.published_history import HistoryLine
+from gate.report.page.templates import difference_page
+from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import Outcome
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_states import WEIGHT, Save
 
-from gate.checkpoint.formats import distributed_reader, tensor_sources
+from gate.checkpoint.formats import distributed, tensor_sources
 from gate.checkpoint.formats.tensor_sources import Box, assembled
 from gate.checkpoint.leaves import HeldBytes
 from gate.errors import EvidenceError
@@ -154,7 +154,7 @@ def test_missing_and_extra_shards_are_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed_reader, "MAX_VISITS", 1)
+    monkeypatch.setattr(distributed, "MAX_VISITS", 1)
     folder = saved(tmp_path, {"a": WEIGHT, "b": WEIGHT})
     assert told(folder) == "dcp: holds more than 1 values"
 

@@ -7,8 +7,8 @@ import pytest
 from checkpoint_digests import content_of
 from hostile_archives import archive, tensor
 
-from gate.checkpoint.exclusions import MACHINE_PLACE, WALL_CLOCK, Exclusion, without_excluded
 from gate.checkpoint.leaves import HeldBytes, Leaf, TensorLeaf, ValueLeaf
+from gate.checkpoint.parts import MACHINE_PLACE, WALL_CLOCK, Exclusion, without_excluded
 
 LEFT_OUT = {
     "best_model_path": "/mnt/a/last.ckpt",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.checkpoint.finiteness import NotFiniteLeaf, not_finite_leaves
 from gate.checkpoint.leaves import HeldBytes, Leaf, TensorLeaf, ValueLeaf
+from gate.checkpoint.numbers import NotFiniteLeaf, not_finite_leaves
 
 NUMPY = {"F16": "<f2", "F32": "<f4", "F64": "<f8"}
 

@@ -15,7 +15,7 @@ from harness_folder import safetensors_bytes
 from sharded_states import sharded, whole
 from torch_states import WEIGHT, Save, row_major
 
-from gate.checkpoint import untrusted_folder
+from gate.checkpoint import untrusted_files
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats import formats
 from gate.checkpoint.formats.file_formats import UnknownContent
@@ -210,9 +210,9 @@ def test_empty_deep_and_large_folders_are_refused(
     monkeypatch.setattr(formats, "MAX_DEPTH", 0)
     assert refusal(folder) == "f/a: is nested deeper than 0 folders"
     monkeypatch.undo()
-    monkeypatch.setattr(untrusted_folder, "MAX_OPEN_FILES", 2)
+    monkeypatch.setattr(untrusted_files, "MAX_OPEN_FILES", 2)
     assert refusal(folder) == "f/a: has more than 2 files"
-    monkeypatch.setattr(untrusted_folder, "MAX_NAMES", 2)
+    monkeypatch.setattr(untrusted_files, "MAX_NAMES", 2)
     assert "has more than 2 entries" in refusal(folder)
 
 

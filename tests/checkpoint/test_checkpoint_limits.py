@@ -6,7 +6,7 @@ from checkpoint_digests import content_of
 from torch_states import WEIGHT, Save
 
 from gate.checkpoint import digest, state_tree
-from gate.checkpoint.formats import formats_tensor_sources
+from gate.checkpoint.formats import tensor_sources
 from gate.errors import EvidenceError
 
 pytestmark = pytest.mark.torch
@@ -72,6 +72,6 @@ def test_limits_on_what_is_hashed(save: Save, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.undo()
     with pytest.raises(EvidenceError, match=r"two.pt: all tensors together exceed 50 bytes"):
         content_of(two, max_bytes=50)
-    monkeypatch.setattr(formats_tensor_sources, "MAX_STRIDED_ELEMENTS", 99)
+    monkeypatch.setattr(tensor_sources, "MAX_STRIDED_ELEMENTS", 99)
     with pytest.raises(EvidenceError, match=r"wide.pt: an expanded or strided tensor is too large"):
         content_of(wide)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.checkpoint.file_part import file_part
-from gate.checkpoint.untrusted_files import open_untrusted
+from gate.checkpoint.untrusted_files import file_part, open_untrusted
 from gate.errors import EvidenceError
 from gate.system.files.files import LocalFiles
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.checkpoint import state_tree
-from gate.checkpoint.pickle import pickle_reader
-from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.pickle.nodes import OpaqueNode
-from gate.checkpoint.pickle.pickle_reader import read_pickle
+from gate.checkpoint.pickle import reader
+from gate.checkpoint.pickle.calls import OpaqueNode, StateError
+from gate.checkpoint.pickle.reader import read_pickle
 from gate.errors import EvidenceError
 
 
@@ -184,7 +183,7 @@ def test_every_cut_of_a_pickle_is_refused() -> None:
 
 
 def test_too_many_opcodes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickle_reader, "MAX_OPCODES", 100_000)
+    monkeypatch.setattr(reader, "MAX_OPCODES", 100_000)
     data = b"\x80\x02" + b"N0" * 1_000_000 + b"N."
     assert refusal(tmp_path, data) == "has more than 100,000 opcodes"
 

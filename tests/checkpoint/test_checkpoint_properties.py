@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from plain_states import DTYPES, specified_leaves, specified_roots
 from torch_states import Save, saver
 
-from gate.checkpoint.exclusions import TEXTS
+from gate.checkpoint.parts import TEXTS
 
 pytestmark = [
     pytest.mark.torch,

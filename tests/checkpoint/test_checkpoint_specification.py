@@ -21,9 +21,8 @@ from specified_digest import (
     whole_root,
 )
 
-from gate.checkpoint.canonical import ALGORITHM
-from gate.checkpoint.exclusions import DEFAULT_EXCLUSIONS
 from gate.checkpoint.parts import (
+    DEFAULT_EXCLUSIONS,
     MODEL_WORDS,
     PARTS,
     PROGRESS_WORDS,
@@ -31,6 +30,7 @@ from gate.checkpoint.parts import (
     SETTINGS_WORDS,
     SURROUNDING_WORDS,
 )
+from gate.checkpoint.tensor_hashing import ALGORITHM
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "digest.md").read_text("utf-8")
 STATE = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from checkpoint_digests import content_of
 
-from gate.checkpoint.canonical import ALGORITHM
+from gate.checkpoint.tensor_hashing import ALGORITHM
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "vectors"

@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 
-from gate.checkpoint.gc_pause import gc_paused
-from gate.checkpoint.tensor_hashing import run_all
+from gate.checkpoint.tensor_hashing import gc_paused, run_all
 from gate.errors import EvidenceError
 
 

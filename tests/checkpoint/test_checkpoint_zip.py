@@ -9,7 +9,7 @@ import pytest
 from checkpoint_digests import content_of, root_of
 from hostile_archives import archive, pickled, tensor
 
-from gate.checkpoint.formats import torch_archive, zip_archives
+from gate.checkpoint.formats import torch_files, zip_archives
 from gate.errors import EvidenceError
 
 WHOLE = pickled(tensor())
@@ -207,7 +207,7 @@ def test_a_directory_that_cuts_the_byte_order_short_says_nothing_of_machines(who
 def test_a_long_record_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = archive(tmp_path, WHOLE, {"bad/byteorder": b"l" * 17})
     assert refusal(path) == "zip entry 'bad/byteorder' is too large"
-    monkeypatch.setattr(torch_archive, "MAX_PICKLE_BYTES", 10)
+    monkeypatch.setattr(torch_files, "MAX_PICKLE_BYTES", 10)
     assert refusal(archive(tmp_path, WHOLE)) == "zip entry 'bad/data.pkl' is too large"
 
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.doctor.machine_checks import why_no_gpu
-from gate.system.gpu import DeviceFile, Gpu, GpuObstacle, GpusSeen, GpuTried
-from gate.system.training_seen import TrainingSeen
+from gate.system.machine import DeviceFile, Gpu, GpuObstacle, GpusSeen, GpuTried, TrainingSeen
 
 GPU = Gpu(uuid="GPU-1", name="NVIDIA H100", driver="550.54.15")
 HOST = GpusSeen(gpus=(GPU,), kernel=("NVIDIA H100",))

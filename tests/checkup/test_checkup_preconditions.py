@@ -15,7 +15,7 @@ from gate.pipelines.doctor.preconditions import (
 )
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
-from gate.system.github.pull_request_records import TokenSeen
+from gate.system.github.records import TokenSeen
 
 DIGEST = f"sha256:{'0' * 64}"
 

@@ -9,13 +9,12 @@ from rich.console import Console
 
 from gate.baseline.acceptance import FarFromPeers
 from gate.baseline.entry import Baseline, BaselineEntry
-from gate.commands.doctor_view import doctor_view
+from gate.commands.doctor import doctor_view
 from gate.evidence.step_columns import StepDigests
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.pipelines.doctor.baseline import examined_baseline
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.doctor.health import CheckResult, DoctorReport
-from gate.pipelines.doctor.training import (
+from gate.pipelines.doctor.machine_checks import (
+    examined_baseline,
     examined_driver,
     examined_gpu,
     examined_isolation,
@@ -24,8 +23,7 @@ from gate.pipelines.doctor.training import (
 )
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
-from gate.system.gpu import Gpu, GpusSeen
-from gate.system.training_seen import TrainingSeen
+from gate.system.machine import Gpu, GpusSeen, TrainingSeen
 from gate.training.environment import Environment
 
 HERE = Environment(parts={"torch": "2.13.0"})

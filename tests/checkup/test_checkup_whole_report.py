@@ -20,8 +20,8 @@ from gate.pipelines.entry import build_adapters
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
-from gate.system.git.port import Git
-from gate.system.github.pull_request_records import TokenSeen
+from gate.system.git.repository import Git
+from gate.system.github.records import TokenSeen
 
 ALWAYS = (
     *("settings", "history", "token", "engine", "isolation", "training", "gpu", "driver"),

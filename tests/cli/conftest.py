@@ -10,7 +10,7 @@ from played_training import Project
 from real_reader import kept
 
 from gate.cli import answer
-from gate.training.adapters_isolating import Isolating
+from gate.training.isolating import Isolating
 
 PASSPHRASE = "a pass phrase of some length"
 

@@ -14,7 +14,7 @@ from command_line import Run, record
 from git_workshop import Repository
 from played_training import Project
 
-from gate.audit.audit import AuditReport
+from gate.audit.items import AuditReport
 
 ROOT = Path(__file__).parents[2]
 PARTS = ["code", "environment", "data", "configuration", "seeds", "hardware", "seals"]

@@ -8,7 +8,7 @@ import pytest
 from command_line import Run
 from played_training import Project
 
-from gate.comparison.measured_base_head import ComparedCommits
+from gate.comparison.measurements import ComparedCommits
 
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 

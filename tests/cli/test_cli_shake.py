@@ -9,7 +9,7 @@ import pytest
 from command_line import Run
 from shaken_training import Shaken
 
-from gate.comparison.shaken import ShakenTraining
+from gate.comparison.measurements import ShakenTraining
 from gate.settings.variations import BY_NAME
 
 HOST = "import socket\ndef amount(): return socket.gethostname()\n"

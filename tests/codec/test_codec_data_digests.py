@@ -21,7 +21,7 @@ from gate.data.data_digests import (
 from gate.data.data_sets import MAX_PARTS
 from gate.data.declared import ListedFile
 from gate.settings.data import Verify
-from gate.text.file_names import MAX_SHOWN, bytes_of_shown, name_bytes, shown_name
+from gate.text.untrusted_text import MAX_SHOWN, bytes_of_shown, name_bytes, shown_name
 
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.decode("utf-8", "surrogateescape"))
 MANY = {f"{number:05}": str(number) for number in range(5000)}

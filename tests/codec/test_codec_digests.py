@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gate.text.codec_digests import tree_digest
+from gate.text.digests import tree_digest
 
 
 def test_a_file_mode_is_part_of_a_tree() -> None:

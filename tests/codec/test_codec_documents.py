@@ -5,7 +5,7 @@ from evidence_cases import evidence_of
 
 from gate.baseline.entry import Baseline
 from gate.errors import DocumentError
-from gate.evidence.point import Point
+from gate.evidence.columns import Point
 from gate.evidence.run_evidence import RunEvidence
 from gate.text.documents import read_document, write_document
 from gate.text.json_text import canonical_json

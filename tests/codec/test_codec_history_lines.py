@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import DocumentError
-from gate.verdict.history import read_history, with_line
-from gate.verdict.published_history import (
+from gate.verdict.history import (
     MAX_HISTORY_BYTES,
     MAX_HISTORY_LINE_BYTES,
     MAX_HISTORY_LINES,
     HistoryLine,
+    read_history,
+    with_line,
 )
 from gate.verdict.verdict import Outcome
 

@@ -10,7 +10,7 @@ import pytest
 from gate.errors import SettingsError
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
-from gate.text.known_keys import known_keys, nearest_key
+from gate.text.documents import known_keys, nearest_key
 
 SCHEMA = GateSettings.model_json_schema()
 

@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import SettingsError
-from gate.settings.sealed_signer_places import CommandPlace, FilePlace, TokenPlace, VaultPlace
-from gate.settings.signer_places import read_signer_place
+from gate.settings.signer_places import (
+    CommandPlace,
+    FilePlace,
+    TokenPlace,
+    VaultPlace,
+    read_signer_place,
+)
 
 MODULE = "module-path=/usr/lib/hsm.so"
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.attribution import Search, knob_fate, minimal_set, removal_order
+from gate.comparison.cost_arms import Search, knob_fate, minimal_set, removal_order
 from gate.comparison.differences import CostState
 from gate.comparison.measurements import KnobState, Price
-from gate.settings.priced_knobs import ALL_KNOBS, KnobSet, PricedKnob
+from gate.settings.knobs import ALL_KNOBS, KnobSet, PricedKnob
 
 KNOBS = st.frozensets(st.sampled_from(list(PricedKnob)))
 ORDER = st.permutations(list(PricedKnob)).map(tuple)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison import bootstrap
-from gate.comparison.bootstrap import Ratio, RoundOfRuns, noise_band, paired_ratio
+from gate.comparison import cost
+from gate.comparison.cost import Ratio, RoundOfRuns, noise_band, paired_ratio
 
 STEPS = st.lists(st.floats(0.01, 10), min_size=2, max_size=8).map(np.array)
 ROUNDS = st.lists(st.tuples(STEPS, STEPS), min_size=1, max_size=4)
@@ -52,7 +52,7 @@ def test_draws_that_are_made_some_at_a_time_are_the_same_draws(
     rounds = (RoundOfRuns(over=(seconds[0],), under=(seconds[1],)),)
     found = paired_ratio(rounds)
     for number in (1999, 2000):
-        monkeypatch.setattr(bootstrap, "DRAWS_AT_A_TIME", number)
+        monkeypatch.setattr(cost, "DRAWS_AT_A_TIME", number)
         assert paired_ratio(rounds) == found
 
 

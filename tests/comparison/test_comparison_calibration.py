@@ -5,10 +5,10 @@ import math
 import pytest
 from evidence_cases import evidence_of, series_of
 
-from gate.comparison.measuring_calibration import calibrate
+from gate.comparison.calibration import calibrate
 from gate.comparison.tolerances import misfit, tolerance_factor
 from gate.evidence.run_evidence import RunEvidence
-from gate.settings.tolerances import Direction, Improvement, Tolerance
+from gate.settings.levels import Direction, Improvement, Tolerance
 
 RUNS = tuple(evidence_of(values=(2.0, 1.0 + wide / 1000, 0.5 + wide)) for wide in (0.0, 0.1, 0.2))
 

@@ -7,7 +7,7 @@ from gate.baseline.record import recorded_price
 from gate.comparison.cost import determinism_cost
 from gate.comparison.differences import CostState, DeterminismCost
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.timings import Timings
+from gate.evidence.step_columns import Timings
 
 COST = settings_of().cost
 SIDE_BY_SIDE = (

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.data_moves import _rounded, _unlike, moved_data
 from gate.data.data_digests import data_set, with_parts_of
-from gate.data.data_sets import DataSet, DataSets, DataStatistics
-from gate.data.data_words import move_sentence
+from gate.data.data_sets import DataSet, DataSets, DataStatistics, move_sentence
 from gate.data.declared import Listing
 from gate.settings.data import Verify
 

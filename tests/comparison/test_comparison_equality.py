@@ -6,8 +6,7 @@ from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.compare import compare_steps
-from gate.comparison.equality import distinct_results, equal_results
+from gate.comparison.compare import compare_steps, distinct_results, equal_results
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepDigests
 

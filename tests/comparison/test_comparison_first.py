@@ -7,16 +7,15 @@ from evidence_cases import PARTS, evidence_of, series_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.compare import compare_results
-from gate.comparison.comparison_tolerances import tolerance_uses
+from gate.comparison.checks import first_not_finite, never_passes
+from gate.comparison.compare import compare_results, missed_share, runs_of_the_same_work
 from gate.comparison.differences import EventKind
-from gate.comparison.finiteness import first_not_finite, never_passes
-from gate.comparison.same_work import missed_share, runs_of_the_same_work
-from gate.evidence.points import Points
+from gate.comparison.tolerances import tolerance_uses
+from gate.evidence.columns import Points
 from gate.evidence.run_evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
 from gate.evidence.step_columns import StepDigests
 from gate.settings.gate_settings import NotFiniteAllowed
-from gate.settings.tolerances import Tolerance
+from gate.settings.levels import Tolerance
 
 NAN = float("nan")
 COMPARE = settings_of().compare

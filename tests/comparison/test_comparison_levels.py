@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.final_values import is_judged
 from gate.comparison.level_records import Agreement, Equivalence, PairState
-from gate.comparison.levels import judge_level
-from gate.comparison.ranking import ranking
-from gate.comparison.statistical_tests import equivalence, sample_of, welch_freedom
-from gate.comparison.student import quantile, upper_share
-from gate.evidence.point import Point
-from gate.evidence.seeds import FinalValue, SeedResult
-from gate.settings.levels import Level, LevelPolicy, Margin, Ranking
-from gate.settings.tolerances import Direction
+from gate.comparison.levels import is_judged, judge_level
+from gate.comparison.statistical_tests import (
+    equivalence,
+    quantile,
+    ranking,
+    sample_of,
+    upper_share,
+    welch_freedom,
+)
+from gate.evidence.columns import Point
+from gate.evidence.given import FinalValue, SeedResult
+from gate.settings.levels import Direction, Level, LevelPolicy, Margin, Ranking
 
 VALUES = st.lists(
     st.floats(-1e6, 1e6, allow_nan=False).map(lambda value: round(value, 3)),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.differences import MetricDelta, SeriesFaultKind
 from gate.comparison.metrics import compare_metrics
-from gate.settings.tolerances import Tolerance
+from gate.settings.levels import Tolerance
 
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)
 LIMITS = st.floats(min_value=0, max_value=1e3)

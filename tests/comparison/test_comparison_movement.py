@@ -5,10 +5,10 @@ from __future__ import annotations
 from evidence_cases import COMMIT, evidence_of, settings_of
 
 from gate.baseline.acceptance import Movement
-from gate.baseline.comparison_movement import movement_of
+from gate.baseline.movement import movement_of
 from gate.comparison.compare import compare_results
 from gate.evidence.run_evidence import RunEvidence
-from gate.report.measured_entry_words import movement_words
+from gate.report.entry_words import movement_words
 
 OLD = evidence_of(values=(2.5, 2.25, 2.0))
 

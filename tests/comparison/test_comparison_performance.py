@@ -10,11 +10,11 @@ from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.measured_performance import Performance
+from gate.comparison.level_records import Performance
 from gate.comparison.performance import performance_of
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.timings import StepTiming, Timings
-from gate.settings.measuring import CostSettings
+from gate.evidence.step_columns import StepTiming, Timings
+from gate.settings.levels import CostSettings
 from gate.training.runs import Commit, RunMode
 
 SETTINGS = CostSettings(warmup_steps=1, min_steps=2)

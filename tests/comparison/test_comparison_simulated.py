@@ -7,7 +7,7 @@ import pytest
 import tolerance_rates as simulated
 from evidence_cases import evidence_of, series_of
 
-from gate.comparison.measuring_calibration import calibrate
+from gate.comparison.calibration import calibrate
 from gate.comparison.metrics import compare_metrics
 from gate.comparison.tolerances import tolerance_factor
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from saved_tensors import Stored, array, floats, numbers_of, raw
 
-from gate.comparison.element_types import ELEMENT_TYPES
-from gate.comparison.ulp import ulp_distance
+from gate.comparison.metrics import ulp_distance
+from gate.comparison.tensor_numbers import ELEMENT_TYPES
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 PAIRS = st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=20)

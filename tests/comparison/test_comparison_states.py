@@ -16,8 +16,7 @@ from saved_tensors import (
 
 from gate.checkpoint.leaves import HeldBytes, StateContent, TensorLeaf, ValueLeaf
 from gate.comparison.state_difference import LeafChange
-from gate.comparison.states import compare_states
-from gate.comparison.values import shown_value
+from gate.comparison.states import compare_states, shown_value
 from gate.errors import EvidenceError
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gate.comparison.thresholds import threshold_results
+from gate.comparison.checks import threshold_results
 from gate.settings.levels import Threshold
 
 

@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gate.comparison.comparison_tolerances import tolerance_uses
 from gate.comparison.metrics import compare_metrics
-from gate.comparison.tolerances import derive, misfit, smallest_difference, tolerance_factor
-from gate.settings.tolerances import Derivation, Direction, Improvement, Tolerance
+from gate.comparison.tolerances import (
+    derive,
+    misfit,
+    smallest_difference,
+    tolerance_factor,
+    tolerance_uses,
+)
+from gate.settings.levels import Derivation, Direction, Improvement, Tolerance
 
 LOWER = Tolerance(metric="*", absolute=0.1, better_is=Direction.LOWER)
 ONE_SIDED = Tolerance(

@@ -6,10 +6,10 @@ from evidence_cases import evidence_of, record_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.undisturbed import timed_alone
+from gate.comparison.cost import timed_alone
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.timings import StepTiming, Timings
-from gate.settings.measuring import CostSettings
+from gate.evidence.step_columns import StepTiming, Timings
+from gate.settings.levels import CostSettings
 
 # any number of steps is enough
 NO_WARM_UP = CostSettings(warmup_steps=0, min_steps=2)

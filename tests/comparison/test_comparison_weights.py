@@ -14,7 +14,7 @@ from saved_tensors import Stored, array, difference_of, floats, raw, write_state
 
 from gate.comparison.measurements import MAX_DISTANCE_CLASSES, WeightDistance
 from gate.comparison.tensor_numbers import CLASSES
-from gate.comparison.weights import weight_distance, weight_noise
+from gate.comparison.weight_noise import weight_distance, weight_noise
 from gate.errors import EvidenceError
 from gate.evidence.saved_state import open_captured
 from gate.system.files.files import LocalFiles

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine, engine_address
+from gate.isolation.engine import Engine, connect_docker, engine_address
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import RunError
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 pytestmark = pytest.mark.docker

@@ -11,10 +11,14 @@ import pytest
 
 from gate.errors import CancelledError, RunError
 from gate.isolation.containers import ContainerProcesses
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine, engine_address
-from gate.isolation.isolation import ContainerSettings, IsolationMode
-from gate.isolation.modes import Credentials, Isolation, TrainingContainer
+from gate.isolation.engine import Engine, connect_docker, engine_address
+from gate.isolation.modes import (
+    ContainerSettings,
+    Credentials,
+    Isolation,
+    IsolationMode,
+    TrainingContainer,
+)
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.settings.load import parse_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.data.dvc_config import own_config
+from gate.data.dvc import own_config
 from gate.errors import DataError
 
 TOP = Path("/srv/clone")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.data.checks import md5_of, wrong_md5
-from gate.data.dvc_folder import is_whole, put_together, read_listing
+from gate.data.cache import md5_of, wrong_md5
+from gate.data.dvc import is_whole, put_together, read_listing
 from gate.errors import DataError
 
 A = "a" * 32

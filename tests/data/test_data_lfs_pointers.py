@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.data.data_sets import DataPointer, PointerFile
-from gate.data.lfs_pointers import read_lfs
+from gate.data.pointers import read_lfs
 from gate.errors import DataError
 from gate.settings.data import DataKind
 

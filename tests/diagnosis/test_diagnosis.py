@@ -6,12 +6,10 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.diagnosis.causes import DRIFT
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN, Known
-from gate.evidence.observations import Source, SourceKind
-from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.observations import Override, OverrideKind, Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepDigest, StepDigests
 from gate.report.brief import cause_words

@@ -6,8 +6,7 @@ import pytest
 from trace_cases import chain
 
 from gate.comparison.differences import EventKind, OptimizerSettingChange
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import CodePlace, Diagnosis, Suspect, SuspectKind
+from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.touched_lines import (
     all_that_matters,
     by_its_files,
@@ -22,8 +21,7 @@ from gate.diagnosis.touched_lines import (
     with_typed_numbers,
 )
 from gate.diagnosis.trace_window import explained_by_settings
-from gate.evidence.observed_trace import ExecutedLine
-from gate.evidence.trace import Claim, HowKnown, ShownChange, TraceFinding
+from gate.evidence.trace import Claim, ExecutedLine, HowKnown, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 

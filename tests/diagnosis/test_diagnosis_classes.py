@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gate.comparison.differences import EventKind
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.evidence.trace import Claim, TraceFinding
-from gate.verdict.concluded import concluded_class
+from gate.verdict.causes import concluded_class
 from gate.verdict.verdict import Outcome
 
 PROVED = {

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import Comparison, MetricDelta
+from gate.diagnosis.diagnosis import MAX_POINTS, Growth, GrowthShape
 from gate.diagnosis.growth import MIN_POINTS, growth_of
-from gate.diagnosis.measured_growth import MAX_POINTS, Growth, GrowthShape
 from gate.settings.gate_settings import ComparisonSettings
 
 STEPS = 24

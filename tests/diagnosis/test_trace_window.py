@@ -18,7 +18,7 @@ from gate.diagnosis.trace_window import (
     shown_by,
     with_trace,
 )
-from gate.evidence.points import Points
+from gate.evidence.columns import Points
 from gate.evidence.run_evidence import MetricSeries, MetricSource, RunEvidence
 from gate.evidence.step_columns import StepDigest, StepDigests
 from gate.evidence.trace import Claim, TraceFinding

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_cases import call, chain, trace, value
 
-from gate.diagnosis.alignment import align
+from gate.diagnosis.trace_alignment import align
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
-from gate.evidence.observed_trace import Phase, RankTrace
-from gate.evidence.trace import Claim, NoTrace, TraceFinding
+from gate.evidence.trace import Claim, NoTrace, Phase, RankTrace, TraceFinding
 
 LETTERS = st.text("abcdefgh", min_size=1, max_size=30)
 

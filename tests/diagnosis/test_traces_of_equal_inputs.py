@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from trace_cases import call, trace, value
 
 from gate.diagnosis.traces import compare_traces
-from gate.evidence.observed_trace import Origin, RankTrace, TracedCall, TracedSettings
-from gate.evidence.trace import Claim, TraceFinding
+from gate.evidence.trace import Claim, Origin, RankTrace, TracedCall, TracedSettings, TraceFinding
 
 ONE_THREAD, TWO_THREADS = {"threads": "1"}, {"threads": "2"}
 

@@ -10,27 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.differences import EventKind
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import Diagnosis, Suspect, SuspectKind
-from gate.diagnosis.trial_results import with_tried
-from gate.diagnosis.trials import candidates, threads_at
-from gate.evidence.observations import LiveThreads
-from gate.evidence.overrides import Override, OverrideKind
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
+from gate.diagnosis.trials import candidates, threads_at, with_tried
+from gate.evidence.observations import LiveThreads, Override, OverrideKind
 from gate.evidence.run_evidence import HarnessProcess, RunEvidence
-from gate.evidence.trace import Claim, TraceFinding
-from gate.evidence.tried import (
+from gate.evidence.trace import (
     CERTAIN_CONTROLS,
     CERTAIN_RUNS,
     MAX_RUNS,
     MOST_CHANCE,
+    Claim,
+    TraceFinding,
     TriedSetting,
     TriedSettings,
     chance_of,
     runs_needed,
 )
 from gate.settings.train_sections import OnOverride
-from gate.settings.trials import Setting
-from gate.system.facts import RankFacts
+from gate.settings.variations import Setting
+from gate.system.machine import RankFacts
 
 TORCH_FILL = "determinism.fill_uninitialized_memory: true"
 HEAP_FILL = "a fill of the C heap"

@@ -7,11 +7,11 @@ from evidence_cases import record_of
 from harness_folder import HarnessFolder, exact, safetensors_bytes, step_line
 
 from gate.errors import EvidenceError
+from gate.evidence.capture import roots_fit
 from gate.evidence.collect import collect_run
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.state_manifest import roots_fit
 from gate.settings.gate_settings import CheckpointExclusion, TrainSettings
-from gate.settings.metrics import MetricsSettings
+from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
 

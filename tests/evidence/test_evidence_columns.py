@@ -10,16 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gate.errors import DocumentError
-from gate.evidence.memory import Memory, StepMemory
-from gate.evidence.point import MAX_STEP, Point
-from gate.evidence.points import Points
-from gate.evidence.step_columns import StepDigest, StepDigests
-from gate.evidence.timings import StepTiming, Timings
-from gate.text.codec_digests import sha256_hex
+from gate.evidence.columns import MAX_STEP, Memory, Point, Points, StepMemory
+from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timings
+from gate.text.digests import sha256_hex
+from gate.text.document import Document
 from gate.text.documents import document_chunks, read_document, write_document
-from gate.text.facts import PACKED
-from gate.text.json_text import canonical_json, canonical_sha256, reviewable_json
-from gate.text.records_document import Document
+from gate.text.json_text import PACKED, canonical_json, canonical_sha256, reviewable_json
 
 # every bit pattern: NaN of each kind, infinities, both zeros, subnormals
 FLOATS = st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("=d", struct.pack("=Q", bits))[0])

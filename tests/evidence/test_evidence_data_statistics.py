@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_reader import real_reader
 
-from gate.data.budget import Budget, Limits
 from gate.data.data_sets import MAX_STATISTICS, DataStatistics
-from gate.data.moments import Moments
 from gate.data.statistics import data_statistics
+from gate.data.tables import Budget, Limits, Moments
 from gate.pipelines.reading import ReadingRequest, ReadingTask
 from gate.system.files.files import LocalFiles
 

@@ -12,7 +12,7 @@ from harness_folder import safetensors_bytes
 from real_reader import real_reader
 
 from gate.errors import EvidenceError
-from gate.evidence.state_distance import StateDistance, TensorDistance
+from gate.evidence.run_evidence import StateDistance, TensorDistance
 from gate.pipelines.reading import ReadingTask
 from gate.system.console import QuietProgress
 

@@ -11,8 +11,8 @@ from harness_folder import ENVIRONMENT, HarnessFolder, step_line
 
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
-from gate.evidence.endings import read_end
-from gate.evidence.processes_harness_files import find_processes
+from gate.evidence.harness_files import find_processes
+from gate.evidence.ranks import read_end
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.files import LocalFiles

@@ -7,12 +7,12 @@ import pytest
 from evidence_cases import evidence_of, evidence_set_of
 
 from gate.errors import EvidenceError
-from gate.evidence.documents_environment import EnvironmentDocument
+from gate.evidence.documents import EnvironmentDocument
 from gate.evidence.folder import EvidenceFolder, read_evidence_set
 from gate.evidence.lock_files import LockFile
-from gate.system.facts import MachineFacts, RankFacts
 from gate.system.files.files import LocalFiles
-from gate.text.codec_digests import sha256_hex
+from gate.system.machine import MachineFacts, RankFacts
+from gate.text.digests import sha256_hex
 from gate.text.documents import read_document, write_document
 from gate.training.environment import Environment
 

@@ -26,7 +26,7 @@ from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
-from gate.text.facts import PACKED
+from gate.text.json_text import PACKED
 
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})

@@ -10,18 +10,24 @@ from harness_folder import HarnessFolder, step_line
 
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
-from gate.evidence import processes_harness_files
-from gate.evidence.harness_files import Attestation, ExactNumber, StepLine, Summary, representable
-from gate.evidence.processes_harness_files import HarnessFile, find_processes, read_harness_document
+from gate.evidence import harness_files
+from gate.evidence.harness_files import (
+    Attestation,
+    ExactNumber,
+    HarnessFile,
+    StepLine,
+    Summary,
+    find_processes,
+    read_harness_document,
+    representable,
+)
 from gate.evidence.run_evidence import FloatType
 from gate.system.files.files import LocalFiles
 from gate.text.untrusted_text import plain_text, short_text
 
 
 def read_steps(files: LocalFiles, harness: HarnessFolder) -> tuple[StepLine, ...]:
-    return processes_harness_files.read_harness_lines(
-        files, harness.path, "steps-r0-11.jsonl", StepLine
-    )
+    return harness_files.read_harness_lines(files, harness.path, "steps-r0-11.jsonl", StepLine)
 
 
 def test_finds_processes_by_rank_and_passes_over_foreign_names(
@@ -58,7 +64,7 @@ def test_no_folder_means_no_process(files: LocalFiles, tmp_path: Path) -> None:
 def test_too_many_files_are_refused(
     files: LocalFiles, harness: HarnessFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes_harness_files, "MAX_HARNESS_FILES", 3)
+    monkeypatch.setattr(harness_files, "MAX_HARNESS_FILES", 3)
     harness.whole()
     with pytest.raises(EvidenceError, match="the run left more than 3 files of the harness"):
         find_processes(files, harness.path)
@@ -134,7 +140,7 @@ def test_broken_json_names_file_and_line(
 def test_too_many_lines_are_refused(
     files: LocalFiles, harness: HarnessFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes_harness_files, "MAX_LINES", 2)
+    monkeypatch.setattr(harness_files, "MAX_LINES", 2)
     harness.steps(step_line(1), step_line(2))
     assert len(read_steps(files, harness)) == 2
     harness.steps(step_line(1), step_line(2), step_line(3))
@@ -145,7 +151,7 @@ def test_too_many_lines_are_refused(
 def test_a_file_above_its_limit_is_refused(
     files: LocalFiles, harness: HarnessFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes_harness_files, "MAX_LINES_BYTES", 10)
+    monkeypatch.setattr(harness_files, "MAX_LINES_BYTES", 10)
     harness.steps(step_line(1))
     with pytest.raises(EvidenceError, match=r"steps-r0-11.jsonl: cannot be read: .*10 bytes"):
         read_steps(files, harness)

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 from growth import grows_too_fast
 
+from gate.audit.repository_lines import unpinned_images, wish_list
 from gate.audit.scripts import Script
-from gate.audit.wish_lists import unpinned_images, wish_list
 from gate.baseline.folder import read_entry
 from gate.errors import GateError
 from gate.evidence.lock_readers import is_explicit, read_lock
@@ -18,7 +18,7 @@ from gate.evidence.metrics import output_metrics
 from gate.evidence.pinned_packages import read_pinned
 from gate.package.keys import read_trusted_keys
 from gate.pipelines.scaffold import find_trainings
-from gate.publishing.challenge import read_challenge
+from gate.publishing.registry_api import read_challenge
 from gate.settings.load import parse_settings
 from gate.system.git.changed_lines import _Reader
 from gate.text.strict_json import parse_json

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import EvidenceError
-from gate.evidence import metrics, series
+from gate.evidence import metrics
+from gate.evidence import metrics as series
 from gate.evidence.harness_files import MetricLine, StepLine
 from gate.evidence.metrics import file_metrics, harness_series, output_metrics
 from gate.evidence.run_evidence import MetricSeries, MetricSource

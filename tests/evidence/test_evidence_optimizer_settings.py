@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gate.checkpoint.leaves import HeldBytes, TensorLeaf
 from gate.evidence.given import MAX_OPTIMIZER_SETTINGS
-from gate.evidence.optimizer_settings import FORMATS, optimizer_settings
+from gate.evidence.metrics import FORMATS, optimizer_settings
 from gate.evidence.run_evidence import CheckpointManifest
 from gate.evidence.saved_state import ReadState, manifest
 

@@ -10,7 +10,7 @@ from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import TrainSettings
-from gate.settings.metrics import MetricsSettings
+from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
 # every setting that names something which a training writes, most often at its end

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gate.errors import EvidenceError
-from gate.evidence.saved_files import MAX_FILES, capture_saved
+from gate.evidence.capture import MAX_FILES, capture_saved
 from gate.package.ustar import check_names
 from gate.system.files.files import LocalFiles
 

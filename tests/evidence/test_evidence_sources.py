@@ -6,9 +6,9 @@ import pytest
 from harness_folder import HarnessFolder, source_line
 
 from gate.errors import EvidenceError
+from gate.evidence.harness_files import MAX_NOTED_LINES, find_processes
+from gate.evidence.harness_logs import read_sources
 from gate.evidence.observations import Source
-from gate.evidence.processes_harness_files import MAX_NOTED_LINES, find_processes
-from gate.evidence.sources import read_sources
 from gate.system.files.files import LocalFiles
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from harness_folder import exact, step_line
 
 from gate.evidence.harness_files import StepLine
+from gate.evidence.metrics import MAX_PASS_SERIES, step_series
 from gate.evidence.run_evidence import MetricSeries
-from gate.evidence.step_series import MAX_PASS_SERIES, step_series
 
 
 def series_of(*lines: dict[str, object]) -> dict[str, MetricSeries]:

@@ -14,14 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import EvidenceError
-from gate.evidence import event_records, logged_tensorboard
+from gate.evidence import tensorboard
 from gate.evidence.collect import collect_run
-from gate.evidence.event_records import crc32c, masked_crc
-from gate.evidence.logged_tensorboard import tensorboard_series
 from gate.evidence.run_evidence import MetricSeries, MetricSource
-from gate.evidence.tensorboard import MalformedEventError, scalars
+from gate.evidence.tensorboard import (
+    MalformedEventError,
+    crc32c,
+    masked_crc,
+    scalars,
+    tensorboard_series,
+)
 from gate.settings.gate_settings import TrainSettings
-from gate.settings.metrics import MetricsSettings
+from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
 
@@ -179,7 +183,7 @@ def test_without_a_matching_tag_nothing_is_compared(tmp_path: Path) -> None:
 
 
 def test_a_long_record_is_passed_over(tmp_path: Path) -> None:
-    image = record(text(5, bytes(event_records.MAX_SCALAR_BYTES)))
+    image = record(text(5, bytes(tensorboard.MAX_SCALAR_BYTES)))
     assert read(tmp_path, {"x.tfevents.1": image + losses(1.0)}) == {"tensorboard.loss": [(0, 1.0)]}
 
 
@@ -232,13 +236,13 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logged_tensorboard, "MAX_FILES", 1)
+    monkeypatch.setattr(tensorboard, "MAX_FILES", 1)
     with pytest.raises(EvidenceError, match="more than 1 event files"):
         read(tmp_path, {"x.tfevents.1": b"", "x.tfevents.2": b""})
 
 
 def test_too_many_records_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_records, "MAX_RECORDS", 2)
+    monkeypatch.setattr(tensorboard, "MAX_RECORDS", 2)
     with pytest.raises(EvidenceError, match="more than 2 records"):
         read(tmp_path, {"x.tfevents.1": losses(1.0, 2.0, 3.0)})
 

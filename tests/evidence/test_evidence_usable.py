@@ -8,8 +8,7 @@ from evidence_cases import evidence_of, record_of, settings_of
 from gate.errors import EvidenceError
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.usable import refuse_unusable
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation
+from gate.isolation.modes import IsolationMode, RunIsolation
 
 
 def run_of(stepped: float | None, *, image: str = "") -> RunEvidence:

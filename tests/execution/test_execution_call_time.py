@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.training.measured_timeline import OwnWork
-from gate.training.timeline import CallTime, covered
+from gate.training.timeline import CallTime, OwnWork, covered
 
 SECONDS = st.integers(0, 1000).map(float)
 STRETCHES = st.lists(st.tuples(SECONDS, SECONDS).map(lambda pair: (min(pair), max(pair))))

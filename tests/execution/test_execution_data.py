@@ -9,12 +9,11 @@ import pytest
 
 from gate.data.declared import CopiedFile, FetchedData
 from gate.errors import DataError
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Credentials, Isolation, WriteGuard
+from gate.isolation.modes import Credentials, Isolation, IsolationMode, WriteGuard
 from gate.settings.data import DataKind
 from gate.system.files.files import LocalFiles
-from gate.training.data import links_of, mounts_of, place_data
 from gate.training.launch import run_folders
+from gate.training.run_folders import links_of, mounts_of, place_data
 from gate.training.runs import RunFolders
 
 FILES = LocalFiles()

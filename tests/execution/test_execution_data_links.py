@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gate.data.declared import FetchedData
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.settings.data import DataKind
-from gate.training.data import links_of
+from gate.training.run_folders import links_of
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 

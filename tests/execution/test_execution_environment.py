@@ -6,7 +6,7 @@ import pytest
 from evidence_cases import settings_of
 
 from gate.settings.gate_settings import Device, GateSettings
-from gate.settings.priced_knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
+from gate.settings.knobs import ALL_KNOBS, STRICT_KNOBS, KnobSet, PricedKnob
 from gate.training.child_environment import child_environment, path_with_interpreter
 from gate.training.launch import run_folders
 from gate.training.runs import PlannedRun, RunMode

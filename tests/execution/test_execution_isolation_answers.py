@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gate.isolation.isolation import ContainerSettings, IsolationMode
-from gate.isolation.modes import Credentials, Isolation, TrainingContainer
+from gate.isolation.modes import (
+    ContainerSettings,
+    Credentials,
+    Isolation,
+    IsolationMode,
+    TrainingContainer,
+)
 
 GATE = Path(__file__).parents[2] / "gate"
 ACCOUNT = Credentials(uid=61000, gid=61000)

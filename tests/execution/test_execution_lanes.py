@@ -9,17 +9,15 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.evidence.timings import StepTiming, Timings
-from gate.pipelines.beside import fits_beside, seconds_alone
+from gate.evidence.step_columns import StepTiming, Timings
+from gate.pipelines.turns import fits_beside, seconds_alone
 from gate.settings.gate_settings import GateSettings
-from gate.settings.measuring import CostSettings
-from gate.system.gpu import Gpu, GpusSeen
-from gate.system.room import Room
+from gate.settings.levels import CostSettings
+from gate.system.machine import Gpu, GpusSeen, Room
 from gate.training.child_environment import threads_of_a_run
-from gate.training.lanes import core_sets
+from gate.training.lanes import core_sets, in_groups, turns_of
 from gate.training.plan import plan_gate, plan_record
 from gate.training.runs import PlannedRun, RunMode
-from gate.training.turns import in_groups, turns_of
 
 GIB = 1024**3
 NO_GPU = GpusSeen()

@@ -12,8 +12,7 @@ import pytest
 from evidence_cases import settings_of
 
 from gate.errors import RunError
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.modes import Credentials, Isolation, IsolationMode
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress

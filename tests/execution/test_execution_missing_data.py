@@ -10,8 +10,7 @@ from gate.errors import RunError
 from gate.isolation.modes import Credentials, TrainingContainer
 from gate.isolation.process_request import ProcessRequest
 from gate.system.files.files import LocalFiles
-from gate.training.missing_data import Lacking, data_hint
-from gate.training.missing_files import NotCommitted, Project, with_missing_file
+from gate.training.missing_files import Lacking, NotCommitted, Project, data_hint, with_missing_file
 from gate.training.runs import Snapshot
 
 RUN = Path("/out/work/run")

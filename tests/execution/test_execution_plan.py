@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.settings.gate_settings import GateSettings
-from gate.settings.levels import Level
-from gate.settings.tolerances import Direction
+from gate.settings.levels import Direction, Level
 from gate.training.plan import plan_compare, plan_gate, plan_seeds, training_of
 from gate.training.runs import Commit, RunMode
 

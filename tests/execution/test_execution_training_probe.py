@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.processes import LocalProcesses
 from gate.system.files.files import LocalFiles
-from gate.system.gpu import DeviceFile
-from gate.system.training_seen import TrainingSeen
+from gate.system.machine import DeviceFile, TrainingSeen
 from gate.training.probe import probe_training
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")

@@ -11,12 +11,11 @@ from evidence_cases import settings_of
 from gate.evidence.folder import RUN_NAME
 from gate.settings.gate_settings import GateSettings
 from gate.settings.knobs import KNOBS
-from gate.settings.trials import FIRST_FILL, SECOND_FILL, THREAD_VARIABLES, Setting
-from gate.training.child_environment import child_environment
+from gate.settings.variations import FIRST_FILL, SECOND_FILL, THREAD_VARIABLES, Setting
+from gate.training.child_environment import child_environment, with_trial
 from gate.training.launch import run_folders
 from gate.training.plan import plan_trial
 from gate.training.runs import EarlyEnd, Trial
-from gate.training.trials import with_trial
 
 FOLDERS = run_folders(Path("/run"))
 HOST = {"PATH": "/bin", "OMP_NUM_THREADS": "8"}

@@ -11,12 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.harness.grid import COLUMNS, ROWS, grid_body
 from gate.harness.output import Problems
-from gate.harness.recording.observer import structure_digest
-from gate.harness.recording.order import Order
-from gate.harness.recording.random_states import random_states
-from gate.harness.values import nested_digest
+from gate.harness.recording.observer import random_states, structure_digest
+from gate.harness.recording.state import Order
+from gate.harness.tensor_digests import COLUMNS, ROWS, grid_body, nested_digest
 
 WORDS = COLUMNS * 3 + 17
 places = st.integers(0, WORDS - 1)

@@ -11,8 +11,8 @@ from gate.comparison.differences import Comparison
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN
-from gate.evidence.fingerprints import FAMILIES, GENERATORS, RANDOM
 from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_columns import FAMILIES, GENERATORS, RANDOM
 from gate.training.runs import RunMode
 
 pytestmark = pytest.mark.torch

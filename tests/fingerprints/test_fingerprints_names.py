@@ -10,8 +10,8 @@ import pytest
 
 from gate.comparison.differences import EventKind
 from gate.comparison.first_difference import FINGERPRINTS
-from gate.evidence.fingerprints import GENERATORS, RANDOM, SAMPLING, SamplingGroup, order_of
-from gate.harness.recording import schedule
+from gate.evidence.step_columns import GENERATORS, RANDOM, SAMPLING, SamplingGroup, order_of
+from gate.harness.recording import observer
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "harness-protocol.md"
 ROW = re.compile(r"^\| (`[a-z.]+`(?:, `[a-z.]+`)*) \| (?:`([a-z]+)`)? ?\|", re.MULTILINE)
@@ -26,15 +26,15 @@ def test_the_events_of_a_step_stand_in_the_order_of_its_fingerprints() -> None:
 
 
 def test_the_harness_has_the_same_sampling_groups() -> None:
-    assert get_args(SamplingGroup) == schedule.GROUPS
-    assert {group for group in SAMPLING.values() if group} == set(schedule.GROUPS)
+    assert get_args(SamplingGroup) == observer.GROUPS
+    assert {group for group in SAMPLING.values() if group} == set(observer.GROUPS)
 
 
 @pytest.mark.torch
 def test_the_harness_reads_the_same_generators() -> None:
-    from gate.harness.recording import random_states  # noqa: PLC0415 - it imports torch
+    from gate.harness.recording import observer  # noqa: PLC0415 - it imports torch
 
-    assert tuple(random_states.GENERATORS) == GENERATORS
+    assert tuple(observer.GENERATORS) == GENERATORS
 
 
 def test_the_protocol_lists_them_in_order_with_their_groups() -> None:

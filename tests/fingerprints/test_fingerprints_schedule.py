@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.harness.recording.schedule import BATCH, RANDOM, TENSORS, Schedule
+from gate.harness.recording.observer import BATCH, RANDOM, TENSORS, Schedule
 
 costs = st.lists(st.floats(1e-6, 2.0), min_size=1, max_size=40)
 

@@ -10,14 +10,13 @@ from evidence_cases import settings_of
 from harness_runs import HarnessRuns
 
 from gate.comparison.compare import compare_results
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.brief import cause_words
 from gate.verdict.overrides import changed_seeds, suspected_seeds
-from gate.verdict.verdict_sources import changed_precision, suspected_sources
+from gate.verdict.sources import changed_precision, suspected_sources
 
 pytestmark = pytest.mark.torch
 

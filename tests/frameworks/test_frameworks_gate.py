@@ -8,8 +8,8 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
+from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
 from gate.verdict.verdict import Outcome, Verdict
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

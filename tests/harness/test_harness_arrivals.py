@@ -13,7 +13,7 @@ from gate.diagnosis.suspects import Known
 from gate.evidence.observations import Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.wording import suspect_words
-from gate.verdict.verdict_sources import suspected_sources
+from gate.verdict.sources import suspected_sources
 
 QUEUES = """
 import multiprocessing, numpy, pickle, queue, torch

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from gate.harness.recording.batch_size import samples_in
+from gate.harness.recording.given import samples_in
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gate.harness.recording.memory import DevicePeak
+from gate.harness.recording.time_and_memory import DevicePeak
 
 DEVICES = (torch.device("cuda:0"), torch.device("cuda:1"))
 

@@ -13,11 +13,11 @@ from played_device import DEVICE, PlayedDevice
 from torch import nn
 
 from gate.comparison.cost import UNDISTURBED
-from gate.harness import harness_cuda, tensor_digests
+from gate.harness import cuda, tensor_digests
 from gate.harness.output import Output, Problems
 from gate.harness.recording import observer
+from gate.harness.recording.observer import Schedule
 from gate.harness.recording.recorder import Recorder
-from gate.harness.recording.schedule import Schedule
 
 STEPS = 24
 Started = Sequence[tensor_digests.StartedDigest]
@@ -79,7 +79,7 @@ def observing_takes(device: PlayedDevice, monkeypatch: pytest.MonkeyPatch) -> fl
     seconds = 0.02
 
     class Copies(tensor_digests.HostCopies):
-        def __init__(self, started: Started, followed: harness_cuda.Devices) -> None:
+        def __init__(self, started: Started, followed: cuda.Devices) -> None:
             if len(started) > 1:
                 device.launch(seconds)
             super().__init__(started, followed)

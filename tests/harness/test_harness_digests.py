@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gate.harness import tensor_digests
-from gate.harness.recording.order import Order
+from gate.harness.recording.state import Order
 from gate.harness.tensor_digests import (
     CHUNK_WORDS,
     MULTIPLIER,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.harness.lifecycle.import_hook import ImportHook
+from gate.harness.lifecycle.start import ImportHook
 
 NAME = "waited_for_by_the_harness"
 Arm = Callable[[], list[str]]

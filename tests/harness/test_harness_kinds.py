@@ -17,12 +17,11 @@ from torch.distributed.tensor import DTensor, Partial, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 from gate.harness.output import Output, Problems
-from gate.harness.recording.hand_updates import HandUpdates
-from gate.harness.recording.order import Order
+from gate.harness.plain_tensors import write_safetensors
+from gate.harness.recording.gradients import HandUpdates
+from gate.harness.recording.observer import Schedule
 from gate.harness.recording.recorder import Recorder
-from gate.harness.recording.schedule import Schedule
-from gate.harness.recording.state import capture
-from gate.harness.safetensors_file import write_safetensors
+from gate.harness.recording.state import Order, capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

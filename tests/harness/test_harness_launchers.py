@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gate.errors import EvidenceError
-from gate.evidence.endings import read_end, refuse_crashed
-from gate.evidence.processes_harness_files import find_processes
+from gate.evidence.harness_files import find_processes
+from gate.evidence.ranks import read_end, refuse_crashed
 from gate.system.files.files import LocalFiles
 from gate.training.runs import RunEnd
 

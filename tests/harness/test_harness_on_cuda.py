@@ -24,9 +24,9 @@ from gate.training.operator_tables import (
     InStrictMode,
     Release,
     release_of,
+    watch_list,
     watched,
 )
-from gate.training.uncovered_operators import watch_list
 from gate.verdict.operators import operator_rows
 
 if TYPE_CHECKING:

@@ -277,7 +277,7 @@ def test_a_script_that_replaces_the_list_of_filters_is_told(harness: Harness) ->
 
 
 def test_a_package_that_links_torch_is_a_compiled_extension(tmp_path: Path) -> None:
-    from gate.harness.uncovered import _uses_torch  # noqa: PLC0415 - needs no torch, as its user
+    from gate.harness.operator_policy import _uses_torch  # noqa: PLC0415 - needs no torch, as its user
 
     for name, content, expected in (("a.so", b"..libc10.so", True), ("b.so", b"..libm.so", False)):
         (tmp_path / name).write_bytes(content)

@@ -8,9 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gate.harness.recording import order as order_module  # noqa: E402 - it imports torch
-from gate.harness.recording.order import Order  # noqa: E402 - it imports torch
-from gate.harness.recording.state import parameter_names  # noqa: E402 - it imports torch
+from gate.harness.recording import state as order_module  # noqa: E402 - it imports torch
+from gate.harness.recording.state import (
+    Order,
+    parameter_names,
+)
 
 pytestmark = pytest.mark.torch
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.harness.plain_bytes import SAFETENSORS_TYPES, byte_size
-from gate.harness.safetensors_file import write_safetensors
+from gate.checkpoint.leaves import ELEMENT_BYTES
+from gate.harness.plain_tensors import SAFETENSORS_TYPES, byte_size, write_safetensors
 
 if TYPE_CHECKING:
     from tests.harness.conftest import PlainTensor

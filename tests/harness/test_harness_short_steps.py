@@ -14,13 +14,12 @@ import torch
 from torch import nn
 
 from gate.harness import tensor_digests
-from gate.harness.grid import grid_body
 from gate.harness.output import Output, Problems
 from gate.harness.recording import module_search, recorder, time_and_memory
 from gate.harness.recording.module_search import Made, known_optimizers, outermost_owners
+from gate.harness.recording.observer import Schedule
 from gate.harness.recording.recorder import AT_ONCE_STEPS, LINES_SECONDS, Recorder
-from gate.harness.recording.schedule import Schedule
-from gate.harness.tensor_digests import StartedDigest, bodies_once, finish_all
+from gate.harness.tensor_digests import StartedDigest, bodies_once, finish_all, grid_body
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness

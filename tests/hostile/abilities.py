@@ -11,10 +11,16 @@ from attempt import Attempt
 
 from gate.isolation.account_choice import choose_isolation
 from gate.isolation.accounts import release_uid
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Credentials, Isolation, Separation, WriteGuard
-from gate.isolation.path_access import first_blocked_folder
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import (
+    Credentials,
+    Isolation,
+    IsolationMode,
+    IsolationSettings,
+    Separation,
+    WriteGuard,
+)
+from gate.isolation.processes import LocalProcesses
+from gate.isolation.sandboxed_start import first_blocked_folder
 
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 # an account that owns nothing and is in no group

@@ -16,7 +16,7 @@ from harmless import log_faults, markdown_faults, page_faults
 from gate.errors import ExitCode
 from gate.isolation.account_choice import ACCOUNTS
 from gate.isolation.accounts import acquire_uid, release_uid
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 RUNS = 4

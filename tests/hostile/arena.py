@@ -23,7 +23,7 @@ from fake_github import FakeGitHub
 from gate_bench import Bench
 from played_training import SCRIPT, Project
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.isolation.page_cache import new_proof
 from gate.package.keys import generate_private_key, private_pem
 from gate.pipelines.gate import record_baseline

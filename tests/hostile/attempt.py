@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from gate.errors import ExitCode
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 APART = (IsolationMode.UID, IsolationMode.CONTAINER)

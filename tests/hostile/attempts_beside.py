@@ -9,7 +9,7 @@ from __future__ import annotations
 from attempt import Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import FILTER
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 OWN_PROCESSES = "each run has its own table of processes"
 OWN_FILES = "each run has inodes of its own, by overlays, for all that both can read"

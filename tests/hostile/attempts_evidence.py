@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attempt import EVERYWHERE, Attempt, Threat
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 STRICT = "strict parsing"

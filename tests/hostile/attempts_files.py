@@ -7,7 +7,7 @@ import re
 from attempt import EVERYWHERE, Attempt, Threat, probe, sandbox_probe
 from attempts_secrets import CLOSED, FILTER, OWNER
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 SNAPSHOT = "every run is a fresh copy of the exported commit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attempt import EVERYWHERE, Attempt, Threat
 from attempts_evidence import STRICT, TWIN
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 METRICS = ", metrics: {file: m.jsonl}"

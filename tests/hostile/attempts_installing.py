@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from attempt import Attempt, Threat
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 READER = "the file is read for pinned versions and hashes, which are written anew"

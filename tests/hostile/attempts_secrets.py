@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attempt import Attempt, Threat, probe, sandbox_probe
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 ACCOUNT = "a separate account; the gate's memory is closed"

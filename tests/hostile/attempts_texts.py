@@ -6,7 +6,7 @@ from attempt import APART, EVERYWHERE, Attempt, Threat
 from attempts_evidence import TWIN
 from attempts_floods import REGULAR, metrics_attempt
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 SAFE_TEXT = "text is escaped"

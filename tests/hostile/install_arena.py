@@ -21,7 +21,7 @@ from wheel_index import WheelIndex, sdist, sha256_of, wheel
 
 from gate.action.wheel_installer import INSTALLERS
 from gate.isolation.accounts import acquire_uid, release_uid
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 LOCK = "requirements.lock"
 TEMPORARY = Path("/tmp")  # noqa: S108 - looked into

@@ -16,7 +16,7 @@ from attempt import MODES, Attempt, Threat
 from table import ATTEMPTS
 from trials import try_one, try_together
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 PAGE = ROOT / "docs" / "security.md"
 TEMPLATE = Path(__file__).with_name("page.md")

@@ -16,7 +16,7 @@ from install_arena import runs_with_pip_alone
 from table import ATTEMPTS
 from trials import CONTROLS, TOGETHER, try_controls, try_one, try_together
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 
 def _case(mode: IsolationMode, attempt: Attempt) -> object:

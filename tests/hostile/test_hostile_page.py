@@ -6,7 +6,7 @@ from attempt import MODES
 from page import ABOUT, HELD, PAGE, render, results_on
 from table import ATTEMPTS
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 TEXT = PAGE.read_text("utf-8")
 

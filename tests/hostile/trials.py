@@ -9,7 +9,7 @@ from attempt import GOT, REFUSED, TRY, Attempt, Threat
 from install_arena import try_install
 from table import ATTEMPTS
 
-from gate.isolation.isolation import IsolationMode
+from gate.isolation.modes import IsolationMode
 
 TOGETHER = tuple(one for one in ATTEMPTS if one.together)
 CONTROLS = tuple(one for one in TOGETHER if one.control)

@@ -12,7 +12,7 @@ from interop_scenes import SAVED, Fault, Scene, finish, unpack
 from interop_tools import Tools
 from interop_verifiers import BUNDLES, Verifier, ends_well, ours, typed
 
-from gate.commands.explained import explain_by_identity, identity_artifact
+from gate.commands.verify import explain_by_identity, identity_artifact
 from gate.package.keyless import seal_by_identity
 from gate.package.seal import statements_of
 from gate.package.seal_files import BUNDLE_SUFFIX, PROVENANCE_BUNDLE_SUFFIX, seal_file, write_seals

@@ -13,14 +13,14 @@ from pathlib import Path
 from interop_scenes import SAVED, Fault, Scene
 from interop_tools import Tools
 
-from gate.commands.explained import explain_by_key
+from gate.commands.verify import explain_by_key
 from gate.package.keys import read_trusted_keys
 from gate.package.model_signing import model_folder
+from gate.package.provenance import PROVENANCE_PREDICATE
 from gate.package.seal_records import Expected, KeyAlgorithm, StatementKind
-from gate.package.sealed_provenance import PROVENANCE_PREDICATE
-from gate.package.sealed_statement import VERDICT_PREDICATE
+from gate.package.statement import VERDICT_PREDICATE
 from gate.system.files.files import LocalFiles
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 
 HERE = Path(__file__).parent
 BARE = {

@@ -14,8 +14,13 @@ from played_training import Project
 from gate.comparison.measurements import CalibrationDocument
 from gate.errors import EvidenceError, SettingsError
 from gate.evidence.folder import EvidenceFolder
-from gate.pipelines.calibration import calibration, checked_ranges, from_folders, rerun
-from gate.pipelines.measurement import measure_noise
+from gate.pipelines.measurement import (
+    calibration,
+    checked_ranges,
+    from_folders,
+    measure_noise,
+    rerun,
+)
 from gate.settings.load import parse_settings
 
 EVERY = ("every",)

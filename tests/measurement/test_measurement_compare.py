@@ -6,7 +6,7 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
-from gate.comparison.measured_base_head import Closeness, ComparedCommits
+from gate.comparison.measurements import Closeness, ComparedCommits
 from gate.errors import RepositoryError, RunError, SettingsError
 from gate.pipelines.compare_commits import compare_commits
 

@@ -12,15 +12,21 @@ import pytest
 from gate_bench import Bench
 from shaken_training import SOURCES, Shaken
 
-from gate.comparison.shaken import ShakenThing, ShakenTraining, ShakeResult
+from gate.comparison.measurements import ShakenThing, ShakenTraining, ShakeResult
 from gate.errors import RunError, SettingsError
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.pipelines.choice import cards_of, checked_budget, chosen_variations, why_one_order
-from gate.pipelines.shake import OUT_OF_BUDGET, Asked, shake
+from gate.isolation.modes import Isolation, IsolationMode
+from gate.pipelines.shake import (
+    OUT_OF_BUDGET,
+    Asked,
+    cards_of,
+    checked_budget,
+    chosen_variations,
+    shake,
+    why_one_order,
+)
 from gate.report.shaken import shaken_headline, shaken_sections
 from gate.settings.variations import BY_NAME, GPU_INDEX, VARIATIONS
-from gate.system.gpu import Gpu, GpusSeen
+from gate.system.machine import Gpu, GpusSeen
 
 # variation, the call that is named, and a module whose comment marks the line
 SCRIPTS = [

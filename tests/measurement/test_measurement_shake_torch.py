@@ -9,9 +9,8 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
-from gate.comparison.shaken import ShakenThing, ShakeResult
-from gate.pipelines.choice import chosen_variations
-from gate.pipelines.shake import Asked, shake
+from gate.comparison.measurements import ShakenThing, ShakeResult
+from gate.pipelines.shake import Asked, chosen_variations, shake
 
 pytestmark = pytest.mark.torch
 

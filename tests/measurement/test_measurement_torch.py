@@ -9,13 +9,13 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
-from gate.comparison.attribution import minimal_set
+from gate.comparison.cost_arms import minimal_set
 from gate.comparison.differences import CostState
-from gate.comparison.measured_base_head import Closeness
+from gate.comparison.measurements import Closeness
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import Priced, measure_cost, measure_noise
 from gate.pipelines.runs import Session
-from gate.settings.priced_knobs import PricedKnob, strict_knobs
+from gate.settings.knobs import PricedKnob, strict_knobs
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,8 +14,8 @@ from gate.errors import EvidenceError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.proposals import accepted, last_proposal
+from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
 from gate.text.documents import write_document
 from gate.verdict.verdict import Outcome, Verdict
 

@@ -14,15 +14,14 @@ from gate_bench import FILES, Bench
 from own_isolation import isolated
 from played_training import SETTINGS, Project
 
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.modes import Credentials, Isolation, IsolationMode
 from gate.package.members import write_package
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.base_cache import may_cache
 from gate.pipelines.gate import gate
+from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.verdict.verdict import Outcome, Verdict
 
 SYSTEM_PYTHON = "/usr/bin/python3"

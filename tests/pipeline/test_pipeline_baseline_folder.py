@@ -15,7 +15,7 @@ from played_training import Project
 
 from gate.baseline.entry import BaselineEntry, Baselines
 from gate.errors import CommitError, DocumentError, GateError, StorageError
-from gate.pipelines.baselines import read_baselines
+from gate.pipelines.policy_files import read_baselines
 from gate.training.environment import Environment
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.differences import CostState
-from gate.comparison.measured_base_head import MAX_METRICS, MAX_VALUES, Closeness
+from gate.comparison.measurements import MAX_METRICS, MAX_VALUES, Closeness
 from gate.training.runs import Commit, RunMode
 
 LOOSE = {"tolerances": ({"metric": "loss", "relative": 0.01},)}

@@ -14,9 +14,9 @@ from saved_tensors import Stored, floats, write_state
 
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.errors import AttestationError
-from gate.evidence.state_roots import StateName, StateRoots
+from gate.evidence.run_evidence import StateName, StateRoots
 from gate.package.content import check_model, check_states
-from gate.package.model_check import ModelCheck, PartAnswer
+from gate.package.model_signing import ModelCheck, PartAnswer
 from gate.package.saved_states import open_package
 
 MODEL = {"0.weight": floats(1.0, 2.0), "0.bias": floats(3.0), "2.weight": floats(4.0)}

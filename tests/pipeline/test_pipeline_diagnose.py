@@ -8,12 +8,11 @@ import pytest
 from evidence_cases import LOSSES, PARTS, evidence_of, evidence_set_of
 from rich.console import Console
 
-from gate.commands.diagnosis_view import diagnosis_view
+from gate.commands.job import diagnosis_view
 from gate.errors import EvidenceError
 from gate.evidence.lock_files import LockFile
 from gate.evidence.run_evidence import RunEvidence
-from gate.pipelines.diagnose import diagnose_kept
-from gate.pipelines.kept_diagnosis import Retold
+from gate.pipelines.diagnose import Retold, diagnose_kept
 from gate.pipelines.kept_evidence import KeptEvidence
 from gate.report.brief import brief_of
 from gate.training.runs import Commit, RunMode

@@ -17,11 +17,11 @@ from gate.package.archive import read_archive
 from gate.package.members import write_package
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.report.links import ReportLinks
+from gate.report.assembly import ReportLinks
 from gate.report.page.maps import heat_cell
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import page_sources
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.verdict.verdict import Outcome
 
 STATE = "strict-2/state.safetensors"

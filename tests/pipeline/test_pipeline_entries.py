@@ -20,7 +20,7 @@ from report_outcomes import (
 
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.record import with_entry
-from gate.evidence.points import Points
+from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.entries import settled
 from gate.pipelines.gate import Gated, Ran, judge

@@ -17,15 +17,13 @@ from played_training import SCRIPT, WITH_PACKAGE, Project
 from real_reader import kept
 
 from gate.errors import GateError, SettingsError
-from gate.evidence.brought import BroughtEnvironment
-from gate.isolation.isolation import ContainerSettings, IsolationMode
-from gate.isolation.modes import Isolation, TrainingContainer
+from gate.evidence.lock_files import BroughtEnvironment
+from gate.isolation.modes import ContainerSettings, Isolation, IsolationMode, TrainingContainer
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.brought import brought_environment
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.entry import BASE_PROGRAMS, PROGRAMS, build_adapters
-from gate.pipelines.environments import refuse_image, training_environments
+from gate.pipelines.environments import brought_environment, refuse_image, training_environments
 from gate.pipelines.gate import Gated, gate
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings

@@ -12,12 +12,11 @@ from grouped import OneAfterTheOther
 from played_training import SETTINGS, Project
 
 from gate.errors import RunError
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.pipelines.gate import Gated, gate
+from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
-from gate.system.gpu import GpusSeen
+from gate.system.machine import GpusSeen
 
 HOST = GpusSeen(kernel=("NVIDIA H100",), problem="nvidia-smi was not found")
 TRIED = {"built_for": "13.0", "supports": 0, "refusal": "", "hidden_by": "", "files": []}

@@ -20,7 +20,7 @@ from gate.errors import EvidenceError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.verdict.verdict import Outcome
 
 STATE = "strict-1/state.safetensors"

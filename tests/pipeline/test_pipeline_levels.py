@@ -6,9 +6,8 @@ from gate_bench import Bench
 from played_training import Project
 
 from gate.pipelines.gate import Gated
-from gate.report.assembly import report_of
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits
-from gate.report.links import ReportLinks
 from gate.settings.levels import ReachedLevel
 from gate.verdict.verdict import Outcome
 

@@ -15,13 +15,13 @@ from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
 from gate.errors import EvidenceError, RepositoryError
-from gate.evidence.state_roots import StateName
+from gate.evidence.run_evidence import StateName
 from gate.package.members import write_package
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated
+from gate.system.git.export import open_source_pack
 from gate.system.git.repository import GitRepository
-from gate.system.git.source_pack import open_source_pack
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 
 SAVING = SETTINGS.replace("  max_steps", "  checkpoint: saved\n  max_steps")
 VALUES = {"saved/deep/values.json": "[1, 2.5]", "saved/notes.txt": "nobody understands"}

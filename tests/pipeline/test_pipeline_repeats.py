@@ -9,12 +9,11 @@ from gate_bench import FILES, Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import BaselineError, EvidenceError
-from gate.pipelines.baselines import read_baselines
 from gate.pipelines.gate import gate, record_baseline, train_all
 from gate.pipelines.imported_evidence import take_over
-from gate.report.assembly import report_of
+from gate.pipelines.policy_files import read_baselines
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits
-from gate.report.links import ReportLinks
 from gate.training.timeline import CallTime
 from gate.verdict.verdict import Answer, Outcome
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from scenes import copied
 
 from gate.commands.reproduce import reproduction_view
-from gate.comparison.spread_record import SpreadPlace
+from gate.comparison.statistical_tests import SpreadPlace
 from gate.errors import (
     AttestationError,
     DocumentError,
@@ -27,21 +27,24 @@ from gate.errors import (
     RepositoryError,
     SettingsError,
 )
-from gate.evidence.points import Points
+from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.stop_signals import StopSignals
-from gate.package.call import CALL_SCHEMA, CallDocument
 from gate.package.members import write_package
+from gate.package.packing import CALL_SCHEMA, CallDocument
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.opening import (
+    CodeSource,
     OpenedPackage,
+    Reproduction,
     ReproductionCall,
+    ReproductionOutcome,
+    SealChecked,
     check_same_file,
     open_for_reproduction,
 )
 from gate.pipelines.reproduce import reproduce
-from gate.pipelines.reproduction import CodeSource, Reproduction, ReproductionOutcome, SealChecked
 from gate.system.console import QuietProgress
 from gate.text.documents import read_document
 

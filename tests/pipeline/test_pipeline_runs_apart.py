@@ -10,8 +10,7 @@ from gate_bench import Bench
 from grouped import OneAfterTheOther
 from played_training import SCRIPT, Project
 
-from gate.isolation.process_ports import Processes
-from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.pipelines.runs import Session
 from gate.training.plan import plan_gate
 from gate.training.runs import RunMode

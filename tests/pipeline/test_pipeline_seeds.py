@@ -18,11 +18,10 @@ from gate.errors import BaselineError, EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
 from gate.pipelines.gate import Gated, gate
 from gate.pipelines.seed_runs import announced
-from gate.report.assembly import report_of
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits
-from gate.report.links import ReportLinks
 from gate.settings.levels import ReachedLevel
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.verdict.verdict import Outcome
 

@@ -6,8 +6,8 @@ import pytest
 from gate_bench import Bench
 from played_training import Project
 
-from gate.diagnosis.determinism_causes import CauseClass
-from gate.evidence.tried import TriedSettings
+from gate.diagnosis.diagnosis import CauseClass
+from gate.evidence.trace import TriedSettings
 from gate.pipelines.imported_evidence import take_over
 from gate.report.brief import brief_of
 from gate.verdict.verdict import Outcome, Verdict

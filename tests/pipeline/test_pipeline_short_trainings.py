@@ -14,16 +14,13 @@ from rich.console import Console
 
 from gate.baseline.entry import Baseline, Baselines
 from gate.baseline.record import with_entry
-from gate.commands.compare_view import compare_view
+from gate.commands.measure import compare_view
 from gate.evidence.run_evidence import RunEvidence
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.gate import Gated, Ran, judge
-from gate.report.comment import comment_text
-from gate.report.page.compare_page import compare_page
-from gate.report.page.page import page_html
+from gate.report.comment import comment_text, summary_text
+from gate.report.page.page import compare_page, page_html
 from gate.report.page.page_sources import page_sources
-from gate.report.summary import summary_text
 from gate.report.terminal import verdict_view
 from gate.settings.levels import Level
 from gate.training.plan import plan_base, plan_gate

@@ -12,7 +12,7 @@ from played_training import SCRIPT, Project
 
 from gate.errors import RunError
 from gate.pipelines.gate import gate
-from gate.system.room import Room
+from gate.system.machine import Room
 from gate.training.runs import RunRecord
 from gate.verdict.verdict import Outcome, Verdict
 

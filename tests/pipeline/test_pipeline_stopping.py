@@ -10,11 +10,10 @@ from played_training import SCRIPT, Project
 
 from gate.errors import EvidenceError, RunError
 from gate.pipelines.delivery import judging, run_only
+from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
 from gate.training.runs import StoppedBy
-from gate.verdict.not_run import NotRun, Part, WhyNotRun
-from gate.verdict.verdict import Outcome, Verdict
+from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
 
 # default runs are part of what these tests are about
 pytestmark = pytest.mark.usefixtures("priced")

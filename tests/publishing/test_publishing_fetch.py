@@ -29,7 +29,7 @@ from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, WebDouble, cut, endless, status
 
 from gate.errors import DocumentError, StorageError
-from gate.publishing.manifests import MAX_MANIFEST_BYTES, SEALS_TYPE, read_index, read_manifest
+from gate.publishing.registry import MAX_MANIFEST_BYTES, SEALS_TYPE, read_index, read_manifest
 
 
 def test_a_redirect_to_another_host_gets_no_credential(oci: OciDouble, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from web_double import Fault, Handler, cut, endless, status
 from gate.errors import GateError, PublishError
 from gate.publishing.artifact import Tracked, TrackedMetric, TrackedRun
 from gate.publishing.mlflow import MlflowTracker
-from gate.publishing.names import MAX_NAME, server_names
+from gate.publishing.tracked import MAX_NAME, server_names
 from gate.settings.delivery_sections import MlflowSettings
 from gate.system.files.files import LocalFiles
 

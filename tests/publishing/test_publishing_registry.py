@@ -31,10 +31,9 @@ from tunnel_proxy import TunnelProxy
 from web_double import Fault, Handler, silent, status
 
 from gate.errors import PublishError
-from gate.publishing.challenge import read_challenge
 from gate.publishing.credentials import registry_login
 from gate.publishing.registry import commit_tag
-from gate.publishing.registry_api import RegistryClient
+from gate.publishing.registry_api import RegistryClient, read_challenge
 from gate.system.basic_login import Login
 from gate.system.files.files import LocalFiles
 from gate.system.http import Connection

@@ -14,10 +14,9 @@ from report_outcomes import REPRODUCED
 from rich.console import Console
 
 from gate.publishing.artifact import PublishedPackage
-from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
+from gate.report.assembly import ReportLinks
+from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import page_html
-from gate.report.summary import summary_text
 from gate.report.terminal import verdict_view
 
 DIGEST = f"sha256:{'c0ffee' * 10}abcd"

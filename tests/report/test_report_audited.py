@@ -10,18 +10,15 @@ from hypothesis import given
 from report_hostile import HOSTILE
 from report_outcomes import CASES
 
-from gate.audit.audit import AuditReport
-from gate.audit.checklist import answered_items
-from gate.audit.items import LineKind, RepositoryFacts, ScriptLine, WishList
-from gate.audit.published_checklist import ITEMS, ChecklistAnswer, Topic
+from gate.audit.checklist import ITEMS, ChecklistAnswer, Topic, answered_items
+from gate.audit.items import AuditReport, LineKind, RepositoryFacts, ScriptLine, WishList
 from gate.audit.repository import audit_repository
 from gate.evidence.lock_files import LockFile
-from gate.report.audit import audit_markdown, checklist_markdown
+from gate.report.assembly import ReportLinks
+from gate.report.audit import audit_markdown, audit_text, checklist_markdown
 from gate.report.comment import comment_text
-from gate.report.links import ReportLinks
 from gate.report.page.page import page_html
-from gate.report.text import audit_text
-from gate.verdict.measured_determinism_budget import ClusterSource, SourceState, SourceStatus
+from gate.verdict.verdict import ClusterSource, SourceState, SourceStatus
 
 BOUNDED = SourceState(
     kind=ClusterSource.REDUCTION,

@@ -12,8 +12,8 @@ from report_cases import LINKS, delta, tensor
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, REPRODUCED
 
+from gate.report.assembly import ReportLinks
 from gate.report.comment import COMMENT_BYTES, comment_text, marker
-from gate.report.links import ReportLinks
 from gate.report.markdown import CUT_NOTE, Part, cut_lines, fit
 from gate.verdict.verdict import Finding, Severity, Verdict
 

@@ -13,13 +13,13 @@ from page_reader import Page
 from report_hostile import HOSTILE
 from rich.console import Console
 
-from gate.commands.compare_view import compare_view
+from gate.commands.measure import compare_view
 from gate.comparison.differences import OptimizerSettingChange
-from gate.comparison.measured_base_head import ComparedCommits
+from gate.comparison.measurements import ComparedCommits
 from gate.pipelines.compare_commits import Compared
 from gate.report.measurements import compared_headline, compared_sentences
-from gate.report.page.compare_page import PAGE_BYTES, compare_page
-from gate.settings.records_policy_files import PolicyChange
+from gate.report.page.page import PAGE_BYTES, compare_page
+from gate.settings.policy_files import PolicyChange
 from gate.training.runs import Commit, RunMode
 
 KEPT = frozenset((

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from report_outcomes import CASES, NO_BASELINE
 from rich.console import Console, RenderableType
 
-from gate.commands.doctor_view import doctor_view
-from gate.commands.init_view import init_text
+from gate.commands.doctor import doctor_view
+from gate.commands.init import init_text
 from gate.errors import RunError
 from gate.pipelines.doctor.health import CheckResult, DoctorReport, Examined
-from gate.pipelines.records_scaffold import Plan, Training, Written
-from gate.report.assembly import report_of
-from gate.report.links import ReportLinks
-from gate.report.sentence import Sentence
+from gate.pipelines.scaffold import Plan, Training, Written
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.terminal import TERMINAL_LIMITS, next_text, verdict_view
+from gate.report.terminal_lines import Sentence
 from gate.text.untrusted_text import visible
 from gate.verdict.next_step import Place, after_fault, next_steps
 from gate.verdict.verdict import NextStep, Outcome

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gate.report.page.curves import (
     BOTTOM,
+    BUCKETS,
     HEIGHT,
     LABEL_HEIGHT,
     LEFT,
@@ -18,9 +19,14 @@ from gate.report.page.curves import (
     WIDTH,
     Line,
     Mark,
+    Scale,
     chart,
+    envelope,
+    evenly,
+    number,
+    step_ticks,
+    ticks,
 )
-from gate.report.page.scales import BUCKETS, Scale, envelope, evenly, number, step_ticks, ticks
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

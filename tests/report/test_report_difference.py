@@ -6,7 +6,7 @@ from difference_cases import NAME, NOTE, difference_of
 from page_reader import Page
 
 from gate.report.difference_words import facts
-from gate.report.page.difference_page import difference_page
+from gate.report.page.templates import difference_page
 
 
 def test_a_note_about_both_sides_stands_once() -> None:

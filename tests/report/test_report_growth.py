@@ -6,9 +6,9 @@ import pytest
 from report_cases import LINKS
 from report_outcomes import CODE_DRIFT
 
-from gate.diagnosis.measured_growth import Growth, GrowthPoint, GrowthShape
+from gate.diagnosis.diagnosis import Growth, GrowthPoint, GrowthShape
 from gate.report.comment import comment_text
-from gate.report.growth import growth_section
+from gate.report.diagnosis import growth_section
 from gate.report.layout import Limits
 from gate.report.page.page import page_html
 from gate.verdict.verdict import Verdict

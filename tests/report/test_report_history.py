@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from page_reader import Page
 from report_cases import COMMIT, LINKS, verdict
 
-from gate.report.badge import badge_json
-from gate.report.comment import comment_text
+from gate.report.comment import comment_text, summary_text
 from gate.report.entry_words import history_line, history_row
 from gate.report.page.curves import HEIGHT, LEFT, WIDTH
 from gate.report.page.page import page_html
 from gate.report.page.pictures import SHAPES, HistoryPicture, history_picture
-from gate.report.summary import summary_text
-from gate.verdict.history import read_history, with_line
-from gate.verdict.published_history import HistoryLine
+from gate.report.runner_files import badge_json
+from gate.verdict.history import HistoryLine, read_history, with_line
 from gate.verdict.verdict import Outcome, Verdict
 
 NOW = "2026-03-20T12:00:00+00:00"

@@ -14,8 +14,7 @@ from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 from gate.baseline.entry import Baseline
 from gate.comparison.differences import TensorChange
 from gate.report.layout import Limits
-from gate.report.page.fingerprint_map import fingerprint_map
-from gate.report.page.maps import DifferenceMap, difference_map, taken_apart
+from gate.report.page.maps import DifferenceMap, difference_map, fingerprint_map, taken_apart
 from gate.report.page.page_sources import PageSources, page_sources
 from gate.report.page.page_tables import page_sections
 from gate.verdict.verdict import Verdict

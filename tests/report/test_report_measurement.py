@@ -9,6 +9,7 @@ from hypothesis import given
 from report_hostile import HOSTILE
 from rich.console import Console, RenderableType
 
+from gate.comparison.calibration import tolerance_snippet
 from gate.comparison.differences import CostState
 from gate.comparison.measurements import (
     ArmFigures,
@@ -24,9 +25,14 @@ from gate.comparison.measurements import (
     UlpQuantile,
     WeightNoise,
 )
-from gate.comparison.tolerance_snippet import tolerance_snippet
-from gate.report.measurement_view import cost_markdown, cost_view, noise_markdown, noise_view
-from gate.report.measurement_words import cost_headline, noise_headline
+from gate.report.measurements import (
+    cost_headline,
+    cost_markdown,
+    cost_view,
+    noise_headline,
+    noise_markdown,
+    noise_view,
+)
 from gate.settings.load import parse_settings
 from gate.training.environment import Environment
 

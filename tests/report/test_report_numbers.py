@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import delta, digest
 
-from gate.report.sparkline import BLOCKS, GAP, sparkline
+from gate.report.layout import BLOCKS, GAP, sparkline
 from gate.report.wording import (
     count,
     duration,

@@ -5,12 +5,11 @@ import io
 from report_cases import LINKS, verdict
 from rich.console import Console
 
-from gate.commands.operators_view import operators_view
+from gate.commands.operators import operators_view
 from gate.evidence.operators import FlagReach, OperatorReport, OperatorRow
-from gate.report.comment import comment_text
+from gate.report.assembly import NOTHING_FOUND, operators_sections
+from gate.report.comment import comment_text, summary_text
 from gate.report.layout import Limits
-from gate.report.operators import NOTHING_FOUND, operators_sections
-from gate.report.summary import summary_text
 from gate.verdict.verdict import Outcome
 
 LIMITS = Limits(deltas=5, rows=5)

@@ -11,8 +11,8 @@ from report_cases import TOO_SHORT
 from report_outcomes import CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
 
 from gate.errors import ExitCode, PublishError
+from gate.report.comment import Publication
 from gate.report.outputs import StepOutputs, fault_outputs, output_file_text, verdict_outputs
-from gate.report.report import Publication
 
 DELIMITER = "ghadelimiter_5c0c1f"
 

@@ -29,17 +29,14 @@ from report_outcomes import (
     judged,
 )
 
-from gate.baseline.recorded_price import RecordedPrice
-from gate.comparison.check_records import SelfTestProbe
-from gate.comparison.differences import EnvironmentChange, KnobCost, KnobCosts
-from gate.report.assembly import report_of
-from gate.report.environment_words import moved_words
+from gate.baseline.acceptance import RecordedPrice
+from gate.comparison.differences import EnvironmentChange, KnobCost, KnobCosts, SelfTestProbe
+from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits, Table
-from gate.report.links import ReportLinks
+from gate.report.wording import moved_words
 from gate.training.environment import Environment
 from gate.training.runs import RunMode
-from gate.verdict.not_run import NotRun, Part, WhyNotRun
-from gate.verdict.verdict import Answer, Answers, Outcome, Verdict
+from gate.verdict.verdict import Answer, Answers, NotRun, Outcome, Part, Verdict, WhyNotRun
 
 LIMITS = Limits(deltas=10, rows=3)
 

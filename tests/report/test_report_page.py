@@ -16,7 +16,7 @@ from report_hostile import HOSTILE, poisoned
 from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
 from gate.evidence.run_evidence import DeviceFacts, RunEvidence, TensorDigest
-from gate.report.links import ReportLinks
+from gate.report.assembly import ReportLinks
 from gate.report.page.page import PAGE_BYTES, page_html
 from gate.verdict.verdict import Finding, SeriesSummary, Severity
 

@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 from report_cases import LINKS
 from report_outcomes import REPRODUCED
 
-from gate.comparison.measured_performance import Performance
+from gate.comparison.level_records import Performance
 from gate.report.assembly import report_of
-from gate.report.comment import comment_text
+from gate.report.comment import comment_text, summary_text
+from gate.report.judged import performance_words, rate
 from gate.report.layout import Limits
 from gate.report.page.page import page_html
-from gate.report.performance_words import performance_words, rate
-from gate.report.summary import summary_text
 from gate.training.runs import Commit, RunMode
 from gate.verdict.verdict import Verdict
 

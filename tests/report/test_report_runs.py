@@ -7,11 +7,16 @@ import math
 from page_cases import METRIC, baseline_entry, repeat_apart, run_evidence, sources
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
-from gate.evidence.memory import Memory, StepMemory
-from gate.evidence.timings import StepTiming, Timings
+from gate.evidence.columns import Memory, StepMemory
+from gate.evidence.step_columns import StepTiming, Timings
 from gate.report.page.page_sources import PageSources, style_of
-from gate.report.page.run_charts import first_differences, memory_charts, metric_picture
-from gate.report.page.step_times import quantile, step_times
+from gate.report.page.run_charts import (
+    first_differences,
+    memory_charts,
+    metric_picture,
+    quantile,
+    step_times,
+)
 from gate.verdict.verdict import SeriesSummary
 
 SUMMARY = SeriesSummary(name=METRIC, source="harness", steps=(), values=(), last_decimal="0.5")

@@ -8,10 +8,18 @@ import pytest
 from report_outcomes import CASES
 
 from gate.errors import PublishError
-from gate.report.report import Publication
-from gate.report.sticky import Create, Decision, Unchanged, Update, comment_change, publish, wanted
+from gate.report.comment import (
+    Create,
+    Decision,
+    Publication,
+    Unchanged,
+    Update,
+    comment_change,
+    publish,
+    wanted,
+)
 from gate.settings.gate_settings import CommentPolicy
-from gate.system.github.pull_request_records import Comment
+from gate.system.github.records import Comment
 
 BOT = "github-actions[bot]"
 MARKER = "<!-- repro-gate:default -->"

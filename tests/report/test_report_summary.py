@@ -8,7 +8,7 @@ from report_cases import LINKS, delta, tensor
 from report_hostile import poisoned
 from report_outcomes import CODE_DRIFT, REPRODUCED
 
-from gate.report.summary import SUMMARY_BYTES, summary_text
+from gate.report.comment import SUMMARY_BYTES, summary_text
 
 
 def test_the_summary_says_what_the_outcome_means() -> None:

@@ -14,7 +14,7 @@ from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, NO_BASELI
 from rich.console import Console
 
 from gate.publishing.artifact import PublishedPackage
-from gate.report.links import ReportLinks
+from gate.report.assembly import ReportLinks
 from gate.report.terminal import next_text, verdict_view
 from gate.verdict.verdict import NextStep, Verdict
 

@@ -10,11 +10,11 @@ from report_outcomes import REPRODUCED
 
 from gate.report.assembly import report_of
 from gate.report.comment import comment_text
+from gate.report.judged import long, time_words
 from gate.report.layout import Limits
 from gate.report.page.page import page_html
-from gate.report.page.timeline_picture import MAX_LANES, timeline_picture
-from gate.report.time_words import long, time_words
-from gate.training.measured_timeline import TimedRun
+from gate.report.page.pictures import MAX_LANES, timeline_picture
+from gate.training.timeline import TimedRun
 from gate.verdict.verdict import Verdict
 
 LINE = "gate 41 s: trainings 36 s, own 4.9 s"

@@ -3,11 +3,10 @@ from __future__ import annotations
 from evidence_cases import evidence_of
 from report_outcomes import WITHIN_TOLERANCE
 
-from gate.comparison.comparison_tolerances import tolerance_uses
-from gate.comparison.tolerances import derive
+from gate.comparison.tolerances import derive, tolerance_uses
+from gate.report.assembly import tolerances_section
 from gate.report.layout import Limits
-from gate.report.tolerances import tolerances_section
-from gate.settings.tolerances import Direction, Improvement, Tolerance
+from gate.settings.levels import Direction, Improvement, Tolerance
 
 LIMIT, DERIVED = derive(5, 1.3e-4, 0.95)
 

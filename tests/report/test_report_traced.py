@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from report_cases import diagnosed
 
-from gate.evidence.observed_trace import Phase
-from gate.evidence.trace import Claim, TraceFinding, TraceRow
+from gate.evidence.trace import Claim, Phase, TraceFinding, TraceRow
+from gate.report.assembly import ReportLinks
 from gate.report.brief import brief_of
 from gate.report.comment import comment_text
+from gate.report.diagnosis import trace_sections
 from gate.report.layout import Limits
-from gate.report.links import ReportLinks
 from gate.report.runner_files import annotation_commands
-from gate.report.traced import trace_sections
 from gate.system.git.changes import ChangedLines
 from gate.verdict.verdict import Outcome, Verdict
 

@@ -6,13 +6,13 @@ import pytest
 from report_cases import diagnosed
 
 from gate.diagnosis.diagnosis import Suspect, SuspectKind
-from gate.evidence.tried import TriedSetting, TriedSettings
+from gate.evidence.trace import TriedSetting, TriedSettings
+from gate.report.assembly import ReportLinks
 from gate.report.brief import brief_of
 from gate.report.comment import comment_text
 from gate.report.diagnosis import tried_sections, tried_words
 from gate.report.layout import Limits
-from gate.report.links import ReportLinks
-from gate.settings.trials import Setting
+from gate.settings.variations import Setting
 from gate.verdict.verdict import Outcome, Verdict
 
 LIMITS = Limits(deltas=10, rows=20)

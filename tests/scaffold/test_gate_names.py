@@ -6,8 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from gate.pipelines.files import own_baseline
-from gate.pipelines.workflow import workflow_path
+from gate.pipelines.scaffold import own_baseline, workflow_path
 from gate.publishing.registry import commit_tag
 from gate.report.comment import marker
 from gate.settings.gate_settings import FILE_NAME
@@ -20,7 +19,7 @@ from gate.system.gate_names import (
     output_folder,
     status_context,
 )
-from gate.verdict.published_history import badge_file, history_file
+from gate.verdict.history import badge_file, history_file
 
 IDS = st.just("default") | st.from_regex(GATE_ID, fullmatch=True)
 PATHS = st.lists(

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from workflows_in_documents import workflows
 from written_texts import ROOT, pages
 
-from gate.pipelines.files import environments, plan_files, settings_text, with_lines
-from gate.pipelines.records_scaffold import Training, WorkTree
-from gate.pipelines.workflow import WORKFLOW, workflow_text
+from gate.pipelines.scaffold import (
+    WORKFLOW,
+    Training,
+    WorkTree,
+    environments,
+    plan_files,
+    settings_text,
+    with_lines,
+    workflow_text,
+)
 from gate.settings.load import MINIMAL_FILE, parse_settings
 
 TRAINING = Training(command="python train.py")

@@ -11,7 +11,12 @@ from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 from gate.baseline.entry import BaselineEntry
 from gate.evidence.step_columns import StepDigests
 from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
-from gate.pipelines.changes import baseline_changes, key_changes, root_changes, settings_changes
+from gate.pipelines.policy_files import (
+    baseline_changes,
+    key_changes,
+    root_changes,
+    settings_changes,
+)
 from gate.text.documents import write_document
 from gate.training.environment import Environment
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from gate.commands.schema import schema_text
 from gate.errors import SettingsError
-from gate.isolation.isolation import ContainerSettings
+from gate.isolation.modes import ContainerSettings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings, settings_digest, training_digest
 

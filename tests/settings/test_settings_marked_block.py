@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import SettingsError
-from gate.settings.load import parse_settings
-from gate.settings.marked_block import BEGIN, END, with_block
+from gate.settings.load import BEGIN, END, parse_settings, with_block
 
 HEAD = "version: 1 # mine\ntrain: {command: python a.py, max_steps: 3}\n"
 BLOCK = "# measured\ncompare:\n  tolerances:\n    - metric: loss\n      absolute: 0.5\n"

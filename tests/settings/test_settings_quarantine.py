@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gate.errors import SettingsError
+from gate.settings.levels import Quarantine
 from gate.settings.load import parse_settings
-from gate.settings.quarantine import Quarantine
 
 FILE = """\
 version: 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gate.errors import SettingsError
-from gate.system.github.pull_request_records import RunAddress
-from gate.system.github.records import run_address
+from gate.system.github.records import RunAddress, run_address
 
 OURS = RunAddress(api_url="https://api.github.com", repository="o/model", run="4711")
 JOB = {

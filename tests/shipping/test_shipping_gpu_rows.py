@@ -14,7 +14,7 @@ from gpu_check.repeating import BENCHMARKED, compiled, graphs, repeats, stabilit
 from gpu_check.rows import Answer, Row
 
 from gate.errors import GateError, RunError
-from gate.evidence.overrides import Override, OverrideKind
+from gate.evidence.observations import Override, OverrideKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.training.runs import RunMode
 

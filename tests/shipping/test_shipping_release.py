@@ -126,7 +126,7 @@ def test_each_file_that_a_user_copies_is_looked_at() -> None:
     copied = [*(ROOT / "examples" / "workflows").iterdir(), *(ROOT / "docs").glob("*.md")]
     assert {str(path.relative_to(ROOT)) for path in copied} <= looked_at
     assert {"README.md", "SECURITY.md", "container/action.yml", *ACTIONS} <= looked_at
-    assert "gate/pipelines/workflow.py" in looked_at
+    assert "gate/pipelines/scaffold.py" in looked_at
     assert {".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/config.yml"} <= looked_at
 
 

@@ -17,12 +17,16 @@ from played_training import Project
 from real_reader import kept
 from scenes import baseline_of
 
-from gate.action.commit_status import github_status
-from gate.action.history import github_history
-from gate.action.main import Runner, github_comments, github_pull_request, run_action
+from gate.action.main import (
+    Runner,
+    github_comments,
+    github_history,
+    github_pull_request,
+    github_status,
+    run_action,
+)
 from gate.errors import ExitCode
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.isolation.modes import Isolation
+from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters

@@ -17,12 +17,11 @@ from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.untrusted_files import UntrustedFile
 from gate.comparison.differences import TensorChange, TensorDelta
-from gate.evidence.state_roots import StateName, StateRoots
-from gate.package.dsse import sign
-from gate.package.envelope import write_envelope
+from gate.evidence.run_evidence import StateName, StateRoots
+from gate.package.envelope import sign, write_envelope
 from gate.package.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
 from gate.package.packing import pack
-from gate.package.provenance import write_provenance
+from gate.package.provenance import Making, write_provenance
 from gate.package.seal import provenance_facts, seal, statement_facts, statements_of
 from gate.package.seal_files import PROVENANCE_BARE_SUFFIX, seal_path
 from gate.package.seal_records import (
@@ -36,16 +35,14 @@ from gate.package.seal_records import (
     TrustedKeys,
     VerifiedPackage,
 )
-from gate.package.sealed_provenance import Making
-from gate.package.sealed_statement import StatementFacts
-from gate.package.statement import write_statement
+from gate.package.statement import StatementFacts, write_statement
 from gate.package.verify import verify_package
 from gate.settings.levels import ReachedLevel
 from gate.system.files.files import LocalFiles
-from gate.text.codec_digests import sha256_hex
+from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.text.json_text import canonical_json
-from gate.text.members import STATE_MEMBER
+from gate.text.package_names import STATE_MEMBER
 from gate.verdict.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gate.baseline.entry import BaselineEntry
-from gate.baseline.entry_names import entry_name
+from gate.baseline.entry import BaselineEntry, entry_name
 from gate.baseline.record import with_digest
 from gate.text.documents import read_document, write_document
 

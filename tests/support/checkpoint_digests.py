@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from gate.checkpoint.canonical import WHOLE, tensor_head
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats.formats import open_state
+from gate.checkpoint.tensor_hashing import WHOLE, tensor_head
 from gate.system.files.files import LocalFiles
 
 MAX_BYTES = 64 * 1024**3

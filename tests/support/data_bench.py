@@ -9,14 +9,12 @@ from pathlib import Path
 
 from gate.data.data_sets import DataPointers, PointerFile
 from gate.data.declared import FetchedData, FetchSources
-from gate.data.fetch import Fetcher
-from gate.data.lfs_pointers import read_lfs
-from gate.data.local_data import LocalData
-from gate.data.pointers import read_dvc
+from gate.data.fetch import Fetcher, LocalData
+from gate.data.pointers import read_dvc, read_lfs
 from gate.data.tools import Tools
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.processes import LocalProcesses
 from gate.settings.data import DataKind, DataSource, FetchSettings
-from gate.system.retry import RetryPolicy
+from gate.system.http import RetryPolicy
 
 QUICK = RetryPolicy(timeout_seconds=20.0, backoff_seconds=0.001, sleep=lambda _: None)
 

@@ -10,7 +10,7 @@ from gate.data.data_digests import data_set
 from gate.data.data_sets import DataSet, DataStatistics
 from gate.data.declared import FetchedData, ListedFile, Listing
 from gate.settings.data import DataKind, Verify
-from gate.text.file_names import name_bytes
+from gate.text.untrusted_text import name_bytes
 
 
 def listing_of(files: Mapping[str, bytes]) -> Listing:

@@ -9,9 +9,8 @@ from dataclasses import replace
 from evidence_cases import PARTS, evidence_of, settings_of
 from hypothesis import strategies as st
 
-from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
-from gate.comparison.differences import Comparison
+from gate.comparison.differences import Comparison, SelfTestProbe
 from gate.evidence.run_evidence import RunEvidence, TensorDigest
 from gate.settings.gate_settings import GateSettings
 from gate.training.environment import Environment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from gate.checkpoint.canonical import WHOLE, tensor_head
 from gate.checkpoint.digest import LeafDigest
-from gate.evidence.points import Points
+from gate.checkpoint.tensor_hashing import WHOLE, tensor_head
+from gate.evidence.columns import Points
 from gate.evidence.run_evidence import (
     CheckpointManifest,
     EvidenceSet,
@@ -16,10 +16,8 @@ from gate.evidence.run_evidence import (
     RunEvidence,
 )
 from gate.evidence.saved_state import ReadState, manifest
-from gate.evidence.step_columns import StepDigest, StepDigests
-from gate.evidence.timings import StepTiming, Timings
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation
+from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timings
+from gate.isolation.modes import IsolationMode, RunIsolation
 from gate.settings.gate_settings import GateSettings
 from gate.training.environment import Environment
 from gate.training.runs import Commit, RunMode, RunRecord

@@ -30,8 +30,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from sigstore_authority import YEAR, Authority, Key, new_key, public_der
 from sigstore_log import Json, Log, RefusedEntryError, b64
 
-from gate.package.identity import Identity, IdentityRequest
-from gate.settings.signing import SigningSettings
+from gate.package.signing import Identity, IdentityRequest
+from gate.settings.delivery_sections import SigningSettings
 
 ISSUER: Final = "https://token.actions.githubusercontent.com"
 SERVER: Final = "https://github.com"

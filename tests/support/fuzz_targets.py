@@ -14,41 +14,43 @@ import numpy as np
 from attestation_cases import sealed_in
 from hostile_archives import without_checksums
 
-from gate.baseline.entry_names import entry_name
+from gate.baseline.entry import entry_name
 from gate.baseline.folder import read_entries, read_entry
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.formats import open_state
 from gate.checkpoint.formats.safetensors_reader import read_safetensors
-from gate.checkpoint.formats.torch_archive import read_torch_archive
+from gate.checkpoint.formats.torch_files import read_torch_archive
 from gate.checkpoint.formats.zip_archives import read_zip_records
-from gate.checkpoint.pickle.nodes import StorageNode, TensorNode
-from gate.checkpoint.pickle.pickle_reader import read_pickle
-from gate.checkpoint.plain_values import value_leaf
-from gate.checkpoint.state_tree import leaves
+from gate.checkpoint.pickle.calls import StorageNode, TensorNode
+from gate.checkpoint.pickle.reader import read_pickle
+from gate.checkpoint.state_tree import leaves, value_leaf
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.data.budget import Budget, Limits
-from gate.data.data_pointers import read_pointers
 from gate.data.data_sets import PointerFile
+from gate.data.pointers import read_pointers
 from gate.data.statistics import FORMATS, data_statistics
+from gate.data.tables import Budget, Limits
 from gate.errors import AttestationError, DataError, GateError, SettingsError
 from gate.evidence.lock_readers import read_lock
 from gate.evidence.pinned_packages import read_pinned
-from gate.isolation.isolation import IsolationMode, IsolationSettings
-from gate.package.agreement import KEPT_MEMBERS
+from gate.isolation.modes import IsolationMode, IsolationSettings
 from gate.package.archive import read_archive
 from gate.package.envelope import read_envelope
-from gate.package.identity_bundle import read_identity_bundle
+from gate.package.keyless import read_identity_bundle
 from gate.package.model_signing import ModelFolder, check_model_statement
-from gate.package.opening import opened_seal
+from gate.package.opening import KEPT_MEMBERS, opened_seal
 from gate.package.provenance import read_provenance
 from gate.package.seal_records import PAYLOAD_TYPE, SealFile, StatementKind
 from gate.package.statement import read_statement
-from gate.pipelines.changes import baseline_changes, key_changes, root_changes, settings_changes
+from gate.pipelines.policy_files import (
+    baseline_changes,
+    key_changes,
+    root_changes,
+    settings_changes,
+)
 from gate.settings.data import DataKind, FetchSettings
-from gate.settings.delivery_sections import PublishSettings
+from gate.settings.delivery_sections import PublishSettings, SigningSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.reach import refuse_reach
-from gate.settings.signing import SigningSettings
 from gate.system.files.files import LocalFiles
 from gate.text.strict_json import parse_json
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fake_github import FakeGitHub
 
 from gate.system.github.pull_requests import GitHubComments
-from gate.system.retry import RetryPolicy
+from gate.system.http import RetryPolicy
 
 AT_ONCE = RetryPolicy(
     timeout_seconds=60.0, backoff_seconds=0.0, pause_seconds=0.0, sleep=lambda _seconds: None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gate.isolation.process_ports import Processes, StartedProcess
-from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult, StartedProcess
 
 
 class OneAfterTheOther:

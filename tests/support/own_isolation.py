@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gate.isolation.docker_api import connect_docker
-from gate.isolation.engine import Engine
+from gate.isolation.engine import Engine, connect_docker
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
-from gate.training.adapters_isolating import Isolating
+from gate.training.isolating import Isolating
 
 SYSTEM_PYTHON = "/usr/bin/python3"
 

@@ -9,13 +9,10 @@ from report_cases import FACTS, comparison, digest, tensor
 
 from gate.baseline.entry import BaselineEntry
 from gate.comparison.differences import Comparison, Event, EventKind
-from gate.evidence.children import UnattestedChild
-from gate.evidence.memory import Memory, StepMemory
-from gate.evidence.overrides import Override, OverrideKind
-from gate.evidence.run_evidence import HarnessProcess, RunEvidence
-from gate.evidence.state_distance import StateDistance, TensorDistance
-from gate.evidence.step_columns import StepDigest, StepDigests
-from gate.evidence.timings import StepTiming, Timings
+from gate.evidence.columns import Memory, StepMemory
+from gate.evidence.observations import Override, OverrideKind, UnattestedChild
+from gate.evidence.run_evidence import HarnessProcess, RunEvidence, StateDistance, TensorDistance
+from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timings
 from gate.report.page.page_sources import PageSources
 from gate.training.environment import Environment
 

@@ -22,7 +22,7 @@ from report_outcomes import (
 )
 
 from gate.baseline.entry import BaselineEntry
-from gate.evidence.memory import Memory, StepMemory
+from gate.evidence.columns import Memory, StepMemory
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.page.page_sources import PageSources
 from gate.training.runs import BASE_HERE, Commit

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gate.harness import harness_cuda
+from gate.harness import cuda
 from gate.harness.recording import recorder, time_and_memory
 
 DEVICE = torch.device("cuda:1")
@@ -69,7 +69,7 @@ class PlayedDevice:
     def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stand in the place of torch.cuda, and let every optimizer's parameters be here."""
         monkeypatch.setattr(
-            harness_cuda,
+            cuda,
             "_cuda",
             SimpleNamespace(
                 is_initialized=lambda: True,
@@ -88,7 +88,7 @@ class PlayedDevice:
             "max_memory_allocated": self.bytes_on,
         }.items():
             monkeypatch.setattr(torch.cuda, name, played)
-        monkeypatch.setattr(harness_cuda, "devices_of", lambda _: (DEVICE,))
+        monkeypatch.setattr(cuda, "devices_of", lambda _: (DEVICE,))
         for module in (time_and_memory, recorder):
             monkeypatch.setattr(module, "perf_counter", lambda: self.host_seconds)
 

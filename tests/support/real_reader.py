@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 from gate.isolation.answering_client import AnsweringProcess
 from gate.isolation.modes import Credentials
-from gate.isolation.process_ports import AnsweringProcess as Answering
+from gate.isolation.process_request import AnsweringProcess as Answering
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.fresh_process import FreshReader
-from gate.system.console import QuietProgress
+from gate.system.console import Progress, QuietProgress
 from gate.system.files.files import LocalFiles
-from gate.system.progress import Progress
 
 
 def answering(request: ProcessRequest) -> AnsweringProcess:

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from gate.evidence.collect import collect_run
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
-from gate.isolation.process_processes import LocalProcesses
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.isolation.process_request import ProcessResult
+from gate.isolation.processes import LocalProcesses
 from gate.settings.gate_settings import Device, GateSettings
 from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress

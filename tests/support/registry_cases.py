@@ -17,7 +17,7 @@ from gate.errors import GateError
 from gate.publishing.artifact import Pulled, Pushed, WantedPackage
 from gate.publishing.registry import OciRegistry
 from gate.system.files.files import LocalFiles
-from gate.system.retry import RetryPolicy
+from gate.system.http import RetryPolicy
 
 FILES = LocalFiles()
 TAG = f"commit-{COMMIT}"

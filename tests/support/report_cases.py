@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.differences import (
     Comparison,
     CostState,
@@ -15,18 +14,18 @@ from gate.comparison.differences import (
     KnobCost,
     KnobCosts,
     MetricDelta,
+    SelfTestProbe,
     TensorChange,
     TensorDelta,
 )
 from gate.diagnosis.diagnosis import Diagnosis
-from gate.evidence.state_roots import StateName, StateRoots
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import RunIsolation
-from gate.report.links import ReportLinks
-from gate.text.members import STATE_MEMBER
+from gate.evidence.run_evidence import StateName, StateRoots
+from gate.isolation.modes import IsolationMode, RunIsolation
+from gate.report.assembly import ReportLinks
+from gate.text.package_names import STATE_MEMBER
 from gate.training.environment import Environment
-from gate.training.measured_timeline import OwnSpan, OwnWork, TimedRun, Timeline
 from gate.training.runs import Commit, RunMode, RunRecord
+from gate.training.timeline import OwnSpan, OwnWork, TimedRun, Timeline
 from gate.verdict.verdict import BaselineFacts, Outcome, SeriesSummary, Verdict
 
 STEPS = 24

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from gate.evidence.trace import HowKnown
-from gate.verdict.not_run import Part, WhyNotRun
-from gate.verdict.verdict import Verdict
+from gate.verdict.verdict import Part, Verdict, WhyNotRun
 
 FRAGMENTS = (
     "|", "`", "``", "```", "<!--", "-->", "<img src=x onerror=1>", "</details>", "<script>",

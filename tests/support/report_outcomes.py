@@ -21,9 +21,9 @@ from gate.baseline.record import with_entry
 from gate.comparison.data_moves import moved_data
 from gate.data.data_sets import UnrepeatedData
 from gate.errors import RunError
-from gate.evidence.brought import BroughtEnvironment
-from gate.evidence.overrides import Override, OverrideKind
-from gate.evidence.points import Points
+from gate.evidence.columns import Points
+from gate.evidence.lock_files import BroughtEnvironment
+from gate.evidence.observations import Override, OverrideKind
 from gate.evidence.run_evidence import (
     CheckpointManifest,
     EvidenceSet,
@@ -33,22 +33,19 @@ from gate.evidence.run_evidence import (
     RunEvidence,
     TensorDigest,
 )
-from gate.evidence.step_columns import StepDigest, StepDigests
-from gate.evidence.timings import StepTiming, Timings
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation, RunIsolation
+from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timings
+from gate.isolation.modes import Isolation, IsolationMode, RunIsolation
 from gate.pipelines.gate import Ran, judge
 from gate.settings.data import DataKind
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
-from gate.settings.records_policy_files import PolicyChange
+from gate.settings.policy_files import PolicyChange
 from gate.system.git.changes import Change, ChangedLines
 from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit
 from gate.verdict.assemble import error_verdict
-from gate.verdict.not_run import NotRun, Part, WhyNotRun
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import Verdict
+from gate.verdict.verdict import NotRun, Part, Verdict, WhyNotRun
 
 STEPS = 24
 RECORDED_AT, JUDGED_AT = "2026-08-01T09:30:00+00:00", "2026-08-22T12:00:00+00:00"

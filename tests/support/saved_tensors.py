@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.checkpoint.dtypes import ELEMENT_BYTES
 from gate.checkpoint.formats.formats import open_state
+from gate.checkpoint.leaves import ELEMENT_BYTES
 from gate.comparison.state_difference import LeafDifference, NumberDifference, StateDifference
 from gate.comparison.states import compare_states
 from gate.system.files.files import LocalFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from gate.evidence.observed_trace import Phase, RankTrace, TracedCall, TracedValue
+from gate.evidence.trace import Phase, RankTrace, TracedCall, TracedValue
 
 
 def value(content: str, *made_by: int, name: str = "0", **fields: object) -> TracedValue:

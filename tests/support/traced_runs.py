@@ -8,9 +8,8 @@ from harness_runs import HarnessRuns
 
 from gate.diagnosis.traces import compare_traces
 from gate.evidence.harness_logs import read_traces
-from gate.evidence.observed_trace import RankTrace
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.trace import TraceFinding
+from gate.evidence.trace import RankTrace, TraceFinding
 from gate.system.files.files import LocalFiles
 from gate.training.runs import RunMode
 

@@ -7,8 +7,7 @@ from traced_runs import TRAINING, TracedRuns, changed, line_of
 
 from gate.diagnosis.touched_lines import with_changed_lines
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
-from gate.evidence.observed_trace import Phase
-from gate.evidence.trace import Claim
+from gate.evidence.trace import Claim, Phase
 from gate.system.git.changes import ChangedLines
 
 pytestmark = pytest.mark.torch

@@ -6,8 +6,7 @@ import pytest
 from traced_runs import TRAINING, TracedRuns, changed, line_of
 
 from gate.diagnosis.traces import compare_traces
-from gate.evidence.observed_trace import Phase
-from gate.evidence.trace import Claim
+from gate.evidence.trace import Claim, Phase
 
 pytestmark = pytest.mark.torch
 

@@ -14,21 +14,20 @@ from evidence_cases import (
 )
 
 from gate.baseline.entry import BaselineEntry
-from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import (
     CostState,
     DeterminismCost,
     EventKind,
     OptimizerSettingChange,
+    SelfTestProbe,
 )
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.errors import ExitCode, GateError, InternalError, RunError
-from gate.evidence.children import UnattestedChild
+from gate.evidence.observations import UnattestedChild
 from gate.evidence.run_evidence import MetricSource, RunEvidence
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation, RunIsolation, WriteGuard
-from gate.settings.records_policy_files import PolicyChange
+from gate.isolation.modes import Isolation, IsolationMode, RunIsolation, WriteGuard
+from gate.settings.policy_files import PolicyChange
 from gate.training.environment import Environment, UnlikeRank
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import decide

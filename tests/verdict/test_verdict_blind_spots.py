@@ -4,8 +4,7 @@ import pytest
 from decision_cases import HALF, HALVED, TOLERANT, WHOLE, facts_of, with_head, without_sketches
 from evidence_cases import evidence_of, series_of, settings_of
 
-from gate.comparison.comparison_tolerances import tolerance_uses
-from gate.comparison.tolerances import derive
+from gate.comparison.tolerances import derive, tolerance_uses
 from gate.evidence.run_evidence import (
     MetricSource,
     NotFiniteTensor,
@@ -15,7 +14,7 @@ from gate.evidence.run_evidence import (
     WhyPassedOver,
 )
 from gate.settings.gate_settings import NotFiniteAllowed
-from gate.settings.tolerances import Tolerance
+from gate.settings.levels import Tolerance
 from gate.verdict.blind_spots import (
     admitted_by_settings,
     left_out,

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.comparison.check_records import SelfTestProbe
 from gate.comparison.compare import compare_results
-from gate.comparison.differences import CostState, DeterminismCost
+from gate.comparison.differences import CostState, DeterminismCost, SelfTestProbe
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.findings import budget_not_applied

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of
 
-from gate.evidence.children import UnattestedChild, WeakerChild
+from gate.evidence.observations import UnattestedChild, WeakerChild
 from gate.verdict.findings import uninstrumented_subprocesses, weaker_children
 from gate.verdict.verdict import Finding, Severity
 

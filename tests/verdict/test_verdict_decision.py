@@ -29,8 +29,13 @@ from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.check_records import NotFinite, SelfTestProbe, ThresholdResult
-from gate.comparison.differences import StepFault, StepFaultKind
+from gate.comparison.differences import (
+    NotFinite,
+    SelfTestProbe,
+    StepFault,
+    StepFaultKind,
+    ThresholdResult,
+)
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepDigests
 from gate.settings.gate_settings import GateSettings

@@ -14,11 +14,11 @@ from gate.comparison.compare import compare_results
 from gate.comparison.differences import Comparison, EnvironmentChange
 from gate.evidence.observations import LiveThreads
 from gate.evidence.run_evidence import DeviceFacts, HarnessProcess, RunEvidence
-from gate.report.budget_words import budget_rows
-from gate.system.facts import GpuFacts, MachineFacts, RankFacts
+from gate.report.judged import budget_rows
+from gate.system.machine import GpuFacts, MachineFacts, RankFacts
 from gate.training.environment import Environment, UnlikeRank
 from gate.verdict.determinism_budget import determinism_budget
-from gate.verdict.measured_determinism_budget import ClusterSource, SourceState, SourceStatus
+from gate.verdict.verdict import ClusterSource, SourceState, SourceStatus
 
 GPU = DeviceFacts(
     index=0, name="H100", capability="9.0", multiprocessors=132, memory_bytes=80, used=True

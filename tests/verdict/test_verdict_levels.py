@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 from evidence_cases import PARTS, evidence_of
 
-from gate.comparison.check_records import SelfTestProbe
+from gate.comparison.checks import threshold_results
 from gate.comparison.compare import compare_results
+from gate.comparison.differences import SelfTestProbe
 from gate.comparison.level_records import Agreement, Equivalence, LevelResult
-from gate.comparison.thresholds import threshold_results
 from gate.errors import SettingsError
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import GateSettings

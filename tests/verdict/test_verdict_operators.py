@@ -19,8 +19,7 @@ from gate.evidence.operators import (
     Span,
 )
 from gate.evidence.run_evidence import RunEvidence
-from gate.training.operator_tables import release_of, row_on_cuda, watched
-from gate.training.uncovered_operators import UNCOVERED, watch_list
+from gate.training.operator_tables import UNCOVERED, release_of, row_on_cuda, watch_list, watched
 from gate.verdict.operators import (
     beyond_the_flag,
     operator_audit_failed,

@@ -6,7 +6,7 @@ from evidence_cases import PARTS, evidence_of
 from gate.comparison.differences import Event, EventKind
 from gate.diagnosis.first_divergence import REMEDIES
 from gate.diagnosis.suspects import Known, suspects_of
-from gate.evidence.overrides import Override, OverrideKind, SeedScope
+from gate.evidence.observations import Override, OverrideKind, SeedScope
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings import knobs
 from gate.verdict.overrides import (

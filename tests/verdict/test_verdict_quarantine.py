@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gate.baseline.entry import BaselineEntry
 from gate.evidence.run_evidence import RunEvidence
-from gate.settings.quarantine import Quarantine
+from gate.settings.levels import Quarantine
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Decision
-from gate.verdict.quarantine import in_force, quarantine_findings
+from gate.verdict.levels import in_force, quarantine_findings
 from gate.verdict.verdict import Answer, Outcome
 
 RULE = Quarantine(reason="one runner is broken", since="2026-01-01", until="2026-01-20")

@@ -3,15 +3,19 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.data.declaring import entries_for, names_of
+from gate.data.declared import entries_for, names_of
 from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.data import DataSource
 from gate.settings.gate_settings import GateSettings
-from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
+from gate.verdict.sources import (
+    saved_and_asked,
+    splits_by_listing,
+    suspected_sources,
+    undeclared_reads,
+)
 from gate.verdict.verdict import Finding, Severity
-from gate.verdict.verdict_sources import suspected_sources
 
 
 def read(path: str = "/srv/x.npy", stamp: str = "96 1", **changes: object) -> Source:

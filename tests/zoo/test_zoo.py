@@ -8,7 +8,7 @@ import pytest
 from planted import MARK, Form, Planted, in_form, planted_faults
 from zoo import Score, told
 
-from gate.diagnosis.determinism_causes import CauseClass
+from gate.diagnosis.diagnosis import CauseClass
 from gate.verdict.verdict import Outcome
 
 FAULTS = {planted.name: planted for planted in planted_faults()}

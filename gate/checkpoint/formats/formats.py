@@ -1,5 +1,9 @@
 """Opens a saved state of any known format, a file or a folder, detected by its content.
 
+Layout: a JSON object with `weight_map`, from the name of each tensor to that of the file in the
+same folder. Source: the documentation of Hugging Face's sharded checkpoints. What else the index
+holds (`metadata`, the total size) is left out: one file with the same weights has none of it.
+
 A folder is a map from the stem of each file's name to what the file holds. Weights in `model.*` or
 `pytorch_model.*`, in one file or in shards, are `/model`; a distributed checkpoint is what it would
 be in one file. Two files with one stem are told apart by their names.
@@ -7,22 +11,163 @@ be in one file. Two files with one stem are told apart by their names.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Final
 
-from gate.checkpoint.formats.distributed_reader import METADATA, read_distributed
-from gate.checkpoint.formats.file_formats import UnknownContent, read_file
-from gate.checkpoint.formats.sharded_reader import read_index, read_shards
-from gate.checkpoint.gc_pause import gc_paused
-from gate.checkpoint.leaves import Leaf, StateContent
-from gate.checkpoint.node_leaves import below
-from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, text_part
-from gate.checkpoint.untrusted_files import HINT, ReadableFiles
-from gate.checkpoint.untrusted_folder import UntrustedFolder, open_untrusted_folder
+from gate.checkpoint.formats.distributed import METADATA, read_distributed
+from gate.checkpoint.formats.file_formats import MAX_JSON_BYTES, UnknownContent, is_json, read_file
+from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
+from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, below, text_part
+from gate.checkpoint.tensor_hashing import gc_paused
+from gate.checkpoint.untrusted_files import (
+    HINT,
+    ReadableFiles,
+    UntrustedFile,
+    UntrustedFolder,
+    file_part,
+    is_plain_name,
+    open_untrusted_folder,
+)
 from gate.errors import DocumentError, EvidenceError
+from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import plain_text, short_text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArchivedFolder(UntrustedFolder):
+    """The files of `whole` below `prefix`, which ends with a slash or is empty.
+
+    `places` has start and size in bytes of each file by its name in the archive; the names are
+    plain and relative.
+    """
+
+    whole: UntrustedFile
+    places: Mapping[str, tuple[int, int]]
+    prefix: str
+
+    def names(self) -> tuple[str, ...]:
+        """As in `UntrustedFolder`."""
+        below = (name.removeprefix(self.prefix) for name in self._below(self.prefix))
+        return tuple(sorted({name.partition("/")[0] for name in below}))
+
+    def is_folder(self, name: str) -> bool:
+        """As in `UntrustedFolder`."""
+        return any(self._below(f"{self.prefix}{name}/"))
+
+    def folder(self, name: str) -> UntrustedFolder:
+        """As in `UntrustedFolder`."""
+        return replace(self, prefix=f"{self.prefix}{name}/", shown=f"{self.shown}/{name}")
+
+    def open(self, name: str, *, shown: str = "") -> UntrustedFile:
+        """As in `UntrustedFolder`; the archive stays open, so there is no limit to their number."""
+        place = self.places.get(f"{self.prefix}{name}")
+        if place is None or "/" in name:
+            raise self.fault(f"{short_text(name)} is named, and no such file is there")
+        return file_part(self.whole, *place, shown or f"{self.shown}/{name}")
+
+    def _below(self, prefix: str) -> tuple[str, ...]:
+        return tuple(name for name in self.places if name.startswith(prefix))
+
+
+MAP_KEY = "weight_map"
+HEAD_BYTES = 64
+NUMBERED: Final = re.compile(r"(?P<stem>.+)-[0-9]{5}-of-[0-9]{5}(?P<suffix>\.[^.]+)", re.DOTALL)
+SHARD_HINT = "Save the whole checkpoint again, into an empty folder."
+
+
+def read_index(opened: UntrustedFile) -> dict[str, str] | None:
+    """The file of each tensor when a file is an index, None when it is something else.
+
+    Raises `EvidenceError` for an index that points outside its folder, and `DocumentError` for one
+    that is no strict JSON.
+    """
+    if opened.size_bytes > MAX_JSON_BYTES or not is_json(
+        opened.read_at(0, min(HEAD_BYTES, opened.size_bytes))
+    ):
+        return None
+    data = opened.read_at(0, opened.size_bytes)
+    # so that other JSON is not parsed twice
+    if f'"{MAP_KEY}"'.encode() not in data:
+        return None
+    index = parse_json(data, opened.shown, max_bytes=MAX_JSON_BYTES, non_finite=True)
+    places = index.get(MAP_KEY) if isinstance(index, dict) else None
+    return _checked(opened, places) if isinstance(places, dict) else None
+
+
+def _checked(opened: UntrustedFile, places: dict[object, object]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, file in places.items():
+        if not isinstance(name, str) or not isinstance(file, str):
+            raise opened.fault("its weight_map has a value that is not a name")
+        # the index was written by the run: a path in it could lead anywhere (CWE-22)
+        if not is_plain_name(file):
+            raise opened.fault(
+                f"its weight_map points to {short_text(file)}, which is not a file in its folder"
+            )
+        found[name] = file
+    if not found:
+        raise opened.fault("its weight_map is empty", hint=SHARD_HINT)
+    return found
+
+
+def read_shards(folder: UntrustedFolder, places: dict[str, str], index_name: str) -> StateContent:
+    """The tensors of all shards together, as one file would hold them.
+
+    Raises `EvidenceError` for a shard or tensor that is missing, or there without being named.
+    """
+    present = set(folder.names())
+    expected: dict[str, set[str]] = {}
+    for name, shard in places.items():
+        expected.setdefault(shard, set()).add(text_part(name))
+    shards = sorted(expected)
+    _refuse_left_overs(folder, present, shards)
+    leaves: list[Leaf] = []
+    formats: set[str] = set()
+    for shard in shards:
+        if shard not in present:
+            raise folder.fault(
+                f"shard {short_text(shard)} is missing, which {short_text(index_name)} names",
+                hint=SHARD_HINT,
+            )
+        # a shard of unknown content cannot be shown to hold the tensors that the index promises
+        content = read_file(folder.open(shard), UnknownContent.REFUSE)
+        _compare(content.shown, expected[shard], content.leaves)
+        leaves += content.leaves
+        formats.add(content.format)
+    return StateContent(
+        shown=folder.shown, format=f"{' and '.join(sorted(formats))} in shards",
+        leaves=tuple(leaves),
+    )  # fmt: skip
+
+
+def _refuse_left_overs(folder: UntrustedFolder, present: Iterable[str], shards: list[str]) -> None:
+    """A file numbered like the shards but not named by the index is one of another checkpoint."""
+    matches = [match for match in map(NUMBERED.fullmatch, shards) if match]
+    series = {(match["stem"], match["suffix"]) for match in matches}
+    for name in sorted(set(present).difference(shards)):
+        match = NUMBERED.fullmatch(name)
+        if match and (match["stem"], match["suffix"]) in series:
+            raise folder.fault(
+                f"holds the shard {short_text(name)}, which no index names", hint=SHARD_HINT
+            )
+
+
+def _compare(shown: str, expected: set[str], leaves: tuple[Leaf, ...]) -> None:
+    found = {leaf.path for leaf in leaves if isinstance(leaf, TensorLeaf)}
+    missing = expected - found
+    if missing:
+        problem = f"{short_text(min(missing))} is missing, although the index names it"
+        raise EvidenceError(f"{shown}: {problem}", hint=SHARD_HINT)
+    extra = {leaf.path for leaf in leaves} - expected
+    if extra:
+        problem = f"{short_text(min(extra))} is in this shard, but not according to the index"
+        raise EvidenceError(f"{shown}: {problem}", hint=SHARD_HINT)
+
 
 MAX_DEPTH = 8
 FORMAT, TRAINER_FORMAT = "folder", "Hugging Face trainer folder"

@@ -11,17 +11,20 @@ import re
 from typing import Final, NamedTuple
 
 from gate.checkpoint.byte_sources import Inflated, column_major, gathered, little_endian
-from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.file_part import file_part
-from gate.checkpoint.formats.zip_archives import MAX_UNPACKED_BYTES
-from gate.checkpoint.formats.zip_headers import ZipRecord
-from gate.checkpoint.leaves import FileSpan, Leaf, StateContent, TensorLeaf, TensorSource
-from gate.checkpoint.node_leaves import below, no_storages, node_leaves
+from gate.checkpoint.formats.zip_archives import MAX_UNPACKED_BYTES, ZipRecord
+from gate.checkpoint.leaves import (
+    ELEMENT_BYTES,
+    FileSpan,
+    Leaf,
+    StateContent,
+    TensorLeaf,
+    TensorSource,
+)
 from gate.checkpoint.pickle.calls import StateError
-from gate.checkpoint.pickle.pickle_reader import read_pickle
+from gate.checkpoint.pickle.reader import read_pickle
 from gate.checkpoint.pickle.tensor_nodes import NUMPY_DTYPES
-from gate.checkpoint.state_tree import text_part
-from gate.checkpoint.untrusted_files import UntrustedFile
+from gate.checkpoint.state_tree import below, no_storages, node_leaves, text_part
+from gate.checkpoint.untrusted_files import UntrustedFile, file_part
 from gate.text.untrusted_text import short_text
 
 MAGIC: Final = b"\x93NUMPY"

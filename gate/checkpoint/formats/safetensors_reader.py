@@ -12,8 +12,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from gate.checkpoint.dtypes import ELEMENT_BYTES
-from gate.checkpoint.leaves import FileSpan, StateContent, TensorLeaf, ValueLeaf
+from gate.checkpoint.leaves import ELEMENT_BYTES, FileSpan, StateContent, TensorLeaf, ValueLeaf
 from gate.checkpoint.state_tree import text_part
 from gate.checkpoint.untrusted_files import UntrustedFile
 from gate.text.strict_json import parse_json

@@ -1,4 +1,4 @@
-"""What each opcode of a pickle does to the machine; whatever is missing here is refused.
+"""Interprets a pickle as data: no name is imported, nothing is called, every limit is counted.
 
 A handler is given the position behind its opcode and answers the position of the next one. Source:
 the opcode table in Python's `pickletools`; only what protocols 2 to 5 write.
@@ -10,11 +10,91 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from gate.checkpoint.pickle.calls import CALLS, StateError, attributes_of, fault, named, opaque_call
-from gate.checkpoint.pickle.machine import Machine
-from gate.checkpoint.pickle.nodes import GlobalNode, MapNode, OpaqueNode, SetNode
-from gate.checkpoint.pickle.special_tensors import SPECIAL_CALLS
-from gate.checkpoint.pickle.tensor_nodes import NUMPY_CALLS, ArrayNode, DtypeNode
+from gate.checkpoint.pickle.calls import (
+    CALLS,
+    GlobalNode,
+    MapNode,
+    OpaqueNode,
+    SetNode,
+    StateError,
+    StorageNode,
+    attributes_of,
+    fault,
+    named,
+    opaque_call,
+    storage,
+)
+from gate.checkpoint.pickle.tensor_nodes import NUMPY_CALLS, SPECIAL_CALLS, ArrayNode, DtypeNode
+
+# Far above what a state holds that may have a million values: it bounds memory.
+MAX_CONTAINERS = 1_500_000
+# An opaque object brings four lists of its own along.
+OBJECT_WEIGHT = 4
+
+
+class Machine:
+    """The stack of the innermost open group, those of the groups around it, and the memo.
+
+    `storages` are all that were referred to, also by what is dropped later.
+    """
+
+    __slots__ = ("containers", "data", "end", "marks", "memo", "stack", "storages")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.stack: list[object] = []
+        self.marks: list[list[object]] = []
+        self.memo: dict[int, object] = {}
+        self.storages: list[StorageNode] = []
+        self.end = 0
+        self.containers = 0
+
+    def push_container(self, made: object) -> None:
+        """Push something new that can hold other values, and count it."""
+        self.containers += OBJECT_WEIGHT if type(made) is OpaqueNode else 1
+        if self.containers > MAX_CONTAINERS:
+            raise fault(f"creates more than {MAX_CONTAINERS:,} lists, maps and objects")
+        self.stack.append(made)
+
+    def pop_mark(self) -> list[object]:
+        """The values of the innermost group; the group around it is open again."""
+        items = self.stack
+        if not self.marks:
+            raise fault("closes a group that it did not open")
+        self.stack = self.marks.pop()
+        return items
+
+    def refer_outside(self) -> None:
+        """Put what a persistent id names in its place."""
+        found = storage(self.stack[-1])
+        if isinstance(found, StorageNode):
+            self.storages.append(found)
+        self.stack[-1] = found
+
+    def taken(self, start: int, length: int) -> bytes:
+        """Bytes of the pickle itself."""
+        # BINBYTES8 may claim any number of 64 bits, and a slice behind the end would only be
+        # shorter
+        if start + length > len(self.data):
+            raise IndexError
+        return self.data[start : start + length]
+
+    def push_bytes(self, start: int, length: int) -> int:
+        """Push a byte string that stands at `start`; answer where it ends."""
+        self.stack.append(self.taken(start, length))
+        return start + length
+
+    def push_text(self, start: int, length: int) -> int:
+        """The same for text."""
+        text = self.taken(start, length).decode("utf-8", "surrogatepass")
+        self.stack.append(text)
+        return start + length
+
+    def push_integer(self, start: int, length: int) -> int:
+        """The same for an integer in two's complement."""
+        self.stack.append(int.from_bytes(self.taken(start, length), "little", signed=True))
+        return start + length
+
 
 # No position is negative, so the end cannot be mistaken for a place in the pickle.
 NO_MORE = -1
@@ -362,3 +442,83 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
 HANDLERS: Final[tuple[Handler | None, ...]] = tuple(
     _BY_CODE.get(bytes((code,))) for code in range(256)
 )
+
+
+# Of one pickle: what it is made into takes several times as much memory.
+MAX_PICKLE_BYTES = 64 * 1024 * 1024
+# A million values take a few opcodes each; this bounds time where the size of the file does not.
+MAX_OPCODES = 5_000_000
+# The opcode PROTO and the protocols whose opcodes are known.
+LONG_BINPUT: Final = ord("r")
+HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
+
+
+def read_pickle(data: bytes) -> object:
+    """The value of a pickle that fills `data`: plain values and the nodes of `pickle.nodes`.
+
+    Raises `StateError` for a pickle that is cut short, too long, malformed, or uses an opcode that
+    no state needs. The caller limits the size of `data`.
+    """
+    value, end = read_pickle_at(data, 0)
+    if end != len(data):
+        raise fault("ends with unused values or trailing bytes")
+    return value
+
+
+def read_pickle_at(data: bytes, start: int) -> tuple[object, int]:
+    """The same for a pickle that begins at `start`, and where it ended."""
+    machine = interpret(data, start)
+    return machine.stack[0], machine.end
+
+
+def interpret(data: bytes, start: int) -> Machine:
+    """The machine after a pickle that begins at `start`; its value is the only one on the stack.
+
+    Raises as `read_pickle` does.
+    """
+    if data[start : start + 2] not in HEADS:
+        raise fault("is not a pickle of protocol 2 to 5")
+    machine = Machine(data)
+    run_opcodes(machine, start + 2)
+    return machine
+
+
+def run_opcodes(machine: Machine, start: int) -> None:
+    """Let the opcodes from `start` on work until the last one; one value is on the stack then."""
+    try:
+        _run(machine, start)
+    # handlers read on without asking how much is left; that they ran out shows here, for all of
+    # them
+    except (IndexError, struct.error) as error:
+        raise fault("its pickle is truncated or takes a value from an empty stack") from error
+    except UnicodeDecodeError as error:
+        raise fault("its pickle has text that is not UTF-8") from error
+    if machine.marks or len(machine.stack) != 1:
+        raise fault("ends with unused values or trailing bytes")
+
+
+def _run(machine: Machine, position: int) -> None:
+    """One opcode after the other; this loop bounds the work, since nothing here recurses."""
+    data, handlers, memo = machine.data, HANDLERS, machine.memo
+    for _ in range(MAX_OPCODES):
+        code = data[position]
+        # a quarter of all opcodes of a state, so not worth a call
+        if code == LONG_BINPUT:
+            memo[U32(data, position + 1)[0]] = machine.stack[-1]
+            position += 5
+            continue
+        handler = handlers[code]
+        # refused and not passed over: an opcode also says how many bytes belong to it
+        if handler is None:
+            raise fault(f"uses the opcode {_opcode_name(code)}, which no state needs")
+        position = handler(machine, position + 1)
+        if position == NO_MORE:
+            return
+    raise fault(f"has more than {MAX_OPCODES:,} opcodes")
+
+
+def _opcode_name(code: int) -> str:
+    import pickletools  # noqa: PLC0415 - slow to import, and only this sentence needs it
+
+    names = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+    return names.get(code, f"{code:#04x}")

@@ -1,11 +1,13 @@
-"""Facts beside the parts of the environment: told, never compared, see docs/harness-protocol.md."""
+"""What a process says of itself beside its settings: where it runs, with what, started how."""
 
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
 import os
 import platform
 import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +15,13 @@ from typing import Any, Final
 
 import torch
 
+from .. import cuda
+from .. import cuda as devices
+from ..determinism import knobs
+from ..output import Problems
 from ..recording.training_hooks import Loaders
-from . import variables
+from ..settings import current_rank
+from . import environment
 
 # Untyped parts of torch, seen through one untyped name.
 _cuda: Final[Any] = torch.cuda
@@ -57,11 +64,11 @@ def facts() -> dict[str, str]:
     return found
 
 
-def told_variables(source: Path = variables.AT_START) -> dict[str, str]:
+def told_variables(source: Path = environment.AT_START) -> dict[str, str]:
     """Those that the process was started with and that a library of the computation reads."""
     chosen = {
         name: text[:MAX_VARIABLE]
-        for name, text in sorted(variables.at_start(source).items())
+        for name, text in sorted(environment.at_start(source).items())
         if name.startswith(PREFIXES) and not SECRETS.search(name) and len(name) <= MAX_VARIABLE
     }
     return dict(list(chosen.items())[:MAX_VARIABLES])
@@ -115,3 +122,50 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "memory_bytes": _memory_bytes,
     "memory_limit_bytes": lambda: _text(MEMORY_LIMIT).strip().replace("max", ""),
 }
+
+
+NONE = "none"
+
+
+def about_this_process(problems: Problems) -> dict[str, object]:
+    """`parent`, `started`, `device`, `devices`, `versions` and `variables` of the attestation."""
+    with problems.noting("describing this process"):
+        return {
+            "parent": os.getppid(),
+            "started": _how_started(),
+            "device": _device(),
+            "versions": _versions(),
+            "devices": devices.device_facts(),
+            "variables": {**environment.attested(), **knobs.variables()},
+        }
+    return {}
+
+
+def training_rank() -> int:
+    """The rank as the process group knows it, or else as the launcher set it, or 0.
+
+    Workers of `torch.multiprocessing.spawn` often hand their rank to `init_process_group` only.
+    """
+    if _distributed.is_available() and _distributed.is_initialized():
+        return int(_distributed.get_rank())
+    return current_rank()
+
+
+def _how_started() -> str:
+    """`program`, or `worker` for what multiprocessing started."""
+    return "program" if multiprocessing.parent_process() is None else "worker"
+
+
+def _device() -> str:
+    """The started GPUs that it uses, by name; asking never starts one."""
+    return devices.described()[:200] if cuda.in_use() else "cpu"
+
+
+def _versions() -> dict[str, str]:
+    numpy = sys.modules.get("numpy")
+    return {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": NONE if numpy is None else str(numpy.__version__),
+        "cuda": torch.version.cuda or NONE,
+    }

@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ..settings import PREFIX, VARIABLES
-from ..this_process import current_rank
+from ..settings import PREFIX, VARIABLES, current_rank
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,22 +1,31 @@
-"""How this process ends: by which exception, if any, and what that one holds.
+"""How this process ends: by which exception, TensorBoard's files, what one tells without a step.
 
 A launcher may take the gate's stop for a failure and raise an exception of its own, and the exit
 code of the command is the same for a crash of the script. Which of the two it was stands in what
 each process tells at its end.
 
 Imported at the exit of every Python process of a training, so nothing heavy is imported here.
+
+The writer hands its events to a daemon thread, which dies with the interpreter, so how much of the
+tail is on disk would differ from run to run. Imported only when a writer's module is.
+
+Imported at the exit of every Python process that has no torch, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from contextlib import suppress
+from typing import Any, Final
 
-from ..this_process import process_id
+from ..settings import current_rank, process_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 MAX_EXCEPTIONS = 20
 MAX_NAME = 200
@@ -94,3 +103,62 @@ def _held(error: BaseException | None) -> Iterator[BaseException]:
                 waiting.extend(value)
             else:
                 waiting.append(value)
+
+
+MODULE: Final = "tensorboard.summary.writer.event_file_writer"
+
+_writers: list[tuple[int, Any]] = []
+
+
+def hook_writers() -> None:
+    """Remember each `EventFileWriter` that is made from now on."""
+    writer_class: Any = sys.modules[MODULE].EventFileWriter
+    plain_init = writer_class.__init__
+
+    @functools.wraps(plain_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain_init(self, *args, **kwargs)
+        _writers.append((os.getpid(), self))
+
+    writer_class.__init__ = init
+
+
+def flush_all() -> None:
+    """Bring what is queued to disk.
+
+    Not in a forked child: the thread that empties the queue stayed with the parent. A writer that
+    is closed, or whose folder is gone, has nothing to lose.
+    """
+    for pid, writer in _writers:
+        if pid == os.getpid():
+            with suppress(Exception):
+                writer.flush()
+
+
+# with trainings or fits of their own, which no torch optimizer sees
+TRAINERS = (
+    *("jax", "keras", "lightgbm", "scipy.optimize", "sklearn", "tensorflow", "xgboost"),
+    "numpy",
+)
+# a script may start thousands of small programs, and the first ones say enough
+MAX_UNTRAINED_FILES = 200
+
+
+def trainers() -> list[str]:
+    """Which libraries that can train without torch's optimizers are imported."""
+    return [name for name in TRAINERS if name in sys.modules]
+
+
+def tell_without_torch(folder: str) -> None:
+    """Write that this process never imported torch; `OSError` when that is impossible."""
+    if len(os.listdir(folder)) >= MAX_UNTRAINED_FILES:  # noqa: PTH208 - pathlib is slow to import
+        return
+    rank, pid = current_rank(), process_id()
+    # by hand, of digits and of names above: json is slow to import
+    names = ", ".join(f'"{name}"' for name in trainers())
+    text = (
+        f'{{"pid": {pid}, "rank": {rank}, "torch": false, "backwards": 0, "stopped": false, '
+        f'"imported": [{names}]}}'
+    )
+    with open(f"{folder}/untrained-r{rank}-{pid}.json", "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+        file.write(text)

@@ -1,4 +1,4 @@
-"""Which distributions are installed, where each came from, and which this process imported.
+"""The parts of the machine and software that a result depends on, as this process sees them.
 
 Installed is all that `importlib.metadata` finds, of each name the first on the path: another one
 behind it can never be imported. Imported is one of whose files (RECORD) a module was loaded or a
@@ -10,21 +10,92 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import torch
+
 from .. import cuda
+from .. import cuda as devices
+from ..output import Problems
+from ..settings import VARIABLES
+
+NAMES: Final = frozenset(
+    (
+        "NVIDIA_TF32_OVERRIDE",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "DISABLE_ADDMM_CUDA_LT",
+        "CUDA_FORCE_PTX_JIT",
+    )
+)
+PREFIXES: Final = (
+    *("NCCL_", "CUBLAS", "CUDNN_", "TORCH_CUDNN_", "TORCH_BLAS_", "TORCH_LINALG_"),
+    *("ONEDNN_", "DNNL_", "MKL_", "ATEN_CPU_"),
+)
+# what only says how much is printed
+TALK: Final = ("DEBUG", "LOG", "VERBOSE", "_INFO")
+# which card a number means: told, but no other environment, since the device's own name is one
+PLACES: Final = (
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+)
+MAX_TEXT: Final = 200
+AT_START: Final = Path("/proc/self/environ")
+
+
+def chosen(environ: Mapping[str, str]) -> dict[str, str]:
+    """Those of these variables that may move a result, by name; knobs are told as knobs."""
+    knobs = set(VARIABLES.values())
+    return {
+        name: text
+        for name, text in sorted(environ.items())
+        if (name in NAMES or name.startswith(PREFIXES))
+        and name not in knobs
+        and not any(word in name for word in TALK)
+    }
+
+
+def attested() -> dict[str, str]:
+    """All of them as this process has them now, and which devices it was let see."""
+    places = {name: os.environ[name] for name in PLACES if name in os.environ}
+    return {name: text[:MAX_TEXT] for name, text in {**chosen(os.environ), **places}.items()}
+
+
+def at_start(source: Path = AT_START) -> dict[str, str]:
+    """Every variable that the process was started with; as they are now where none can tell."""
+    try:
+        pairs = source.read_bytes().decode("utf-8", "replace").split("\0")
+    except OSError:
+        return dict(os.environ)
+    return {name: text for name, _, text in (pair.partition("=") for pair in pairs) if name}
+
+
+def started_with(source: Path = AT_START) -> str:
+    """`NAME=value` of those that the process was started with, or a digest of what is too long.
+
+    Not as they are now: what the script sets is its code, and no other machine.
+    """
+    found = chosen(at_start(source))
+    text = "; ".join(f"{name}={value}" for name, value in found.items())
+    if len(text) <= MAX_TEXT:
+        return text
+    return f"{len(found)} variables, SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
+
 
 INDEX: Final = "index"
 PROJECT: Final = "project"
 MAX_PACKAGES: Final = 5000
-MAX_TEXT: Final = 200
 # modules that .pth files load into every Python, that of setuptools and that which finds an
 # editable installation: no training asked for them
 NOT_THE_TRAININGS: Final = ("_distutils_hack", "__editable__")
@@ -242,3 +313,131 @@ def _mapped_files() -> Iterator[str]:
         start = line.find("/")
         if start > 0:
             yield line[start:]
+
+
+NONE: Final = "none"
+MAX_PART_LENGTH = 200
+
+
+def parts(problems: Problems) -> dict[str, str]:
+    """Part to text for every part of docs/harness-protocol.md; `none` for what does not apply."""
+    texts: dict[str, str] = {}
+    for name, read in _READERS.items():
+        texts[name] = NONE
+        with problems.noting(f"reading the environment's {name}"):
+            texts[name] = read()[:MAX_PART_LENGTH] or NONE
+    return texts
+
+
+def _python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def _numpy() -> str:
+    numpy = sys.modules.get("numpy")
+    return NONE if numpy is None else str(numpy.__version__)
+
+
+def _device() -> str:
+    return devices.described() if cuda.in_use() else "cpu"
+
+
+def _cuda() -> str:
+    if not cuda.in_use():
+        return NONE
+    return torch.version.cuda or f"HIP {torch.version.hip}"
+
+
+def _cudnn() -> str:
+    return cuda.cudnn_version() if cuda.in_use() else NONE
+
+
+def _driver() -> str:
+    if not cuda.in_use():
+        return NONE
+    return devices.driver_version() or f"for CUDA {cuda.newest_supported_version()}"
+
+
+def _cublas() -> str:
+    return devices.cublas_version(devices.loaded_files()) if cuda.in_use() else NONE
+
+
+def _nccl() -> str:
+    """Of ranks alone: one process on a GPU asks NCCL nothing."""
+    if not cuda.in_use() or _world_size() == "1":
+        return NONE
+    return devices.nccl_version(devices.loaded_files())
+
+
+def _cpu() -> str:
+    about = Path("/proc/cpuinfo")
+    text = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()
+
+
+def _cpu_capability() -> str:
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _os() -> str:
+    """Distribution, machine and C library; the kernel computes nothing and changes weekly."""
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        name = f"{platform.system()} {platform.release()}"
+    library = " ".join(platform.libc_ver())
+    return ", ".join(text for text in (name, platform.machine(), library.strip()) if text)
+
+
+def _world_size() -> str:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return str(torch.distributed.get_world_size())
+    return os.environ.get("WORLD_SIZE", "1")
+
+
+class Packages:
+    """What is installed, as the summary has it: `name==version`, names, and name to origin."""
+
+    def __init__(self, found: Sequence[Installed] = ()) -> None:
+        self.packages = sorted(str(package) for package in found)
+        self.imported = [package.name for package in found if package.imported]
+        self.origins = {
+            package.name: package.origin for package in found if package.origin != INDEX
+        }
+
+
+def packages(problems: Problems, tree: str = "") -> Packages:
+    """Every distribution that can be imported, and which were; nothing where that fails.
+
+    `tree` is the copy of the commit that is trained, the working directory where nobody said.
+    """
+    with problems.noting("reading the environment's packages"):
+        return Packages(survey(Path(tree) if tree else Path.cwd()))
+    return Packages()
+
+
+def _packages() -> str:
+    """SHA-256 over the lines of all that is installed, each ended by a newline."""
+    lines = distribution_lines()
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+_READERS: Final[dict[str, Callable[[], str]]] = {
+    "python": _python,
+    "torch": lambda: str(torch.__version__),
+    "numpy": _numpy,
+    "device": _device,
+    "cuda": _cuda,
+    "cudnn": _cudnn,
+    "cublas": _cublas,
+    "nccl": _nccl,
+    "driver": _driver,
+    "cpu": _cpu,
+    "cpu_capability": _cpu_capability,
+    "os": _os,
+    "threads": lambda: str(torch.get_num_threads()),
+    "world_size": _world_size,
+    "variables": started_with,
+    "packages": _packages,
+}

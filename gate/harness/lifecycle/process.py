@@ -10,23 +10,20 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim import Optimizer
 
-from .. import harness_cuda, operator_policy, trials
-from ..determinism import overrides, precision, switches
-from ..determinism.guard import Guard
-from ..determinism.override_log import OverrideEvent
+from .. import cuda, operator_policy, trials
+from ..determinism import knobs, overrides, precision
+from ..determinism.overrides import Guard, OverrideEvent
 from ..operator_policy import Operators
 from ..output import Problems
-from ..recording import auxiliary_state, cuda_graphs, first_inputs, module_search, training_hooks
-from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings
+from ..recording import auxiliary_state, given, module_search, training_hooks
+from ..recording import training_hooks as cuda_graphs
+from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings, process_id
 from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
-from ..this_process import process_id
-from ..tracing import mode
+from ..tracing import tracer
 from ..user_code import calling_frame
 from .ending import TrainingStopped
-from .hold import wait_until_let_go
-from .hook_integrity import remember_functions
-from .session import HarnessSession
+from .session import HarnessSession, remember_functions, wait_until_let_go
 
 GRADIENTS_OF_A_GRAPH = "the gradients of steps inside a CUDA graph are left out"
 
@@ -39,8 +36,8 @@ def begin(settings: HarnessSettings) -> None:
     global _settings, _session
     wait_until_let_go(settings.sign)
     _settings = settings
-    _session = HarnessSession(settings, switches.read_back(Problems()), late=harness_cuda.in_use())
-    switches.apply(settings, _session.problems)
+    _session = HarnessSession(settings, knobs.read_back(Problems()), late=cuda.in_use())
+    knobs.apply(settings, _session.problems)
     # only now that switches and seed are set: what the harness does itself is no override
     with _session.problems.noting("watching the knobs"):
         overrides.install(overrides.guarded_settings(settings), _guard)
@@ -59,7 +56,7 @@ def begin(settings: HarnessSettings) -> None:
         )
         module_search.remember()
         # also where nothing is observed: who was called is no garbage, which is slow to rule out
-        first_inputs.install(_on_input)
+        given.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
         cuda_graphs.install_graph_hooks(_capture, _on_replay)
@@ -70,7 +67,7 @@ def begin(settings: HarnessSettings) -> None:
     _try_setting(settings, _session.problems)
     if settings.trace_from:
         with _session.problems.noting("tracing operators"):
-            mode.install(
+            tracer.install(
                 _session.output,
                 _working_step,
                 first=settings.trace_from,
@@ -105,7 +102,7 @@ def current() -> HarnessSession | None:
 def finish_at_exit() -> None:
     """The script has ended by itself; a forked child that took no step has nothing to say."""
     if _session is not None:
-        mode.finish()
+        tracer.finish()
         _session.end()
 
 
@@ -118,7 +115,7 @@ def _on_backward(loss: torch.Tensor) -> None:
     session = current()
     if session is None:
         return
-    if harness_cuda.capturing():
+    if cuda.capturing():
         session.capture.note(loss)
         return
     with session.problems.noting("noting the loss"):
@@ -128,21 +125,21 @@ def _on_backward(loss: torch.Tensor) -> None:
 
 def _on_grad(loss: torch.Tensor) -> None:
     session = current()
-    if session is not None and not harness_cuda.capturing():
+    if session is not None and not cuda.capturing():
         with session.problems.noting("noting the loss"):
             session.recorder.note_grad(loss)
 
 
 def _on_batch(batch: object, collated: bool) -> None:  # noqa: FBT001 - a hook's signature
     session = current()
-    if session is not None and not harness_cuda.capturing():
+    if session is not None and not cuda.capturing():
         with session.problems.noting("noting a batch"):
             session.recorder.note_batch(batch, collated=collated)
 
 
 def _on_input(module: nn.Module, arguments: object) -> None:
     session = current()
-    if session is not None and not harness_cuda.capturing():
+    if session is not None and not cuda.capturing():
         with session.problems.noting("noting an input of the model"):
             session.recorder.note_input(arguments)
             if not session.recorder.steps:
@@ -152,7 +149,7 @@ def _on_input(module: nn.Module, arguments: object) -> None:
 
 def _on_buffer(module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
     session = current()
-    if session is not None and not harness_cuda.capturing() and not torch.compiler.is_compiling():
+    if session is not None and not cuda.capturing() and not torch.compiler.is_compiling():
         with session.problems.noting("noting a buffer"):
             session.constants.note_registered(module, name, buffer)
 
@@ -165,7 +162,7 @@ def _on_source(source: Source) -> None:
 
 def _before_step(optimizer: Optimizer) -> None:
     session = current()
-    if session is not None and not harness_cuda.capturing():
+    if session is not None and not cuda.capturing():
         with session.problems.noting("looking at an optimizer"):
             session.before_step(optimizer)
 
@@ -174,14 +171,14 @@ def _after_step(optimizer: Optimizer) -> None:
     session = current()
     if session is None:
         return
-    if harness_cuda.capturing():
+    if cuda.capturing():
         session.capture.note(optimizer)
         return
     try:
         with session.problems.noting("observing a step"):
             session.after_step(optimizer)
     except TrainingStopped:
-        mode.finish()
+        tracer.finish()
         raise
 
 
@@ -205,7 +202,7 @@ def _on_replay(passed: cuda_graphs.Passed) -> None:
 
 def _on_scaler_step(scaler: GradScaler, optimizer: Optimizer, step: auxiliary_state.Step) -> Any:
     session = current()
-    if session is None or harness_cuda.capturing():
+    if session is None or cuda.capturing():
         return step()
     return session.scaler_step(scaler, optimizer, step)
 

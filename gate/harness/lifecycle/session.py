@@ -1,44 +1,141 @@
-"""One process of the training: what it attests, records and leaves at its end."""
+"""One process of the training: what it attests, records and leaves at its end.
+
+A run can so be started ahead of its turn: up to here it did what any run of the script does, in the
+script's own order. Imported by processes that have torch, before the harness does anything there.
+
+No defence against malice, which can replace this one too: a test helper that patches everything
+in sight, or a script that silences what it takes for a debugger, must not look like a training
+without steps.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.util
+import os
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from .. import harness_cuda
-from ..determinism import overrides, precision, switches
-from ..determinism.guard import Guard
-from ..determinism.override_log import OverrideEvent, OverrideLog
+from .. import cuda
+from ..determinism import knobs, overrides, precision
+from ..determinism.overrides import Guard, OverrideEvent, OverrideLog
 from ..operator_policy import Operators
 from ..output import Output, Problems
-from ..recording import auxiliary_state, memory
-from ..recording.constant_buffers import ConstantBuffers
-from ..recording.cuda_graphs import Capture
-from ..recording.hand_updates import HandUpdates
+from ..plain_tensors import write_safetensors
+from ..recording import auxiliary_state, time_and_memory
+from ..recording.gradients import HandUpdates
+from ..recording.observer import Schedule
 from ..recording.recorder import Recorder
-from ..recording.schedule import Schedule
-from ..recording.state import capture, parameter_names, write_gradients
-from ..safetensors_file import write_safetensors
-from ..settings import HarnessSettings
+from ..recording.state import ConstantBuffers, capture, parameter_names, write_gradients
+from ..recording.training_hooks import Capture
+from ..settings import (
+    HarnessSettings,
+    current_rank,
+    monotonic,
+    perf_counter,
+    process_id,
+    started_at,
+)
 from ..sources import outside
-from ..sources.addresses import tell_addresses
 from ..sources.concurrency import tell_unwaited
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
-from ..sources.splits import tell_splits
-from ..this_process import current_rank, monotonic, perf_counter, process_id, started_at
+from ..sources.splits import tell_addresses, tell_splits
+from . import attestation, ending, environment
 from . import attestation as facts
-from . import lifecycle_attestation, lifecycle_environment, untrained
+from .attestation import training_rank
 from .ending import TrainingStopped, tell_end
-from .hold import Waiting
-from .hook_integrity import replaced_functions
-from .lifecycle_attestation import training_rank
+
+POLL_SECONDS = 0.005
+
+
+class Waiting:
+    """How long this process took to get here, and how long it then waited, in seconds."""
+
+    ready_seconds = 0.0
+    waited_seconds = 0.0
+
+
+def wait_until_let_go(sign: str) -> None:
+    """Return when the file `sign` is there; without a name, or a second time, at once.
+
+    Raises `SystemExit` when whoever started this process is gone.
+    """
+    if Waiting.ready_seconds:
+        return
+    parent = os.getppid()
+    Waiting.ready_seconds = perf_counter() - started_at
+    if not sign or os.path.exists(sign):  # noqa: PTH110 - no other module is needed here
+        return
+    _import_what_optimizers_need()
+    Waiting.ready_seconds = perf_counter() - started_at
+    while not os.path.exists(sign):  # noqa: PTH110 - as above
+        if os.getppid() != parent:
+            raise SystemExit(1)
+        time.sleep(POLL_SECONDS)
+    waited = perf_counter() - started_at - Waiting.ready_seconds
+    Waiting.waited_seconds = waited
+
+
+def _import_what_optimizers_need() -> None:
+    """The first optimizer of a process imports these, and takes a second for it; nothing is drawn.
+
+    Whatever is wrong with them is told when the script itself needs them.
+    """
+    try:  # noqa: SIM105 - contextlib would be imported for it
+        import torch._dynamo  # noqa: F401
+    except Exception:
+        pass
+
+
+# of this package and its subpackages, by whichever name the training's process knows it
+_OURS = str(__package__).removesuffix("lifecycle")
+
+_remembered: dict[str, object] = {}
+
+
+def remember_functions() -> None:
+    """Take the harness's functions and methods, as they are now, for the right ones."""
+    _remembered.update(_functions())
+
+
+def replaced_functions() -> list[str]:
+    """One sentence for each of them that is another one now."""
+    now = dict(_functions())
+    return [
+        f"the script replaced the harness's {name}"
+        for name, function in _remembered.items()
+        if now.get(name) is not function
+    ]
+
+
+def _functions() -> Iterator[tuple[str, object]]:
+    for module_name, module in list(sys.modules.items()):
+        if not module_name.startswith(_OURS):
+            continue
+        short = module_name.rpartition(".")[2]
+        for name, value in list(vars(module).items()):
+            # what a module only imported is not its own, and torch replaces parts of itself
+            if not str(getattr(value, "__module__", "")).startswith(_OURS):
+                continue
+            if isinstance(value, FunctionType):
+                yield f"{short}.{name}", value
+            elif isinstance(value, type):
+                yield from _methods(f"{short}.{name}", value)
+
+
+def _methods(owner: str, kind: type) -> Iterator[tuple[str, object]]:
+    for name, value in list(vars(kind).items()):
+        if isinstance(value, FunctionType):
+            yield f"{owner}.{name}", value
+
 
 Kept = TypeVar("Kept")
 # Backward passes without any optimizer step after which a script is ended. More than any first step
@@ -54,7 +151,7 @@ MAX_TEXT = 200
 class HarnessSession:
     """The harness of one process; a forked child gets one of its own."""
 
-    def __init__(self, settings: HarnessSettings, before: switches.Readings, *, late: bool) -> None:
+    def __init__(self, settings: HarnessSettings, before: knobs.Readings, *, late: bool) -> None:
         """`before` holds what torch had before the harness set anything.
 
         `late` says that CUDA had been started by then.
@@ -84,7 +181,7 @@ class HarnessSession:
             report=self.note_override,
             step=self.working_step,
         )
-        self._applied: switches.Readings = {}
+        self._applied: knobs.Readings = {}
         self._parameter_names: dict[str, str] = {}
         self.constants = ConstantBuffers()
         self._constant_infinities: list[str] = []
@@ -128,13 +225,13 @@ class HarnessSession:
         Only what has `just_set` them must find them as asked: later the script may have seeded
         again, which is its right, and what it overridden the guard tells.
         """
-        readings = switches.read_back(self.problems)
+        readings = knobs.read_back(self.problems)
         if just_set:
-            for sentence in switches.not_as_asked(self.settings, readings):
+            for sentence in knobs.not_as_asked(self.settings, readings):
                 self.problems.note(sentence)
         self._write_attestation(readings)
 
-    def _write_attestation(self, readings: switches.Readings) -> None:
+    def _write_attestation(self, readings: knobs.Readings) -> None:
         self._applied = readings
         document = {
             "pid": self.pid,
@@ -142,7 +239,7 @@ class HarnessSession:
             "late": self.late,
             "before": self.before,
             "applied": readings,
-            **lifecycle_attestation.about_this_process(self.problems),
+            **attestation.about_this_process(self.problems),
             "problems": self.problems.sentences,
         }
         self.output.document_or_complaint("process", document)
@@ -238,10 +335,10 @@ class HarnessSession:
 
     def _before_first_step(self) -> None:
         """Settle what could not be known when torch was imported."""
-        if harness_cuda.in_bad_fork():
+        if cuda.in_bad_fork():
             # a worker that only reads data may be forked so, one that trains cannot use the GPU
             self.problems.note("this process was forked after CUDA had been initialised")
-        if self.output.rank != training_rank() or harness_cuda.in_bad_fork():
+        if self.output.rank != training_rank() or cuda.in_bad_fork():
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = training_rank()
             self.attest()
@@ -256,15 +353,15 @@ class HarnessSession:
             if not self.output.first_to_train():
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
-            harness_cuda.wait(self.recorder.devices)
+            cuda.wait(self.recorder.devices)
             since_start = perf_counter() - started_at
             self.first_step_seconds = since_start - Waiting.waited_seconds
             self.first_step_clock_seconds = monotonic()
         self._look_at_open_files()
-        if harness_cuda.in_use():
+        if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
             with self.problems.noting("attesting the device"):
-                self._write_attestation(self._applied | {"seed_cuda": switches.seed_of_cuda()})
+                self._write_attestation(self._applied | {"seed_cuda": knobs.seed_of_cuda()})
         if self.settings.noise:
             with self.problems.noting("writing the gradients"):
                 write_gradients(optimizer, self.output, self.problems)
@@ -332,7 +429,7 @@ class HarnessSession:
             "torch": True,
             "backwards": self._backwards,
             "stopped": self._stopped,
-            "imported": untrained.trainers(),
+            "imported": ending.trainers(),
         }
         self.output.document_or_complaint("untrained", document)
 
@@ -340,11 +437,11 @@ class HarnessSession:
         summary = {
             "steps": self.recorder.steps,
             "stopped_by": stopped_by,
-            "environment": lifecycle_environment.parts(self.problems),
-            **vars(lifecycle_environment.packages(self.problems, self.settings.tree)),
+            "environment": environment.parts(self.problems),
+            **vars(environment.packages(self.problems, self.settings.tree)),
             "facts": facts.facts(),
             "variables": facts.told_variables(),
-            "peak_memory_bytes": memory.peak_resident_bytes(),
+            "peak_memory_bytes": time_and_memory.peak_resident_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),
             "sampling_intervals": self.schedule.sampling_intervals,
             "optimizer_numbers": self.recorder.optimizer_numbers,

@@ -1,24 +1,27 @@
-"""The gradients as backward returned them: whose they are, and whether anybody has changed them.
+"""The gradients as backward returned them, and weights that a script changes by itself.
 
 What a script does to gradients by hand (clipping, noise, sums over ranks) happens between the
 backward pass and the update. Looked at on both sides, it is told from the backward pass itself.
+
+Such a script is never seen to take a step. Waiting for its end helps nobody, so it is reported
+after few passes; a script that only accumulates gradients changes no weight in between and goes on.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.optim import Optimizer
 
-from .. import harness_cuda
+from .. import cuda
 from ..output import Problems
-from ..plain_tensors import gradient
+from ..plain_tensors import UnsupportedTensorError, gradient, plain_parts
 from ..tensor_digests import StartedDigest, bodies_once
 from .module_search import known_optimizers, outermost_owners
-from .order import Order
-from .state import optimized_parameters
+from .state import Order, optimized_parameters
 from .time_and_memory import StepClock
 
 # A script may have an optimizer for each parameter: there the update follows at once.
@@ -81,7 +84,7 @@ class ReturnedGradients:
 
     def look(self, looking: Looking, passes: int, steps: Steps) -> None:
         """A pass has returned, the n-th since the last step."""
-        with harness_cuda.free_to_wait(), self._problems.noting("looking at gradients"):
+        with cuda.free_to_wait(), self._problems.noting("looking at gradients"):
             if not self._searched and not steps.optimizers:
                 with self._clock.span(), bodies_once():
                     self._search(steps.order)
@@ -111,3 +114,64 @@ class ReturnedGradients:
         parameters = [parameter for one in self._waiting for parameter in optimized_parameters(one)]
         for module in outermost_owners(parameters, self._problems):
             order.learn(module)
+
+
+# nodes of the graph that are looked at for a parameter: the last layer's lies near the loss
+MAX_NODES = 2000
+# of one parameter: enough to see that it moved
+LOOKED_AT = 64
+
+
+class HandUpdates:
+    """Counts backward passes between which a parameter moved; nothing is kept of the graph."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # by reference, not by number: a number is given again once its tensor is gone
+        self._seen: tuple[weakref.ref[torch.Tensor], torch.Tensor] | None = None
+
+    def note(self, loss: torch.Tensor) -> None:
+        """Look at a parameter of the pass that has just run."""
+        parameter = first_parameter(loss)
+        now = None if parameter is None else _some_bytes(parameter)
+        if parameter is None or now is None:
+            return
+        if self._seen is not None and self._seen[0]() is parameter:
+            # another parameter than last time says nothing; the same one with other bytes does
+            self.count += not torch.equal(self._seen[1], now)
+        self._seen = weakref.ref(parameter), now
+
+
+def _some_bytes(parameter: torch.Tensor) -> torch.Tensor | None:
+    """A copy of the first elements of this process's own part: another rank may not be looking.
+
+    As bytes, because torch compares no complex32, and NaN equals nothing.
+    """
+    try:
+        parts = plain_parts(parameter)
+    except UnsupportedTensorError:
+        return None
+    with torch.no_grad():
+        if not parts:
+            return None
+        first = parts[0][1].reshape(-1)[:LOOKED_AT]
+        return first.resolve_conj().resolve_neg().clone().view(torch.uint8)
+
+
+def first_parameter(loss: torch.Tensor) -> torch.Tensor | None:
+    """A leaf that the loss hangs on, the nearest in the graph, or None within `MAX_NODES`."""
+    waiting: list[Any] = [loss.grad_fn]
+    # nodes are held, since the number of one that is gone is given again
+    seen: dict[int, Any] = {}
+    for _ in range(MAX_NODES):
+        if not waiting:
+            return None
+        node = waiting.pop(0)
+        if node is None or id(node) in seen:
+            continue
+        seen[id(node)] = node
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor):
+            return leaf
+        waiting += [following for following, _ in node.next_functions]
+    return None

@@ -11,23 +11,19 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from .. import harness_cuda
+from .. import cuda
 from ..output import FLOAT_TYPES, Output, Problems, exact
-from ..plain_bytes import UnsupportedTensorError
-from ..plain_tensors import own_number
+from ..plain_tensors import UnsupportedTensorError, own_number
+from ..settings import perf_counter
 from ..tensor_digests import bodies_once
-from ..this_process import perf_counter
 from ..user_code import inside_backward
-from . import first_inputs, memory
+from . import given, time_and_memory
 from .auxiliary_state import Skipped, unscaled
-from .batch_size import MAX_SAMPLES, samples_in
-from .given import GivenSettings
+from .given import MAX_SAMPLES, GivenSettings, samples_in
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
-from .observer import Observer, StepObservation
-from .order import Order, SortKey, module_key, ranking
-from .schedule import TENSORS, Schedule
-from .state import optimized_parameters
+from .observer import TENSORS, Observer, Schedule, StepObservation
+from .state import Order, SortKey, module_key, optimized_parameters, ranking
 from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
 
 # Of one step; beyond it the last one replaces its forerunner.
@@ -75,7 +71,7 @@ class Recorder:
         self.steps = 0
         self.observe_seconds = 0.0
         self.just_wrote = False
-        self._device_memory = memory.DevicePeak()
+        self._device_memory = time_and_memory.DevicePeak()
         self._output = output
         self._problems = problems
         self._schedule = schedule
@@ -100,7 +96,7 @@ class Recorder:
         self._written_at = 0.0
 
     @property
-    def devices(self) -> harness_cuda.Devices:
+    def devices(self) -> cuda.Devices:
         """The GPUs that hold what is optimized."""
         return self._clock.devices
 
@@ -116,7 +112,7 @@ class Recorder:
         self._clock.spent_since(begun)
         if inside_backward():
             return
-        first_inputs.wait()
+        given.wait()
         only = len(self.optimizers) == 1
         if self._observer is None or (only and not self._schedule.due(TENSORS, self.steps + 1)):
             return
@@ -154,7 +150,7 @@ class Recorder:
         self._samples = _sum(self._samples, samples_in(batch) if collated else None)
         self._clock.spent_since(begun)
         if self._observer is not None:
-            with harness_cuda.free_to_wait():
+            with cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
 
     def note_input(self, arguments: object) -> None:
@@ -166,12 +162,12 @@ class Recorder:
         self._rows = _sum(self._rows, samples_in(arguments))
         self._clock.spent_since(begun)
         if self._observer is not None:
-            with harness_cuda.free_to_wait():
+            with cuda.free_to_wait():
                 self._observer.note_input(arguments, self.steps + 1)
 
     def before(self, optimizer: Optimizer) -> None:
         """Look at an optimizer that is about to step; faults become problems."""
-        with harness_cuda.free_to_wait(), self._bodies_once(optimizer):
+        with cuda.free_to_wait(), self._bodies_once(optimizer):
             begun = self._clock.mark()
             number = self._number(optimizer)
             step = self._step_counts[number] + 1
@@ -201,7 +197,7 @@ class Recorder:
 
     def end_step(self, optimizer: Optimizer) -> None:
         """The step is over: from here on time is the harness's and not the step's."""
-        with harness_cuda.free_to_wait():
+        with cuda.free_to_wait():
             self._number(optimizer)
             self._ended = self._clock.take_spans(), self._clock.mark()
 
@@ -211,7 +207,7 @@ class Recorder:
         `skipped` tells whether a `GradScaler` skipped it, and is None without one. The step ended
         at `end_step`, where that was called, or else here.
         """
-        with harness_cuda.free_to_wait():
+        with cuda.free_to_wait():
             number = self._number(optimizer)
             inside, done = self._ended or (self._clock.take_spans(), self._clock.mark())
             self._ended, self.just_wrote = None, False
@@ -223,7 +219,7 @@ class Recorder:
             self._gradients.close_step(optimizer, self._backwards)
             self._losses, self._derived, self._backwards = [], [], 0
             self._samples, self._rows = 0, 0
-            first_inputs.wait()
+            given.wait()
             self._write_known(number)
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
 
@@ -233,7 +229,7 @@ class Recorder:
 
     def flush(self) -> None:
         """Write the lines of all steps, waiting for what is still on its way."""
-        with harness_cuda.free_to_wait():
+        with cuda.free_to_wait():
             steps, self._open = list(self._open), deque()
             self._write(steps)
         # no line is left that could tell of this
@@ -247,7 +243,7 @@ class Recorder:
                 return number
         self.optimizers.append(optimizer)
         self._step_counts.append(0)
-        self._clock.follow(harness_cuda.devices_of(optimized_parameters(optimizer)))
+        self._clock.follow(cuda.devices_of(optimized_parameters(optimizer)))
         if self._clock.devices:
             self._schedule.leave_steps_alone()
         self._burst += bool(self._backwards or self._derived)
@@ -313,7 +309,7 @@ class Recorder:
             "rows": self._rows,
             "unobserved": [],
             "threads": threading.active_count(),
-            "device_bytes": harness_cuda.allocated_bytes(devices),
+            "device_bytes": cuda.allocated_bytes(devices),
         }
         with self._problems.noting("reading an optimizer's settings"):
             known |= self._given.take(number, optimizer, step)
@@ -358,7 +354,7 @@ class Recorder:
         begun = perf_counter()
         # what the last writing took is told by the lines of this one, to equal parts
         before = self._write_seconds / len(steps)
-        about = {"memory_bytes": memory.resident_bytes()}
+        about = {"memory_bytes": time_and_memory.resident_bytes()}
         lines = []
         for step in steps:
             with self._problems.noting("recording a step"):
@@ -403,7 +399,7 @@ def _is_plain_number(loss: torch.Tensor) -> bool:
     return loss.device.type == "cpu" and loss.dtype in _FLOATS and not loss.dim()
 
 
-def _sent(scalar: torch.Tensor | None, devices: harness_cuda.Devices) -> torch.Tensor | None:
+def _sent(scalar: torch.Tensor | None, devices: cuda.Devices) -> torch.Tensor | None:
     """The scalar on its way to the host, without waiting where its device is followed."""
     if scalar is None or scalar.device.type == "cpu":
         return scalar

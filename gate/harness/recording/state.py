@@ -1,23 +1,160 @@
-"""The training's tensors by the names of docs/harness-protocol.md: the state, and gradients."""
+"""The training's tensors by name, in an order that no set and no address decides.
+
+A script may collect its parameters in a `set`, whose order follows addresses and so differs from
+run to run while every value is equal (Pyro does). So the order comes from what stands there: the
+name in a module where there is one, else type and shape; then, where that is the same for several,
+from the values and gradients of the first step, and at last from what they hold now. Optimizers and
+modules that first step with a backward pass in between keep the order of their steps, which is the
+program's own.
+
+
+
+What a module registers before then counts too: some libraries call their modules past `Module`, so
+that no first call is seen.
+
+An infinity in one of them is a constant of the script's, such as a bound or a mask, and no number
+that the training came to. Equal bytes at both ends are the only proof: a running average that has
+overflowed stays infinite too.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from ..output import Output, Problems
-from ..plain_bytes import UnsupportedTensorError
-from ..plain_tensors import gradient, plain_parts
-from ..safetensors_file import write_safetensors
-from .order import Order
+from ..plain_tensors import (
+    UnsupportedTensorError,
+    byte_size,
+    gradient,
+    plain_parts,
+    structure,
+    use_bytes,
+    write_safetensors,
+)
+from ..tensor_digests import StartedDigest, finish_all
+
+NAMED, NAMELESS = 0, 1
+# whether a module names it, the module's or its own structure, what that held, and its place there
+Key: TypeAlias = tuple[int, str, str, int]
+
+
+class SortKey(NamedTuple):
+    """Where something belongs: which burst of steps it came with, what it is, what it held."""
+
+    burst: int
+    what: str
+    held: str
+
+
+class Order:
+    """The order of one process; what it is asked about must have been learned at its first step."""
+
+    def __init__(self) -> None:
+        # Under a tensor's number, with a reference to it: a number is given again once its tensor
+        # is gone, and whether it is differs from run to run.
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], Key, str]] = {}
+
+    def learn(self, module: nn.Module) -> None:
+        """Know the parameters of a module by their names; before they are updated first."""
+        kind, key = type(module).__qualname__, module_key(module, 0)
+        for index, (name, parameter) in enumerate(module.named_parameters()):
+            # what it is stands before what it holds: no number may decide an order that shapes can
+            self._know(parameter, (NAMED, key.what, key.held, index), f"{kind}/{name}")
+
+    def name(self, parameter: torch.Tensor) -> str:
+        """Kind of module and name in it; empty for a parameter that no module owns."""
+        known = self._known.get(id(parameter))
+        return "" if known is None or known[0]() is not parameter else known[2]
+
+    def groups(self, optimizer: Optimizer) -> list[list[torch.Tensor]]:
+        """The parameters of each of its groups, in order."""
+        return [self._sorted(group["params"]) for group in optimizer.param_groups]
+
+    def _sorted(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        alike = Counter(map(self._key, parameters))
+
+        def key(parameter: torch.Tensor) -> tuple[Key, str]:
+            known = self._key(parameter)
+            return known, _held([parameter]) if alike[known] > 1 else ""
+
+        return sorted(parameters, key=key)
+
+    def parameters(self, optimizer: Optimizer) -> list[torch.Tensor]:
+        """All of them, group after group."""
+        return [parameter for group in self.groups(optimizer) for parameter in group]
+
+    def _key(self, parameter: torch.Tensor) -> Key:
+        known = self._known.get(id(parameter))
+        if known is not None and known[0]() is parameter:
+            return known[1]
+        key = (NAMELESS, structure(parameter), _held([parameter]), 0)
+        self._know(parameter, key, "")
+        return key
+
+    def _know(self, parameter: torch.Tensor, key: Key, name: str) -> None:
+        self._known[id(parameter)] = weakref.ref(parameter), key, name
+
+    def optimizer_key(self, optimizer: Optimizer, burst: int) -> SortKey:
+        """Its class and what it optimizes, and what that held at its first step."""
+        parameters = self.parameters(optimizer)
+        what = [f"{self.name(parameter)} {structure(parameter)}" for parameter in parameters]
+        return SortKey(burst, "\n".join((type(optimizer).__qualname__, *what)), _held(parameters))
+
+
+def module_key(module: nn.Module, burst: int) -> SortKey:
+    """Its class and the names in it, and what they held at its first step."""
+    named = list(module.named_parameters())
+    what = [f"{name} {structure(parameter)}" for name, parameter in named]
+    held = _held([parameter for _, parameter in named])
+    return SortKey(burst, "\n".join((type(module).__qualname__, *what)), held)
+
+
+def ranking(
+    keys: Sequence[SortKey], parameters: Callable[[int], Iterable[torch.Tensor]]
+) -> list[int]:
+    """The number of each of them in the order; `parameters` gives those of the one so numbered."""
+    alike = Counter(keys)
+
+    def key(index: int) -> tuple[SortKey, str]:
+        known = keys[index]
+        return known, _held(parameters(index)) if alike[known] > 1 else ""
+
+    numbers = [0] * len(keys)
+    for number, index in enumerate(sorted(range(len(keys)), key=key)):
+        numbers[index] = number
+    return numbers
+
+
+def _held(parameters: Iterable[torch.Tensor]) -> str:
+    """Digests of the values and then of the gradients.
+
+    In this order, so that another gradient never reorders what had other values before.
+    """
+    values = list(parameters)
+    gradients = [gradient(parameter) for parameter in values]
+    with torch.no_grad():
+        started = [
+            StartedDigest([("", tensor) for tensor in tensors], "order", _nobody, fast=True)
+            for tensors in (values, gradients)
+        ]
+        return " ".join(finish_all(started))
+
+
+def _nobody(_: str) -> None:
+    """What cannot be digested the fingerprints tell."""
+
 
 NamedTensor = tuple[str, torch.Tensor]
 # What describes and does not train; functions and classes beside them.
@@ -205,3 +342,83 @@ def _add(kept: dict[str, torch.Tensor], tensors: Iterator[NamedTensor], problems
     for name, tensor in tensors:
         if kept.setdefault(name, tensor) is not tensor:
             problems.note(f"{name} is the name of two values, the second is left out of the state")
+
+
+MAX_BUFFERS = 1000
+MAX_BYTES = 4 << 20
+MAX_ALL_BYTES = 64 << 20
+MAX_NAME = 1000
+
+
+class ConstantBuffers:
+    """What buffers hold before the training begins, and which of it is still the same.
+
+    That is when they are registered, and once more when the first module is called: until then a
+    script fills them.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[weakref.ref[torch.Tensor], bytes]] = {}
+        self._places: set[tuple[int, str]] = set()
+        self._left = MAX_ALL_BYTES
+        self._begun = False
+
+    def note_registered(self, module: nn.Module, name: str, buffer: torch.Tensor | None) -> None:
+        """Remember a buffer as it is registered, until a module is called.
+
+        What takes the place of another was computed, and may be what the training came to.
+        """
+        place = id(module), name
+        if self._begun or place in self._places or len(self._places) >= MAX_BUFFERS:
+            return
+        self._places.add(place)
+        if buffer is not None:
+            self._remember(buffer)
+
+    def look(self, module: nn.Module) -> None:
+        """Remember the floating-point buffers of a module that is about to be called; once."""
+        if not self._begun:
+            self._begun = True
+            for buffer in module.buffers():
+                self._remember(buffer)
+
+    def _remember(self, buffer: torch.Tensor) -> None:
+        if not _can_hold(buffer):
+            return
+        known = self._before.get(id(buffer))
+        # a number may have been that of a buffer that is gone
+        if known is None or known[0]() is not buffer:
+            if len(self._before) >= MAX_BUFFERS or byte_size(buffer) > self._left:
+                return
+            self._left -= byte_size(buffer)
+        self._before[id(buffer)] = weakref.ref(buffer), _digest(buffer)
+
+    def names(self, modules: Sequence[nn.Module]) -> list[str]:
+        """The names, as the state has them, of those that hold the same infinities now."""
+        return sorted(self._constant(modules))[:MAX_BUFFERS]
+
+    def _constant(self, modules: Sequence[nn.Module]) -> Iterator[str]:
+        for number, module in enumerate(modules):
+            for name, buffer in module.named_buffers(remove_duplicate=False):
+                reference, digest = self._before.get(id(buffer), (None, b""))
+                same = reference is not None and reference() is buffer and len(name) < MAX_NAME - 20
+                if same and _digest(buffer) == digest and bool(torch.isinf(buffer).any()):
+                    yield f"model/{number}/{name}"
+
+
+def _can_hold(buffer: torch.Tensor) -> bool:
+    plain = type(buffer) is torch.Tensor and buffer.layout is torch.strided
+    # one on the device `meta` has no bytes
+    return (
+        plain
+        and not buffer.is_meta
+        and buffer.is_floating_point()
+        and byte_size(buffer) <= MAX_BYTES
+    )
+
+
+def _digest(buffer: torch.Tensor) -> bytes:
+    digest = hashlib.sha256(f"{buffer.dtype} {tuple(buffer.shape)}\n".encode())
+    with torch.no_grad():
+        use_bytes(buffer.detach(), digest.update)
+    return digest.digest()

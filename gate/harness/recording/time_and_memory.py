@@ -1,4 +1,4 @@
-"""Times of a training whose work may still be queued on a device, taken without waiting for it.
+"""Times of work that may still be queued on a device, and memory of host and GPU.
 
 A mark is a moment of the training's own time line. On the CPU that is the host's clock. Where
 parameters lie on a GPU it is an event that the device passes after the work queued so far: the
@@ -10,14 +10,18 @@ training alone; a span of the harness's own in between is measured, and taken of
 
 from __future__ import annotations
 
+import re
+import resource
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from .. import harness_cuda
-from ..this_process import perf_counter
+from .. import cuda
+from ..settings import perf_counter
 
 _NO_EVENTS: Final[dict[torch.device, Any]] = {}
 
@@ -41,18 +45,18 @@ class StepClock:
     """Marks and spans of the step that is under way, in one process."""
 
     def __init__(self) -> None:
-        self.devices: harness_cuda.Devices = ()
+        self.devices: cuda.Devices = ()
         self._spans: list[HarnessSpan] = []
 
-    def follow(self, devices: harness_cuda.Devices) -> None:
+    def follow(self, devices: cuda.Devices) -> None:
         """From now on, mark the time lines of these devices too."""
-        self.devices = harness_cuda.sorted_by_index((*self.devices, *devices))
+        self.devices = cuda.sorted_by_index((*self.devices, *devices))
 
     def mark(self) -> TimeMark:
         """The moment that it is now; nothing is waited for."""
         if not self.devices:
             return TimeMark(perf_counter(), _NO_EVENTS)
-        events = {device: harness_cuda.passed(device) for device in self.devices}
+        events = {device: cuda.passed(device) for device in self.devices}
         return TimeMark(perf_counter(), events)
 
     def spent_since(self, begun: TimeMark, group: str = "") -> None:
@@ -145,3 +149,68 @@ class StepTimes(NamedTuple):
 
 def _total(spans: tuple[HarnessSpan, ...]) -> float:
     return sum(seconds_between(span.begun, span.ended) or 0.0 for span in spans)
+
+
+KIB = 1024
+_NOTHING = nullcontext()
+_STATM = Path("/proc/self/statm")
+_PAGE_BYTES = resource.getpagesize()
+
+
+def peak_resident_bytes() -> int:
+    """The largest resident set so far.
+
+    Linux carries `ru_maxrss` over from the process that started this one, which may have been
+    larger (getrusage(2), execve(2)); `VmHWM` belongs to this program alone.
+    """
+    about = Path("/proc/self/status")
+    text = about.read_text(encoding="ascii", errors="replace") if about.is_file() else ""
+    high_water = re.search(r"^VmHWM:\s*(\d+) kB$", text, re.MULTILINE)
+    if high_water:
+        return int(high_water[1]) * KIB
+    unit = 1 if sys.platform == "darwin" else KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def resident_bytes() -> int:
+    """The resident set now; 0 where the system has no /proc."""
+    try:
+        with _STATM.open("rb", buffering=0) as file:
+            return int(file.read(200).split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+class DevicePeak:
+    """The largest amount of device memory that the training itself had allocated.
+
+    That is torch's own peak as far as the training and not the harness's scratch memory made it.
+
+    Torch keeps one peak, which is never reset here, since the script may read it. So it is read
+    before and after each piece of the harness's own work: what it rises by in between is the
+    harness's. A later peak of the training's that stays below that one cannot be told; then its
+    last known one, lower by no more than the scratch memory, stands.
+    """
+
+    def __init__(self) -> None:
+        self.training_bytes = 0
+        self._with_harness_bytes = 0
+
+    def read(self, devices: cuda.Devices) -> int:
+        """The training's peak in bytes until now, over these devices; 0 without any."""
+        now = cuda.peak_bytes(devices)
+        if now > self._with_harness_bytes:
+            self.training_bytes = now
+        return max(self.training_bytes, cuda.allocated_bytes(devices))
+
+    def of_the_harness(self, devices: cuda.Devices) -> AbstractContextManager[None]:
+        """What the body allocates is not the training's."""
+        return self._apart(devices) if devices else _NOTHING
+
+    @contextmanager
+    def _apart(self, devices: cuda.Devices) -> Iterator[None]:
+        self.training_bytes = self.read(devices)
+        try:
+            yield
+        finally:
+            self._with_harness_bytes = cuda.peak_bytes(devices)

@@ -1,4 +1,11 @@
-"""Hooks around every backward pass, every batch of a DataLoader and every optimizer step."""
+"""Hooks around backward passes, batches, optimizer steps, and the replay of CUDA graphs.
+
+While a graph is being captured the host may neither wait nor read, and whatever the harness
+computed would become part of the training's graph. So the hooks only remember what passed by. A
+replay runs no Python of the training's, so the harness stands around `CUDAGraph.replay`: after it
+each remembered loss holds its new value, and each remembered optimizer has taken a step. The
+gradients of such a step are the graph's own and are not looked at.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +13,11 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import torch
 from torch.nn import Parameter
 from torch.optim import Optimizer
-
-# Not `torch.optim.optimizer.…`: newer versions of torch hide the module behind that name.
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -219,3 +224,51 @@ def _running_steps(optimizer: Optimizer, wrapper_code: CodeType) -> int:
             running += 1
         frame = frame.f_back
     return running
+
+
+_CAPTURED: Final = "_repro_gate_captured"
+
+# a loss that a backward pass began with, or an optimizer that stepped
+Passed = torch.Tensor | Optimizer
+
+
+class Capture:
+    """What passed by in the capture under way, in this process."""
+
+    def __init__(self) -> None:
+        self._passed: list[Passed] = []
+
+    def note(self, passed: Passed) -> None:
+        """A backward pass or a step is being captured."""
+        self._passed.append(passed)
+
+    def take(self) -> tuple[Passed, ...]:
+        """All of the capture that has just ended, in order."""
+        passed, self._passed = tuple(self._passed), []
+        return passed
+
+
+def install_graph_hooks(
+    capture: Callable[[], Capture | None], on_replay: Callable[[Passed], None]
+) -> None:
+    """Hook the end of each capture and each replay; `capture` gives that of this process."""
+    graph: Any = torch.cuda.CUDAGraph
+    plain_end, plain_replay = graph.capture_end, graph.replay
+
+    @functools.wraps(plain_end)
+    def capture_end(self: Any) -> None:
+        active = capture()
+        # taken first: a capture that fails leaves nothing to the next one
+        passed = () if active is None else active.take()
+        plain_end(self)
+        setattr(self, _CAPTURED, passed)
+
+    @functools.wraps(plain_replay)
+    def replay(self: Any) -> None:
+        plain_replay(self)
+        # in the order of the capture: a loss comes before the step that it led to
+        for passed in getattr(self, _CAPTURED, ()):
+            on_replay(passed)
+
+    graph.capture_end = capture_end
+    graph.replay = replay

@@ -1,10 +1,13 @@
-"""Files outside the commit that the training opens for reading: data that nobody declared.
+"""Files outside the commit that the training opens, and variables that it lacks.
 
 An audit hook sees what passes Python's own `open` and `os.open`. The hook stands in every Python
 process, so its first line leaves for any other event. A file is looked at once, and after
 `MAX_KNOWN` files no more is looked at. What a library opens in C is found where it is open still,
 or mapped, when the process takes its first step or ends; no line is known of it then.
 
+Imported by every Python process of a training, so nothing heavy is imported here.
+
+Only a miss costs anything: what is there is handed on at once. Names alone are told, never a value.
 Imported by every Python process of a training, so nothing heavy is imported here.
 """
 
@@ -18,9 +21,11 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from types import FrameType
     from typing import Any
 
     from ..user_code import CodeLine
+
 
 MAX_KNOWN = 5_000
 MAX_KNOWN_OF_TREE = 2_000
@@ -327,3 +332,62 @@ def _short(path: str) -> str:
     while len(path) > MAX_PATH:
         path = _folder(os.path.dirname(path.rstrip(os.sep)))  # noqa: PTH120 - as above
     return path
+
+
+MAX_LOOKS = 5_000
+MAX_NAMES = 20
+MAX_NAME = 100
+# what asks on the user's behalf: `os.getenv`, `os.environ.get`, `in`
+THROUGH = frozenset(("os", "_collections_abc", "collections.abc"))
+OURS = frozenset((__name__.partition(".")[0], "sitecustomize"))
+LIBRARIES = (f"{sys.base_prefix}/lib", f"{sys.prefix}/lib", "<")
+_looks = 0
+_told: set[str] = set()
+
+
+def hook_variables() -> None:
+    """Look at each question to `os.environ` that has no answer; once, however often called."""
+    kind: Any = type(os.environ)
+    plain = kind.__getitem__
+    if getattr(plain, "__module__", "") == __name__:
+        return
+
+    def value_of(self: Any, key: Any) -> Any:
+        try:
+            return plain(self, key)
+        except KeyError:
+            _missed(self, key)
+            raise
+
+    kind.__getitem__ = value_of
+
+
+def _missed(asked: Any, key: Any) -> None:
+    global _looks
+    _looks += 1
+    if asked is not os.environ or _looks > MAX_LOOKS or len(_told) >= MAX_NAMES or key in _told:
+        return
+    try:
+        if len(key) <= MAX_NAME and key.isprintable():
+            _look(sys._getframe(2), key)  # noqa: SLF001 - inspect offers only slower copies
+    except Exception:
+        # what the harness cannot find out must not be the script's worry
+        return
+
+
+def _look(frame: FrameType | None, key: str) -> None:
+    while frame is not None and frame.f_globals.get("__name__") in THROUGH:
+        frame = frame.f_back
+    # most questions are Python's own, and need no import to tell
+    if frame is None or frame.f_code.co_filename.startswith(LIBRARIES):
+        return
+    # so are the harness's, and those of the module by which Python starts it
+    if str(frame.f_globals.get("__name__")).partition(".")[0] in OURS:
+        return
+    from ..user_code import users_frame
+    from .found import SOURCES, VARIABLE
+
+    user = users_frame(frame, frozenset())
+    if user is not None:
+        _told.add(key)
+        SOURCES.found_at(VARIABLE, key, user)

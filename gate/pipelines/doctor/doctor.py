@@ -24,11 +24,8 @@ from gate.errors import (
     StorageError,
 )
 from gate.isolation.confined_look import read_apart
-from gate.isolation.isolation import IsolationMode
-from gate.isolation.modes import Isolation
+from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.baselines import baseline_below
-from gate.pipelines.doctor.baseline import examined_baseline
 from gate.pipelines.doctor.commit_checks import (
     examined_command,
     examined_ignored,
@@ -44,7 +41,14 @@ from gate.pipelines.doctor.health import (
     Examined,
     GateSeen,
 )
-from gate.pipelines.doctor.ignored_data import ignored_read
+from gate.pipelines.doctor.machine_checks import (
+    examined_baseline,
+    examined_driver,
+    examined_gpu,
+    examined_isolation,
+    examined_python,
+    examined_shared_memory,
+)
 from gate.pipelines.doctor.preconditions import (
     examined_clone,
     examined_earlier_runs,
@@ -54,24 +58,18 @@ from gate.pipelines.doctor.preconditions import (
     examined_settings,
     examined_token,
     failed,
-)
-from gate.pipelines.doctor.training import (
-    examined_driver,
-    examined_gpu,
-    examined_isolation,
-    examined_python,
-    examined_shared_memory,
+    ignored_read,
 )
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
+from gate.pipelines.policy_files import baseline_below
 from gate.pipelines.snapshots import refuse_unmarked
 from gate.settings.event import ActionContext
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 from gate.system.files.port import Files
-from gate.system.git.port import Git
-from gate.system.github.pull_request_records import TokenSeen
-from gate.system.gpu import GpusSeen
-from gate.system.training_seen import TrainingSeen
+from gate.system.git.repository import Git
+from gate.system.github.records import TokenSeen
+from gate.system.machine import GpusSeen, TrainingSeen
 from gate.system.version import VERSION
 from gate.text.documents import RecordForm
 from gate.training.environment import Environment

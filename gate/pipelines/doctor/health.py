@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from gate.errors import ExitCode
-from gate.text.records_document import Document
+from gate.text.document import Document
 
 DOCTOR_SCHEMA: Final = "repro-gate.pipelines.doctor/1"
 

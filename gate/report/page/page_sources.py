@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from gate.baseline.entry import Baseline, BaselineEntry
 from gate.comparison.differences import BASELINE_SIDE, Comparison
-from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
-from gate.evidence.state_distance import StateDistance
+from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence, StateDistance
 from gate.training.runs import FIRST_STRICT, Commit, RunMode, label_of
 from gate.verdict.verdict import Verdict
 

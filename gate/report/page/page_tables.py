@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable
 
 from gate.comparison.differences import BASELINE_SIDE
-from gate.evidence.overrides import Override
+from gate.evidence.observations import Override
 from gate.evidence.run_evidence import HarnessProcess, MetricSeries, RunEvidence
-from gate.evidence.timings import UNKNOWN
+from gate.evidence.step_columns import UNKNOWN
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.page.page_sources import PageSources
-from gate.report.page.step_times import quantile
+from gate.report.page.run_charts import quantile
 from gate.report.wording import SHA256, count, duration, magnitude, short
 from gate.training.runs import FIRST_STRICT, SECOND_STRICT
 from gate.verdict.verdict import Verdict

@@ -7,6 +7,8 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from gate.comparison.state_difference import StateDifference
+from gate.report.difference_words import difference_headline, facts, sections
 from gate.report.escape import clean, clean_name
 from gate.report.layout import Cell
 from gate.text.untrusted_text import visible
@@ -49,3 +51,16 @@ def _indented(line: str) -> Markup:
 
 def _cell_text(cell: Cell) -> str:
     return clean_name(cell.text) if cell.code else clean(cell.text, CELL_LIMIT)
+
+
+PAGE_ROWS = 2_000
+
+
+def difference_page(difference: StateDifference) -> str:
+    """The page, with every figure; at most 2,000 rows of each kind."""
+    return template("difference.html").render(
+        headline=difference_headline(difference),
+        tone="pass" if difference.equal else "fail",
+        facts=facts(difference),
+        sections=sections(difference, PAGE_ROWS, wide=True),
+    )

@@ -1,4 +1,10 @@
-"""Reading that trusts nothing and writing that loses nothing: the port `Files` on this machine."""
+"""Reading that trusts nothing and writing that loses nothing.
+
+The name is a link in a folder of everybody's, so three things keep it ours: only an account that
+owns it, or root, may remove it there (the sticky bit); a link of another account is never used; and
+the kernel lets another account follow it only where the owner of that folder made it
+(fs.protected_symlinks in proc_sys_fs(5)).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from gate.errors import StorageError
-from gate.system.files import short_links, trees, writing
+from gate.system.files import trees, writing
 from gate.system.files.folder_lock import held_folder, one_writer
 from gate.system.files.reading import (
     CappedReader,
@@ -24,11 +30,62 @@ from gate.system.files.reading import (
     refuse_foreign_links,
     refuse_links,
     require_regular,
+    require_room,
+    storage_faults,
 )
-from gate.system.files.shared_bytes import share, write_all
-from gate.system.files.storage_faults import require_room, storage_faults
-from gate.system.git.tree_check import digest_on_disk
+from gate.system.files.writing import share, write_all
+from gate.system.git.export import digest_on_disk
 from gate.text.untrusted_text import safe_line
+
+PLACE = Path("/tmp")  # noqa: S108 - guarded as above
+DIGITS = 8
+
+
+def name_for(target: Path) -> Path:
+    """The same for the same folder: a path that moved would be another input of the training."""
+    digest = hashlib.sha256(os.fsencode(target)).hexdigest()[:DIGITS]
+    return PLACE / f"rg-{digest}"
+
+
+def make(target: Path, *, for_others: bool) -> Path | None:
+    """Have the link, made anew where it leads elsewhere; None where it cannot be had safely."""
+    link = name_for(target)
+    if len(os.fsencode(link)) >= len(os.fsencode(target)):
+        return None
+    try:
+        place = PLACE.lstat()
+        if not stat.S_ISDIR(place.st_mode) or not place.st_mode & stat.S_ISVTX:
+            return None
+        if place.st_uid not in ({os.geteuid()} if for_others else {0, os.geteuid()}):
+            return None
+        if not _leads(link, target):
+            _drop(link)
+            writing.symbolic_link(link, str(target))
+    except OSError:
+        # the long path serves as well, but for sockets
+        return None
+    return link
+
+
+def drop(target: Path) -> None:
+    """Remove the link to a folder, if it is ours."""
+    try:
+        _drop(name_for(target))
+    except OSError:
+        return
+
+
+def _leads(link: Path, target: Path) -> bool:
+    if not link.is_symlink() or link.lstat().st_uid != os.geteuid():
+        return False
+    return link.readlink() == target
+
+
+def _drop(link: Path) -> None:
+    """Never what another account has made, and never anything but a link."""
+    if link.is_symlink() and link.lstat().st_uid == os.geteuid():
+        writing.remove(link)
+
 
 # O_NONBLOCK: a FIFO that nobody reads must not hold up the end of a job
 APPEND_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -161,11 +218,11 @@ class LocalFiles:
 
     def short_link(self, target: Path, *, for_others: bool) -> Path | None:
         """A short path that leads to a folder; see `short_links.py`."""
-        return short_links.make(target, for_others=for_others)
+        return make(target, for_others=for_others)
 
     def drop_short_link(self, target: Path) -> None:
         """Remove it; what another account has made stays."""
-        short_links.drop(target)
+        drop(target)
 
     def move_file(self, source: Path, target: Path) -> None:
         """Give a file another name on the same disk, in a folder made if need be.

@@ -18,8 +18,8 @@ from typing import IO
 
 from gate.errors import StorageError
 from gate.system.files import writing
-from gate.system.files.shared_bytes import shared_or_copied
-from gate.system.files.storage_faults import storage_faults
+from gate.system.files.reading import storage_faults
+from gate.system.files.writing import shared_or_copied
 from gate.text.untrusted_text import safe_line
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.text.records_document import Document
+from gate.text.document import Document
 
 MAX_HUNKS: Final = 200
 MAX_CHANGES: Final = 2000

@@ -1,25 +1,206 @@
-"""The repository, read without running anything that it configures: the port `Git`."""
+"""The repository, read without running anything that it configures."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO, Protocol
 
 from gate.errors import CommitError, RepositoryError
 from gate.system.git.changed_lines import changed_lines
 from gate.system.git.changes import Change
 from gate.system.git.command import SEARCH_PATH, GitCommand, failure
-from gate.system.git.converted import filter_programs
-from gate.system.git.export import write_commit, write_work_tree
-from gate.system.git.folder import python_lines, read_folder
-from gate.system.git.folder_commit import FolderCommit
-from gate.system.git.history import folder_history
-from gate.system.git.objects import LINK, parse_entries, read_entries
-from gate.system.git.source_pack import write_source_pack
+from gate.system.git.export import (
+    exactly,
+    filter_programs,
+    size_of_next,
+    stored_content,
+    write_commit,
+    write_source_pack,
+    write_work_tree,
+)
+from gate.system.git.objects import (
+    FOLDER,
+    LINK,
+    PERMISSIONS,
+    SUBMODULE,
+    FolderCommit,
+    TreeEntry,
+    folder_history,
+    listed_twice,
+    parse_entries,
+    parse_entry,
+    read_entries,
+    read_rows,
+)
 from gate.text.untrusted_text import safe_line
+
+
+class Git(Protocol):
+    """The repository, read without running anything that it configures."""
+
+    def top_level(self) -> Path:
+        """The root of the work tree."""
+        ...
+
+    def resolve(self, reference: str) -> str:
+        """The full hash of a commit."""
+        ...
+
+    def changed_files(self) -> tuple[str, ...]:
+        """Paths that differ from HEAD, untracked files included, ignored ones left out."""
+        ...
+
+    def untracked(self) -> tuple[str, ...]:
+        """What is new and not ignored; a folder of it stands there once, with a slash behind."""
+        ...
+
+    def visible_files(self) -> tuple[str, ...]:
+        """Paths of all files of the work tree, tracked or new, ignored ones left out."""
+        ...
+
+    def ignored(self) -> tuple[str, ...]:
+        """What lies in the work tree and is ignored, in the same form."""
+        ...
+
+    def merge_base(self, first: str, second: str) -> str | None:
+        """The commit that two lines of work share last, None where this clone knows of none."""
+        ...
+
+    def changed_between(self, first: str, second: str) -> tuple[str, ...]:
+        """The sorted paths of the files that are not the same in two commits."""
+        ...
+
+    def changed_lines(self, first: str, second: str) -> Change:
+        """The hunks between two commits, a bounded number of them."""
+        ...
+
+    def read_file(self, commit: str, path: str) -> bytes | None:
+        """A file of a commit, or None when it has none there."""
+        ...
+
+    def read_folder(
+        self, commit: str, path: str, *, max_files: int, max_bytes: int
+    ) -> Mapping[str, bytes] | None:
+        """The regular files of a commit's folder by name, or None when it has nothing there."""
+        ...
+
+    def python_lines(self, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
+        """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+        ...
+
+    def folder_history(self, folder: str, *, max_commits: int) -> tuple[FolderCommit, ...]:
+        """The newest commits before HEAD that changed a file of a folder, newest first."""
+        ...
+
+    def export_commit(self, commit: str, target: Path) -> str:
+        """Write every file of a commit below `target`; return the tree's digest."""
+        ...
+
+    def write_source(self, commit: str, target: BinaryIO) -> None:
+        """Write a commit, its trees and its blobs as one pack of git, the same bytes every time."""
+        ...
+
+    def export_work_tree(self, target: Path) -> str:
+        """Write tracked and untracked, not ignored files as they are now; return the digest."""
+        ...
+
+    def credentials_left(self) -> tuple[str, ...]:
+        """Names of the keys of the clone's configuration that hold a credential."""
+        ...
+
+
+LISTING = ("ls-tree", "-z", "-l", "--full-tree", "--end-of-options")
+KINDS = {LINK: "a link", SUBMODULE: "a submodule", FOLDER: "a folder"}
+
+
+def read_folder(
+    git: GitCommand, commit: str, path: str, *, max_files: int, max_bytes: int
+) -> dict[str, bytes] | None:
+    """The regular files of a folder by their names, or None when the commit has nothing there.
+
+    Raises `CommitError`, before a byte of content is read, for what is no folder, for anything in
+    it but regular files, and for more than `max_files` of them or `max_bytes` together.
+    """
+    listing = git.output(*LISTING, commit, path)
+    place = next((row for row in parse_entries(listing) if row.path == path), None)
+    if place is None:
+        return None
+    if place.mode != FOLDER:
+        raise CommitError(
+            f"{safe_line(path)} is {KINDS.get(place.mode, 'a file')}, not a folder, in commit "
+            f"{commit[:12]}",
+            hint="Commit a folder there: it is read from the commit, and links are not followed.",
+        )
+    files = _files(git, place, commit, max_files)
+    if sum(entry.size or 0 for entry in files.values()) > max_bytes:
+        raise CommitError(
+            f"{safe_line(path)} holds more than {max_bytes // 1024**2} MiB in commit {commit[:12]}",
+            hint="Commit fewer or smaller files there.",
+        )
+    with stored_content(git, tuple(files.values())) as answers:
+        return {name: _content(answers, entry) for name, entry in files.items()}
+
+
+def python_lines(git: GitCommand, commit: str, *, max_files: int, max_bytes: int) -> dict[str, int]:
+    """How many lines each Python file of a commit has; beyond the limits a file is left out."""
+    with git.stream(*LISTING[:1], "-r", *LISTING[1:], commit) as listing:
+        rows = (parse_entry(row) for row in read_rows(listing, commit))
+        found: list[TreeEntry] = []
+        for entry in rows:
+            size = entry.size if entry.path.endswith(".py") else None
+            if entry.mode in PERMISSIONS and size is not None and size <= max_bytes:
+                max_bytes -= size
+                found.append(entry)
+            if len(found) == max_files:
+                break
+    with stored_content(git, tuple(found)) as answers:
+        contents = ((entry.path, _content(answers, entry)) for entry in found)
+        return {path: data.count(b"\n") + (data[-1:] not in b"\n") for path, data in contents}
+
+
+def _content(answers: IO[bytes], entry: TreeEntry) -> bytes:
+    size = size_of_next(answers, entry.path)
+    if size != entry.size:
+        raise CommitError(
+            f"{safe_line(entry.path)} has another size than its commit lists",
+            hint="Check the clone with `git fsck`, or clone again.",
+        )
+    content = b"".join(exactly(answers, size))
+    # a line feed follows each object (git-cat-file(1), BATCH OUTPUT)
+    answers.read(1)
+    return content
+
+
+def _files(git: GitCommand, place: TreeEntry, commit: str, max_files: int) -> dict[str, TreeEntry]:
+    """What the folder lists, no more than may be there; names are untrusted."""
+    files: dict[str, TreeEntry] = {}
+    with git.stream(*LISTING, place.object_id) as listing:
+        for row in read_rows(listing, commit):
+            entry = parse_entry(row)
+            shown = f"{place.path}/{entry.path}"
+            if entry.path in files:
+                raise listed_twice(shown, commit)
+            # an object that this clone lacks has no size, and could not be read either
+            if entry.mode not in PERMISSIONS or entry.size is None:
+                kind = KINDS.get(entry.mode, "not in this clone")
+                raise CommitError(
+                    f"{safe_line(shown)} is {kind} in commit {commit[:12]}",
+                    hint="Only regular files may lie there; links are not followed. Clone without "
+                    "a filter, so that every file is here.",
+                )
+            files[entry.path] = entry
+            if len(files) > max_files:
+                raise CommitError(
+                    f"{safe_line(place.path)} holds more than {max_files:,} files in commit "
+                    f"{commit[:12]}",
+                    hint="Commit fewer files there.",
+                )
+    return files
+
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 CREDENTIAL_KEYS = r"^(http\..*\.extraheader|includeif\..*\.path)$"

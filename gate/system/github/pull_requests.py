@@ -1,23 +1,40 @@
-"""The comments of a pull request on GitHub.
+"""Pull requests on GitHub: comments, open ones of a branch, statuses, what a token may do.
 
 Endpoints: GitHub REST API, version 2022-11-28, "Issue comments": a pull request is an issue too.
+
+Endpoint: GitHub REST API, version 2022-11-28, "List pull requests", with `head=owner:branch`.
+
+Endpoint: GitHub REST API, version 2022-11-28, "Commit statuses". A status is set again under the
+same context, and the newest counts: a repeated request does no harm.
+
+GitHub's REST API (version 2022-11-28) answers 403 where a permission is missing. No answer lists
+what a job's token may do, so a comment is asked for whose required text is missing: a server that
+lets the token comment refuses that with 422, and cannot write it. A branch is asked for without its
+name in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, TypeAdapter
 
 from gate.errors import PublishError
-from gate.system.github.api import GitHubApi, Response
-from gate.system.github.pull_request_records import Comment
-from gate.system.github.refusals import COMMENT_REFUSALS, RefusedError, UnansweredError
-from gate.system.retry import GITHUB_POLICY, RetryPolicy
+from gate.system.github.api import (
+    COMMENT_REFUSALS,
+    PULL_REFUSALS,
+    STATUS_REFUSALS,
+    GitHubApi,
+    RefusedError,
+    Response,
+    UnansweredError,
+)
+from gate.system.github.records import Comment, CommitStatus, PullRequest, RunOrigin, TokenSeen
+from gate.system.http import GITHUB_POLICY, RetryPolicy
 
 PAGE_SIZE: Final = 100
 # a list without end would keep the job busy for ever; nobody reads this many comments
@@ -181,3 +198,130 @@ def _moment(answer: Response) -> str:
 def _same_text(left: str, right: str) -> bool:
     """GitHub may hand a text back with other line ends and without the last one."""
     return left.replace("\r\n", "\n").strip() == right.replace("\r\n", "\n").strip()
+
+
+class _Repository(BaseModel):
+    full_name: str
+
+
+class _Side(BaseModel):
+    """A branch and its commit; a deleted fork leaves no repository."""
+
+    ref: str
+    sha: str
+    repo: _Repository | None = None
+
+
+class _Pull(BaseModel):
+    number: int
+    head: _Side
+    base: _Side
+
+
+_PULLS = TypeAdapter(tuple[_Pull, ...])
+
+
+def find_pull_request(
+    *,
+    api_url: str,
+    repository: str,
+    token: str,
+    origin: RunOrigin,
+    policy: RetryPolicy = GITHUB_POLICY,
+) -> PullRequest:
+    """The one open pull request whose head is the commit that a workflow ran on.
+
+    Raises `PublishError` when there is none (it moved on, or was closed) or more than one.
+    """
+    asked = urlencode(
+        {"state": "open", "head": f"{origin.head_owner}:{origin.head_branch}", "per_page": "100"}
+    )
+    with GitHubApi(api_url, repository, token, policy, PULL_REFUSALS) as api:
+        pulls = api.send("GET", f"{api.repository_url}/pulls?{asked}").read_as(_PULLS)
+    matching = [
+        pull
+        for pull in pulls
+        # the branch may have moved on since: a verdict belongs to the commit that was trained
+        if pull.head.sha == origin.head_sha
+        and pull.head.repo is not None
+        and pull.head.repo.full_name == origin.head_repository
+        and pull.base.repo is not None
+        and pull.base.repo.full_name == repository
+    ]
+    if len(matching) != 1:
+        raise PublishError(
+            f"{len(matching) or 'no'} open pull request(s) have the head {origin.head_sha[:12]}",
+            hint="It was pushed to again or closed meanwhile: the newer push has its own run. "
+            "Two pull requests from one branch cannot be distinguished here.",
+        )
+    (found,) = matching
+    return PullRequest(
+        number=found.number,
+        head_sha=found.head.sha,
+        base_sha=found.base.sha,
+        base_branch=found.base.ref,
+        from_fork=origin.head_repository != repository,
+    )
+
+
+# GitHub refuses a longer description
+DESCRIPTION_LIMIT = 140
+
+
+def set_commit_status(
+    status: CommitStatus,
+    *,
+    api_url: str,
+    repository: str,
+    token: str,
+    policy: RetryPolicy = GITHUB_POLICY,
+) -> None:
+    """Set a status on the commit that it names; every failure is a `PublishError`."""
+    body = {
+        "state": status.state.value,
+        "context": status.context,
+        "description": status.description[:DESCRIPTION_LIMIT],
+        # an empty address is refused, none is not
+        **({"target_url": status.target_url} if status.target_url else {}),
+    }
+    # the newest status of a context counts, so setting it twice is the same as once
+    repeatable = frozenset({"POST"})
+    with GitHubApi(api_url, repository, token, policy, STATUS_REFUSALS, repeatable) as api:
+        api.send("POST", f"{api.repository_url}/statuses/{status.commit}", body)
+
+
+# somebody looks on: what cannot be told now is a problem of its own
+AT_ONCE = RetryPolicy(longest_wait_seconds=0.0)
+
+
+def probe_token(
+    api_url: str,
+    repository: str,
+    token: str,
+    *,
+    number: int | None = None,
+    contents: bool = False,
+) -> TokenSeen:
+    """Ask for the repository and, with the number of a pull request, for an impossible comment.
+
+    With `contents` also for an impossible branch.
+    """
+    try:
+        with GitHubApi(api_url, repository, token, AT_ONCE, {}) as api:
+            read = _status(api, "GET", api.repository_url, None)
+            comments = f"{api.repository_url}/issues/{number}/comments"
+            branches = f"{api.repository_url}/git/refs"
+            return TokenSeen(
+                repository_status=read,
+                comment_status=0 if number is None else _status(api, "POST", comments, {}),
+                contents_status=_status(api, "POST", branches, {}) if contents else 0,
+            )
+    except PublishError as error:
+        return TokenSeen(problem=error.message, fix=error.hint)
+
+
+def _status(api: GitHubApi, method: str, url: str, body: Mapping[str, str] | None) -> int:
+    try:
+        return api.send(method, url, body).status
+    except RefusedError as error:
+        return error.status
