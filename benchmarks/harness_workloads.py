@@ -41,13 +41,13 @@ for tokens in DataLoader(torch.randint(0, 128, (4000, 65)), batch_size=4):
 # Appended to a workload: each fingerprint is digested by itself, after three steps of warm-up.
 FINGERPRINTS = """
 import json, os, statistics, sys, time
-from repro_gate_harness.tensors.digests import StartedDigest, finish_all, start_parameters
+from repro_gate_harness.tensor_digests import StartedDigest, finish_all, start_parameters
 from repro_gate_harness.recording.observer import structure_digest
-from repro_gate_harness.recording.order import Order
+from repro_gate_harness.recording.state import Order
 from repro_gate_harness.output import Problems
-from repro_gate_harness.recording.random_states import random_states
+from repro_gate_harness.recording.observer import random_states
 from repro_gate_harness.recording.state import named_tensors
-from repro_gate_harness.tensors.values import nested_digest
+from repro_gate_harness.tensor_digests import nested_digest
 import random, numpy.random
 problems = Problems()
 order = Order()

@@ -143,7 +143,7 @@ def notes(changelog: str, version: str) -> str:
 def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
     """Why a version cannot be released from this tree; empty when it can."""
     found = []
-    code = (root / "gate" / "records" / "version.py").read_text("utf-8")
+    code = (root / "gate" / "system" / "version.py").read_text("utf-8")
     if f'\nVERSION = "{version}"\n' not in code:
         found.append(f"gate/system/version.py does not say {version}")
     if f"v{version}" in tags:

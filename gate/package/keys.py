@@ -309,7 +309,7 @@ GENERATE_HINT = "Generate one with `repro-gate keys generate`."
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """A `gate.ports.Signer` over a private key in memory."""
+    """A `Signer` over a private key in memory."""
 
     private_key: PrivateKey = field(repr=False)
 

@@ -71,7 +71,10 @@ class _Keys(_JobIdentity):
         """
         if self._place is not None:
             # slow to import, and most calls name no place
-            from gate.package.signers import check_place, refuse_programs_below
+            from gate.package.signers import (  # noqa: PLC0415
+                check_place,
+                refuse_programs_below,
+            )
 
             check_place(self._place, self._files, self._variables)
             if checkout is not None:

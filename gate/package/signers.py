@@ -38,7 +38,7 @@ _BASE64 = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]
 
 
 class CommandSigner:
-    """`gate.ports.Signer` by two calls of a program."""
+    """`Signer` by two calls of a program."""
 
     def __init__(
         self, place: CommandPlace, variables: Mapping[str, str], *, seconds: float = SECONDS
@@ -144,7 +144,7 @@ class _Pinned:
 
 
 class VaultSigner:
-    """`gate.ports.Signer` in a vault; the version of the public key is the one that signs."""
+    """`Signer` in a vault; the version of the public key is the one that signs."""
 
     def __init__(
         self,

@@ -258,7 +258,7 @@ _ENTRIES = TypeAdapter(Annotated[dict[str, _Entry], Field(min_length=1, max_leng
 
 
 class SigstoreServices:
-    """`gate.ports.SealServices` over HTTP, at the addresses of the settings."""
+    """`SealServices` over HTTP, at the addresses of the settings."""
 
     def __init__(self, settings: SigningSettings, policy: RetryPolicy = GITHUB_POLICY) -> None:
         self._fulcio_url = settings.fulcio_url

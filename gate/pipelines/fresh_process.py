@@ -1,8 +1,9 @@
 """Has a confined process read what a run left, and trusts nothing of its answer's form.
 
 The process gets an environment built from nothing, no descriptor but its output and the socket on
-which it is asked, and an account of its own where there is one; `gate.pipelines.reader` is its program. It
-has imported all that reading needs, reads nothing itself, and forks a child for each question.
+which it is asked, and an account of its own where there is one; its program is
+`gate.pipelines.reader`. It has imported all that reading needs, reads nothing
+itself, and forks a child for each question.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
 FIRST_NAME = "first.safetensors"
 # -S: no .pth file of the environment runs; the folders to import from are handed over instead,
 # behind the standard library's, so that none of them can replace a part of that.
-PROGRAM = "import sys; sys.path += sys.argv[1:-1]; from gate.pipelines.reader import main; main(int(sys.argv[-1]))"
+PROGRAM = (
+    "import sys; sys.path += sys.argv[1:-1]; "
+    "from gate.pipelines.reader import main; main(int(sys.argv[-1]))"
+)
 ENVIRONMENT = {
     "PATH": os.defpath,
     "LC_ALL": "C.UTF-8",

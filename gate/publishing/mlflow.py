@@ -79,7 +79,7 @@ class _VersionAnswer(BaseModel):
 
 
 class MlflowTracker:
-    """`gate.ports.Tracker` over HTTP; every failure is a `PublishError` without a credential."""
+    """`Tracker` over HTTP; every failure is a `PublishError` without a credential."""
 
     def __init__(
         self,

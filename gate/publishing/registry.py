@@ -202,7 +202,7 @@ def commit_tag(commit: str, gate_id: str) -> str:
 
 
 class OciRegistry:
-    """`gate.ports.PackageRegistry` over HTTP, for one name in a registry (`host/name`)."""
+    """`PackageRegistry` over HTTP, for one name in a registry (`host/name`)."""
 
     def __init__(
         self, place: str, variables: Mapping[str, str], files: Files, policy: RetryPolicy = POLICY

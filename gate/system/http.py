@@ -203,6 +203,7 @@ class LimitedError(PublishError):
 
 
 def details_of(told: str) -> tuple[str, ...]:
+    """What a service says of a refusal, as details of an error."""
     return (told,) if told else ()
 
 

@@ -21,7 +21,7 @@ from gate.isolation.seccomp_filter import seccomp_filter
 WATCHED = """
 import os, sys
 sys.path.append(sys.argv[1])
-from gate.adapters.process import sandbox_launcher
+from gate.isolation import sandbox_launcher
 def watch(event, words):
     if event == "import": os.write(1, b"imports " + words[0].encode() + b"\\n")
 def arm(plan): sys.addaudithook(watch)

@@ -23,7 +23,7 @@ PROGRAM = """
 import os, pathlib, signal, sys
 # whatever started these tests, `nohup` for example, may have left it ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from gate.adapters.process import running_process
+from gate.isolation import processes as running_process
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.processes import LocalProcesses
 from gate.errors import GateError

@@ -24,9 +24,7 @@ REMOVED = {
     "urllib.request": {"URLopener", "FancyURLopener"},
 }
 # each release of Python has a byte code of its own: who reads it names opcodes and nothing else
-BYTE_CODE = {
-    "harness/sources/addresses.py": {"LOAD_GLOBAL", "LOAD_NAME", "STORE_NAME", "BUILD_SET"}
-}
+BYTE_CODE = {"harness/sources/splits.py": {"LOAD_GLOBAL", "LOAD_NAME", "STORE_NAME", "BUILD_SET"}}
 READS_BYTE_CODE = frozenset(("co_code", "_co_code_adaptive", "co_lnotab"))
 
 

@@ -10,9 +10,7 @@ from module_imports import GATE, dotted, imported_modules
 FILES = {dotted(path): path for path in GATE.rglob("*.py")}
 PARSERS = ("gate.checkpoint.formats", "gate.checkpoint.pickle", "gate.evidence.saved_state")
 # Their arguments are files that somebody names by hand; they hold neither key nor token.
-BY_HAND = {
-    f"gate.commands.{name}" for name in ("diff", "digest", "state_options", "packages.verify")
-}
+BY_HAND = {f"gate.commands.{name}" for name in ("diff", "digest", "state_options", "verify")}
 ENTRIES = sorted(
     name
     for name in FILES

@@ -10,7 +10,7 @@ from module_imports import GATE, parsed
 
 # runs inside the training, under its account and its sandbox, and imports nothing of the gate
 TRAINING = "harness"
-WRITERS = {"adapters/files/writing.py"}
+WRITERS = {"system/files/writing.py"}
 
 
 class Excepted(NamedTuple):
@@ -23,22 +23,22 @@ class Excepted(NamedTuple):
 
 EXCEPTIONS = (
     Excepted(
-        "adapters/process/private_view.py",
+        "isolation/private_view.py",
         frozenset(("mkdir", "chmod", "chown", "mknod", "write_bytes")),
         "in a fresh mount namespace, in memory that was mounted there a moment before",
     ),
     Excepted(
-        "adapters/process/page_cache.py",
+        "isolation/page_cache.py",
         frozenset(("mkdir", "rmdir", "write_text", "open")),
         "in the kernel's tree of control groups, where root alone writes; and a file that is new",
     ),
     Excepted(
-        "adapters/process/sandbox_launcher.py",
+        "isolation/sandbox_launcher.py",
         frozenset(("open",)),
         "a file of that tree, before anything of the training has begun",
     ),
     Excepted(
-        "adapters/account/account_lock.py",
+        "isolation/accounts.py",
         frozenset(("utime",)),
         "of a descriptor, which was opened in a folder that is the gate's alone",
     ),

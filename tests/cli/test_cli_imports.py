@@ -100,7 +100,7 @@ def test_nothing_else_brings_it_along(verb: str) -> None:
 def test_what_is_imported_ahead_by_the_reader_is_all_that_its_tasks_import() -> None:
     from gate.pipelines.reader import IMPORTED_AHEAD  # noqa: PLC0415 - NumPy comes with it
 
-    program = ast.parse((ROOT / "gate" / "reader.py").read_text("utf-8"))
+    program = ast.parse((ROOT / "gate" / "pipelines" / "reader.py").read_text("utf-8"))
     later = {
         node.module
         for function in ast.walk(program)

@@ -172,7 +172,7 @@ def test_a_key_that_cannot_be_used_is_an_error_not_a_missing_seal(
 # what the kernel does to a process whose mapped file another one has made shorter
 SHORTER = """
 import os, signal, sys
-from gate.commands.packages import verify
+from gate.commands import verify
 from gate import cli
 class Shorter:
     def make_ready(self): pass

@@ -17,14 +17,14 @@ FILES = LocalFiles()
 IMPORTING = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from repro_gate_harness.lifecycle import import_hook
-print(import_hook.__file__)
-print(import_hook.ImportHook.install.__code__.co_filename)
+from repro_gate_harness.lifecycle import start
+print(start.__file__)
+print(start.ImportHook.install.__code__.co_filename)
 """
 FAILING = """
 import sys, traceback
 sys.path.insert(0, sys.argv[1])
-from repro_gate_harness.lifecycle.import_hook import ImportHook
+from repro_gate_harness.lifecycle.start import ImportHook
 try: ImportHook(None)
 except TypeError: traceback.print_exc()
 """
@@ -79,13 +79,13 @@ def test_it_travels_with_its_subpackages_and_their_byte_code(placed: Path) -> No
 
 def test_its_code_names_the_files_beside_the_bundle(placed: Path) -> None:
     """By them the harness tells its own lines, wherever its byte-code was made."""
-    file = str(placed / "repro_gate_harness" / "lifecycle" / "import_hook.py")
+    file = str(placed / "repro_gate_harness" / "lifecycle" / "start.py")
     assert imported(placed).stdout.splitlines() == [file, file]
 
 
 def test_a_traceback_shows_the_line(placed: Path) -> None:
     told = imported(placed, FAILING).stderr
-    assert f'File "{placed}/repro_gate_harness/lifecycle/import_hook.py", line ' in told
+    assert f'File "{placed}/repro_gate_harness/lifecycle/start.py", line ' in told
     assert "for each in reversed(callbacks)" in told
 
 

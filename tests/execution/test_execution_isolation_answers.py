@@ -49,6 +49,4 @@ def test_a_container_gets_only_the_variables_that_are_passed_by_name() -> None:
 def test_nobody_asks_what_an_isolation_is_made_of() -> None:
     asked = re.compile(r"isolation\.(credentials|container) is|(?<!self)\.container is (not )?None")
     found = [path for path in GATE.rglob("*.py") if asked.search(path.read_text("utf-8"))]
-    assert {path.relative_to(GATE).as_posix() for path in found} <= {
-        "adapters/engine/training_container.py"
-    }
+    assert {path.relative_to(GATE).as_posix() for path in found} <= {"isolation/containers.py"}

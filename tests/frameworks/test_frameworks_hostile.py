@@ -55,8 +55,8 @@ repro_gate_harness.recording.recorder.Recorder.observe = observe
 """
 
 DIGEST_FAKED = """
-import repro_gate_harness.tensors.digests
-repro_gate_harness.tensors.digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
+import repro_gate_harness.tensor_digests
+repro_gate_harness.tensor_digests.StartedDigest.finish = lambda *_: "sha256:" + "0" * 64
 """
 
 # On a machine without CUDA torch's own answer to "was CUDA started before this fork" is played.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.torch
 TRAINING = """
 import torch
-from repro_gate_harness.lifecycle.hold import Waiting, started_at
+from repro_gate_harness.lifecycle.session import Waiting, started_at
 print(started_at, Waiting.waited_seconds)
 weight = torch.nn.Parameter(torch.rand(4))
 optimizer = torch.optim.SGD([weight], lr=0.5)

@@ -9,10 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gate.harness.recording import state as order_module  # noqa: E402 - it imports torch
-from gate.harness.recording.state import (
-    Order,
-    parameter_names,
-)
+from gate.harness.recording.state import Order, parameter_names  # noqa: E402 - as above
 
 pytestmark = pytest.mark.torch
 

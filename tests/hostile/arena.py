@@ -96,7 +96,7 @@ DRIVER = """
 import json, sys
 sys.path[:0] = json.loads(sys.argv.pop(1))
 limits = json.loads(sys.argv.pop(1))
-from gate.adapters.process import sandboxed_start
+from gate.isolation import sandboxed_start
 sandboxed_start.LIMITS.update(limits)
 from gate.cli import main
 main()

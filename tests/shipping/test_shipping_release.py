@@ -47,8 +47,8 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     """A clone that is ready for version 1.2.3, and a remote of its own."""
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     made = Repository(tmp_path / "clone")
-    (made.path / "gate" / "records").mkdir(parents=True)
-    (made.path / "gate" / "records" / "version.py").write_text('"""V."""\n\nVERSION = "1.2.3"\n')
+    (made.path / "gate" / "system").mkdir(parents=True)
+    (made.path / "gate" / "system" / "version.py").write_text('"""V."""\n\nVERSION = "1.2.3"\n')
     (made.path / "CHANGELOG.md").write_text(CHANGELOG)
     (made.path / "slim").mkdir()
     (made.path / "README.md").write_text("uses: owner/repro-gate@v1\n")

@@ -12,7 +12,7 @@ from played_training import SCRIPT, Project
 PLAYED = SCRIPT.replace(
     'losses = [float(text) for text in play["losses"]]\n',
     "import zlib\n"
-    "from repro_gate_harness.shaking.readings import tell_code\n"
+    "from repro_gate_harness.variation_readings import tell_code\n"
     "from repro_gate_harness.sources.found import SOURCES\n"
     "told = []\n"
     "SOURCES.subscribe(told.append)\n"

@@ -75,7 +75,7 @@ _PAGE = TypeAdapter(tuple[_ApiComment, ...])
 
 
 class GitHubComments:
-    """`gate.ports.Comments` for one pull request; a context manager that closes its connections.
+    """`Comments` for one pull request; a context manager that closes its connections.
 
     `api_url` is the base of the API with the path prefix that an Enterprise server has. A comment
     is created again only after a new look at the list has shown that the first try left none.
