@@ -9,8 +9,6 @@ the same byte string. H is SHA-256:
 - a part: H(field(algorithm) field(hash) field(part) and, sorted by path, field(path) field(leaf))
 - the root: H(field(algorithm) field(hash) field("state") and field(part) field(root) for each)
 
-
-
 Small tensors that lie near each other are read together; large ones are cut into the chunks of the
 canonical form, which are hashed in parallel. `hashlib` lets other threads run while it hashes.
 """

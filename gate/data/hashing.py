@@ -3,8 +3,6 @@
 A path is opened part by part below the descriptor of the data set, so somebody who swaps a folder
 for a link meanwhile leads nowhere (CWE-59, CWE-367). Nothing recurses: depth is up to the data.
 
-
-
 It trusts the stamp of a file: who can set its times and keep its inode can change it unseen. It
 lies in a folder of the gate's account, which no training can write to.
 """

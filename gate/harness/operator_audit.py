@@ -3,8 +3,6 @@
 The word follows the operator's name in parentheses: `aten::cumsum(floating)`. An operator that
 writes in place is told by the name of its family, without the trailing underscore.
 
-
-
 What a compiled region consists of is not seen, and neither is a thread that the script starts.
 """
 

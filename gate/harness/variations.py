@@ -2,10 +2,6 @@
 
 Imported by every process of such a run before torch is there, so nothing heavy is imported here.
 
-
-
-
-
 Only what goes through Python is varied. Programs in other languages and the C code of libraries
 get the machine's own answers.
 

@@ -2,8 +2,6 @@
 
 Format: https://github.com/sigstore/model-transparency/blob/main/docs/model_signing_format.md
 
-
-
 Whoever takes the model alone can check it with the PyPI package `model-signing`. It takes keys of
 ECDSA only. The digests are those of the package's members: nothing is read twice.
 """

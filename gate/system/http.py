@@ -3,8 +3,6 @@
 Limits and headers: GitHub REST API, version 2022-11-28, "Rate limits" and "Best practices": obey
 `retry-after`, else `x-ratelimit-reset`, else wait for a minute; a second between writes.
 
-
-
 Proxies and certificates come from the usual environment variables, as requests reads them.
 """
 

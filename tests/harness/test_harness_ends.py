@@ -93,8 +93,8 @@ def test_processes_that_train_without_ranks_end_when_the_second_takes_its_step(
     ("module", "replaced"),
     [
         ("recording.recorder", "Recorder.flush"),
-        ("tensors.grid", "grid_body"),
-        ("determinism.guard", "Guard.poll"),
+        ("tensor_digests", "grid_body"),
+        ("determinism.overrides", "Guard.poll"),
     ],
 )
 def test_a_replaced_function_of_any_subpackage_is_told(

@@ -29,6 +29,12 @@ MOST_PARENTS = 3
 LATE = ("REPRO_GATE_", "PYTHONPATH", "SET", "FAULT", "NCCL_ALGO")
 # read when Python and its libraries start: a parent for each set of them
 EARLY = frozenset(("PATH", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"))
+# what copies functions of another module when it is imported has them from before they were hooked:
+# the compiler, the package of collectives, asyncio and those that hand out work
+OWN_PYTHON = (
+    *(b"torch.compile", b"torch.distributed"),
+    *(b"asyncio", b"concurrent", b"multiprocessing", b"queue"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,8 +50,8 @@ def run_script(folder: Path, variables: Mapping[str, str], *, forked: bool = Tru
     """Run `script.py` of a folder, in it, with these variables alone."""
     early = {name: text for name, text in variables.items() if not name.startswith(LATE)}
     script = (folder / "script.py").read_bytes()
-    # the compiler knows functions of torch as they were when it was imported: not yet hooked
-    if forked and early.keys() <= EARLY and b"torch" in script and b"torch.compile" not in script:
+    own = b"torch" not in script or any(word in script for word in OWN_PYTHON)
+    if forked and early.keys() <= EARLY and not own:
         return _parent(early).run(folder, variables)
     done = subprocess.run(
         [sys.executable, "script.py"],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from traced_runs import TracedRuns, changed, line_of
 
 from gate.diagnosis.traces import compare_traces
 from gate.evidence.trace import Claim
+from gate.harness.tracing.places import OURS, WRAPPERS
 
 pytestmark = pytest.mark.torch
 
@@ -78,3 +81,8 @@ def test_the_settings_of_each_call_are_recorded(traced: TracedRuns) -> None:
     threads = {one.settings["threads"] for one in trace.settings}
     assert threads == {"1", "2"}
     assert compare_traces((trace,), (trace,), drift=False).claim is Claim.NOT_FOUND
+
+
+def test_each_file_that_hands_on_a_call_of_the_script_is_there() -> None:
+    """By its name it is told from the harness's own work, which no trace shows."""
+    assert {path.stem for path in Path(OURS).rglob("*.py")} >= set(WRAPPERS)

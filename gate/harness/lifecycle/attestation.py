@@ -16,7 +16,6 @@ from typing import Any, Final
 import torch
 
 from .. import cuda
-from .. import cuda as devices
 from ..determinism import knobs
 from ..output import Problems
 from ..recording.training_hooks import Loaders
@@ -135,7 +134,7 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "started": _how_started(),
             "device": _device(),
             "versions": _versions(),
-            "devices": devices.device_facts(),
+            "devices": cuda.device_facts(),
             "variables": {**environment.attested(), **knobs.variables()},
         }
     return {}
@@ -158,7 +157,7 @@ def _how_started() -> str:
 
 def _device() -> str:
     """The started GPUs that it uses, by name; asking never starts one."""
-    return devices.described()[:200] if cuda.in_use() else "cpu"
+    return cuda.described()[:200] if cuda.in_use() else "cpu"
 
 
 def _versions() -> dict[str, str]:

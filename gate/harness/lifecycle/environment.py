@@ -23,7 +23,6 @@ from urllib.request import url2pathname
 import torch
 
 from .. import cuda
-from .. import cuda as devices
 from ..output import Problems
 from ..settings import VARIABLES
 
@@ -339,7 +338,7 @@ def _numpy() -> str:
 
 
 def _device() -> str:
-    return devices.described() if cuda.in_use() else "cpu"
+    return cuda.described() if cuda.in_use() else "cpu"
 
 
 def _cuda() -> str:
@@ -355,18 +354,18 @@ def _cudnn() -> str:
 def _driver() -> str:
     if not cuda.in_use():
         return NONE
-    return devices.driver_version() or f"for CUDA {cuda.newest_supported_version()}"
+    return cuda.driver_version() or f"for CUDA {cuda.newest_supported_version()}"
 
 
 def _cublas() -> str:
-    return devices.cublas_version(devices.loaded_files()) if cuda.in_use() else NONE
+    return cuda.cublas_version(cuda.loaded_files()) if cuda.in_use() else NONE
 
 
 def _nccl() -> str:
     """Of ranks alone: one process on a GPU asks NCCL nothing."""
     if not cuda.in_use() or _world_size() == "1":
         return NONE
-    return devices.nccl_version(devices.loaded_files())
+    return cuda.nccl_version(cuda.loaded_files())
 
 
 def _cpu() -> str:

@@ -15,12 +15,11 @@ from ..determinism import knobs, overrides, precision
 from ..determinism.overrides import Guard, OverrideEvent
 from ..operator_policy import Operators
 from ..output import Problems
-from ..recording import auxiliary_state, given, module_search, training_hooks
-from ..recording import training_hooks as cuda_graphs
+from ..recording import auxiliary_state, first_inputs, module_search, training_hooks
 from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings, process_id
 from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
-from ..tracing import tracer
+from ..tracing import mode
 from ..user_code import calling_frame
 from .ending import TrainingStopped
 from .session import HarnessSession, remember_functions, wait_until_let_go
@@ -56,10 +55,10 @@ def begin(settings: HarnessSettings) -> None:
         )
         module_search.remember()
         # also where nothing is observed: who was called is no garbage, which is slow to rule out
-        given.install(_on_input)
+        first_inputs.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
-        cuda_graphs.install_graph_hooks(_capture, _on_replay)
+        training_hooks.install_graph_hooks(_capture, _on_replay)
         # by now every module that has hooks is loaded
         remember_functions()
     with _session.problems.noting("watching operators"):
@@ -67,7 +66,7 @@ def begin(settings: HarnessSettings) -> None:
     _try_setting(settings, _session.problems)
     if settings.trace_from:
         with _session.problems.noting("tracing operators"):
-            tracer.install(
+            mode.install(
                 _session.output,
                 _working_step,
                 first=settings.trace_from,
@@ -102,7 +101,7 @@ def current() -> HarnessSession | None:
 def finish_at_exit() -> None:
     """The script has ended by itself; a forked child that took no step has nothing to say."""
     if _session is not None:
-        tracer.finish()
+        mode.finish()
         _session.end()
 
 
@@ -178,16 +177,16 @@ def _after_step(optimizer: Optimizer) -> None:
         with session.problems.noting("observing a step"):
             session.after_step(optimizer)
     except TrainingStopped:
-        tracer.finish()
+        mode.finish()
         raise
 
 
-def _capture() -> cuda_graphs.Capture | None:
+def _capture() -> training_hooks.Capture | None:
     session = current()
     return None if session is None else session.capture
 
 
-def _on_replay(passed: cuda_graphs.Passed) -> None:
+def _on_replay(passed: training_hooks.Passed) -> None:
     session = current()
     if session is None:
         return

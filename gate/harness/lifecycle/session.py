@@ -49,7 +49,6 @@ from ..sources.concurrency import tell_unwaited
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_addresses, tell_splits
 from . import attestation, ending, environment
-from . import attestation as facts
 from .attestation import training_rank
 from .ending import TrainingStopped, tell_end
 
@@ -342,7 +341,7 @@ class HarnessSession:
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = training_rank()
             self.attest()
-        facts.Group.remember()
+        attestation.Group.remember()
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
             multiprocessing.util.Finalize(None, self.end, exitpriority=-1)
@@ -439,8 +438,8 @@ class HarnessSession:
             "stopped_by": stopped_by,
             "environment": environment.parts(self.problems),
             **vars(environment.packages(self.problems, self.settings.tree)),
-            "facts": facts.facts(),
-            "variables": facts.told_variables(),
+            "facts": attestation.facts(),
+            "variables": attestation.told_variables(),
             "peak_memory_bytes": time_and_memory.peak_resident_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),
             "sampling_intervals": self.schedule.sampling_intervals,

@@ -17,7 +17,7 @@ from ..plain_tensors import UnsupportedTensorError, own_number
 from ..settings import perf_counter
 from ..tensor_digests import bodies_once
 from ..user_code import inside_backward
-from . import given, time_and_memory
+from . import first_inputs, time_and_memory
 from .auxiliary_state import Skipped, unscaled
 from .given import MAX_SAMPLES, GivenSettings, samples_in
 from .gradients import ReturnedGradients
@@ -112,7 +112,7 @@ class Recorder:
         self._clock.spent_since(begun)
         if inside_backward():
             return
-        given.wait()
+        first_inputs.wait()
         only = len(self.optimizers) == 1
         if self._observer is None or (only and not self._schedule.due(TENSORS, self.steps + 1)):
             return
@@ -219,7 +219,7 @@ class Recorder:
             self._gradients.close_step(optimizer, self._backwards)
             self._losses, self._derived, self._backwards = [], [], 0
             self._samples, self._rows = 0, 0
-            given.wait()
+            first_inputs.wait()
             self._write_known(number)
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
 

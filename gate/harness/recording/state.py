@@ -7,8 +7,6 @@ from the values and gradients of the first step, and at last from what they hold
 modules that first step with a backward pass in between keep the order of their steps, which is the
 program's own.
 
-
-
 What a module registers before then counts too: some libraries call their modules past `Module`, so
 that no first call is seen.
 

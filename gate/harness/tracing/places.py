@@ -137,8 +137,7 @@ OURS: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 TORCH: Final = str(Path(torch.__file__).parent) + os.sep
 # what the script's own calls of torch go through
 WRAPPERS: Final = (
-    *("training_hooks", "auxiliary_state", "cuda_graphs", "override_hooks", "mode"),
-    *("first_inputs", "c_classes"),
+    *("training_hooks", "auxiliary_state", "overrides", "mode", "first_inputs", "c_classes"),
 )
 WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
