@@ -102,6 +102,10 @@ class EvidenceError(GateError):
     """A run left nothing usable, or something that must not be trusted."""
 
 
+class MissingMetricError(EvidenceError):
+    """A metric that the settings name is not among what the script wrote and printed."""
+
+
 class BaselineError(GateError):
     """The baseline cannot be read, recorded or accepted."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.capture import SAVED_COPY
 from gate.evidence.environment import environment_of, facts_of
 from gate.evidence.harness_files import (
@@ -53,7 +53,7 @@ from gate.evidence.tensorboard import tensorboard_series
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 from gate.text.untrusted_text import last_lines, plain_text
-from gate.training.runs import RunMode, RunRecord
+from gate.training.runs import RunMode, RunRecord, StoppedBy
 
 NOTHING_TAKEN: Mapping[str, Path] = MappingProxyType({})
 
@@ -88,7 +88,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     # what a training saves belongs to its end, and the harness's capture holds the same weights
     saved = train.model_copy(update={"checkpoint": None}) if run.partial else train
     states = _states(files, out, ranks, taken, workdir_tree, saved)
-    script = _script_metrics(files, run, workdir_tree, output, train)
+    try:
+        script = _script_metrics(files, run, workdir_tree, output, train)
+    except MissingMetricError as error:
+        raise _told_of_the_stop(error, ranks, train) from error
     series = (*_harness_metrics(files, out, ranks[0]), *script.series)
     return RunEvidence(
         run=run,
@@ -256,6 +259,20 @@ def _script_metrics(
     return ReadMetrics(
         series=tuple(series for source in read for series in source.series),
         passed_over=tuple(passed for source in read for passed in source.passed_over),
+    )
+
+
+def _told_of_the_stop(
+    error: MissingMetricError, ranks: tuple[TrainedRank, ...], train: TrainSettings
+) -> MissingMetricError:
+    """The gate stops a script inside its last step: what is logged after it is not there."""
+    if any(rank.summary.stopped_by is not StoppedBy.MAX_STEPS for rank in ranks):
+        return error
+    return MissingMetricError(
+        error.message,
+        hint=f"The gate stopped the script in step {train.max_steps}, before anything that comes "
+        f"after that step. If the script logs there, raise train.max_steps. {error.hint}",
+        details=error.details,
     )
 
 
