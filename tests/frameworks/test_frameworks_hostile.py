@@ -109,7 +109,7 @@ def test_a_replaced_recorder_is_named(trainings: Trainings, patch: str, part: st
 
 def test_a_replaced_digest_is_named(trainings: Trainings) -> None:
     error = refused(trainings, script(after=DIGEST_FAKED))
-    assert any("harness's digests.StartedDigest.finish" in line for line in error.details)
+    assert any("harness's tensor_digests.StartedDigest.finish" in line for line in error.details)
 
 
 def test_a_replaced_recorder_does_not_break_the_training(trainings: Trainings) -> None:
