@@ -129,7 +129,6 @@ record:
     "runs": """\
 runs:
   parallel: 4
-  cache: /var/cache/repro-gate/base-runs
 """,
     "cost": """\
 cost:

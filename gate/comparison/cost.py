@@ -35,7 +35,6 @@ from gate.comparison.differences import CostState, DeterminismCost
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import Timings
 from gate.settings.levels import CostSettings
-from gate.training.runs import RunRecord
 
 Span = tuple[float, float]
 
@@ -53,7 +52,7 @@ def timed_alone(
 
 
 def _alone(run: RunEvidence, others: list[RunEvidence], settings: CostSettings) -> RunEvidence:
-    here = [one for one in others if _is_of_this_call(one.run) and _is_of_this_call(run.run)]
+    here = [one for one in others if one.run.clock_seconds and run.run.clock_seconds]
     going = [span for span in map(_going, here) if _overlap(span, _going(run))]
     starting = [span for span in map(_starting, here) if _overlap(span, _going(run))]
     if not going and not starting:
@@ -79,11 +78,6 @@ def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
         for row, end, seconds in steps
         if not any(_overlap((end - seconds, end), span) for span in beside)
     )
-
-
-def _is_of_this_call(run: RunRecord) -> bool:
-    # the clock of an earlier call is another
-    return bool(run.clock_seconds) and not run.reused
 
 
 def _going(run: RunEvidence) -> Span:

@@ -22,7 +22,6 @@ from gate.evidence.operators import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.base_cache import base_runs
 from gate.pipelines.comparisons import (
     RARE,
     Budget,
@@ -175,7 +174,7 @@ def _base_runs(
     if not _needs_base_run(session, run, trusted, now):
         return ()
     environment = Commit.BASE if own else Commit.HEAD
-    base = base_runs(session, plan_base(environment), run)
+    base = session.together(plan_base(environment))
     against = against_run(base[0], run, request)
     if not own or base_run_decides(against, request.settings):
         return base
@@ -237,11 +236,7 @@ def judge(request: GateRequest, baselines: Baselines, ran: Ran) -> Gated:
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
         rare_faults=rare_faults_of(found.facts),
         equal_runs=equal_runs_of(found.facts),
-        performance=performance_of(
-            # the speed of another day says nothing of this one
-            tuple(run for run in evidence.runs if not run.run.reused),
-            request.settings.cost,
-        ),
+        performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, ran.operator_audit_failure),
         not_run=not_run(request, evidence, failed_audit=bool(ran.operator_audit_failure)),
         seeds_problem=seeds_problem,

@@ -54,7 +54,6 @@ from gate.text.document import Document
 from gate.text.documents import read_document
 from gate.text.json_text import PACKED
 from gate.verdict.history import read_history
-from gate.verdict.verdict import CachedRuns
 
 MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
@@ -209,11 +208,6 @@ def _traces(request: ReadingRequest) -> ReadingAnswer:
     return ReadingAnswer(traces=read_traces(FILES, Path(request.out)))
 
 
-def _cached_runs(request: ReadingRequest) -> ReadingAnswer:
-    data = FILES.read_bytes(Path(request.out), max_bytes=MAX_OUTPUT_BYTES)
-    return ReadingAnswer(cached=read_document(CachedRuns, data, request.shown))
-
-
 def _data_pointers(request: ReadingRequest) -> ReadingAnswer:
     copies = Path(request.out)
     return ReadingAnswer(
@@ -256,7 +250,6 @@ def _end(request: ReadingRequest) -> ReadingAnswer:
 
 NAMED_TASKS = {
     ReadingTask.END: _end,
-    ReadingTask.CACHED_RUNS: _cached_runs,
     ReadingTask.DATA_POINTERS: _data_pointers,
     ReadingTask.SAVED: _saved,
     ReadingTask.LOCKS: _locks,

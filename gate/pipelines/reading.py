@@ -19,7 +19,6 @@ from gate.settings.policy_files import PolicyChange
 from gate.text.document import Document
 from gate.training.runs import RunEnd, RunRecord
 from gate.verdict.history import MAX_HISTORY_LINES, HistoryLine
-from gate.verdict.verdict import CachedRuns
 
 REQUEST_SCHEMA: Final = "repro-gate.reading-request/1"
 ANSWER_SCHEMA: Final = "repro-gate.reading-answer/1"
@@ -63,7 +62,6 @@ class ReadingTask(StrEnum):
     DATA_DIFFERENCE = "data-difference"
     DATA_STATISTICS = "data-statistics"
     DATA_POINTERS = "data-pointers"
-    CACHED_RUNS = "cached-runs"
     PINNED_PACKAGES = "pinned-packages"
 
 
@@ -133,4 +131,3 @@ class ReadingAnswer(Document):
     where: Text = ""
     statistics: Annotated[tuple[DataStatistics, ...], Field(max_length=MAX_STATISTICS)] = ()
     pointers: DataPointers = ()
-    cached: CachedRuns | None = None

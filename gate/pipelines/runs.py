@@ -47,7 +47,6 @@ from gate.training.run_folders import made_harness
 from gate.training.runs import Commit, PlannedRun, RunEnd, RunRecord, Snapshot
 from gate.training.timeline import CallTime, OwnWork
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import CachedRuns
 
 
 class Session:
@@ -381,10 +380,6 @@ class Session:
     def traces(self) -> Traces:
         """The operator traces of the newest run."""
         return self._ended.traces()
-
-    def cached_runs(self, data: bytes) -> CachedRuns | None:
-        """What an earlier call kept, parsed by the reading process."""
-        return self._ended.cached_runs(data)
 
     def weight_distance(self, first: str, newest: str) -> WeightDistance:
         """How far the newest run's weights are from the first's; the newest's are gone then."""

@@ -59,7 +59,6 @@ from gate.training.runs import (
     StoppedBy,
     Varied,
 )
-from gate.verdict.verdict import CachedRuns
 
 
 class Aside:
@@ -344,15 +343,6 @@ class EndedRuns:
         folders = self.folders()
         request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
         return self._reader.ask(request).traces
-
-    def cached_runs(self, data: bytes) -> CachedRuns | None:
-        """What an earlier call kept of a base commit's runs."""
-        path = self.folders().taken / "cached-runs.json"
-        self._files.write_bytes(path, data)
-        request = ReadingRequest(
-            task=ReadingTask.CACHED_RUNS, out=str(path.absolute()), shown="runs.cache"
-        )
-        return self._reader.ask(request).cached
 
     def end(self, folders: RunFolders) -> RunEnd:
         """How the processes of a failed run ended; nothing is said of what cannot be read."""

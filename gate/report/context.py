@@ -243,12 +243,11 @@ def runs_section(verdict: Verdict, limits: Limits) -> Section | None:
 
 
 def _run_row(run: RunRecord) -> Row:
-    again = f", reused from {run.reused[:10]}" if run.reused else ""
     return (
         Cell(run.label, code=True),
         Cell(run.mode.value),
         Cell(run.commit.value),
-        Cell(_ended(run) + again),
+        Cell(_ended(run)),
         Cell(duration(run.wall_seconds)),
         Cell(run.isolation.described),
     )

@@ -41,9 +41,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         good = GOOD if verdict.passes else NEUTRAL
         outside = WATCH if verdict.passes else BAD
         answer = _answered(verdict.answers.base_run, verdict.base_run, good=good, outside=outside)
-        rows.append(
-            (Cell("Against the base commit, run here"), Cell(f"{answer}{_reused(verdict)}"))
-        )
+        rows.append((Cell("Against the base commit, run here"), Cell(f"{answer}")))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
     rows += data_rows(verdict)
@@ -69,11 +67,6 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     if earlier is not None:
         rows.append(earlier)
     return table_of(("Compared", "Result"), rows, len(rows))
-
-
-def _reused(verdict: Verdict) -> str:
-    days = sorted({run.reused[:10] for run in verdict.runs if run.reused})
-    return f"; base commit: runs of {days[0]} reused" if days else ""
 
 
 def _not_run(verdict: Verdict) -> list[Row]:

@@ -19,7 +19,6 @@ from gate.settings.gate_settings import GateSettings
 from gate.text.document import Document
 
 _DATA: Final = "shows the training what is not in its commit, with the gate's own access and logins"
-_CACHE: Final = "has the gate make and empty folders on this machine"
 _FETCH: Final = "decides what is fetched to this machine, and what is removed to make room"
 _CONTAINER: Final = "decides what the training gets of this machine"
 _SIGNING: Final = "decides whose seals are trusted, and which services the gate shows its identity"
@@ -30,9 +29,8 @@ _IMAGE: Final = "has the container engine start an image that nobody approved"
 REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "train.pass_env": "hands variables of the gate's own environment to the training",
-        "runs.cache": _CACHE,
         **dict.fromkeys(("data.path", "data.dvc", "data.lfs", "data.url"), _DATA),
-        "fetch.cache": _CACHE,
+        "fetch.cache": "has the gate make and empty folders on this machine",
         **dict.fromkeys(("fetch.max_bytes", "fetch.timeout_seconds"), _FETCH),
         **dict.fromkeys(("isolation.image", "policy.images"), _IMAGE),
         **dict.fromkeys(

@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field, field_validator
 from gate.settings.knobs import OFF, ON, Profile, check_override
 from gate.text.document import (
     Document,
-    MachinePath,
     OperatorName,
     RelativePath,
     path_inside_project,
@@ -205,20 +204,13 @@ MAX_LANES: Final = 16
 
 
 class RunsSettings(Document):
-    """How many runs may go at the same time, and which need not be made again."""
+    """How many runs may go at the same time."""
 
     parallel: Literal["auto", "never"] | Annotated[int, Field(ge=2, le=MAX_LANES)] = Field(
         default="auto",
         description="Strict runs beside each other, on CPU cores of their own: `auto` takes as "
         "many as cores and memory allow, `never` makes one run after the other, and a number is "
         "the most at a time. Default runs that are timed always run alone.",
-    )
-    cache: MachinePath | None = Field(
-        default=None,
-        description="Folder of the machine, by its absolute path, that keeps runs of base commits "
-        "for later pull requests. It is made if only it is missing, and must hold nothing else; "
-        "the gate's own account must own it, and no other may write in it. Used with isolation "
-        "`uid` or `container`. Without it, every call makes its own.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from gate.isolation.modes import RunIsolation
 from gate.settings.knobs import KnobSet
 from gate.settings.train_sections import MAX_LANES
 from gate.settings.variations import Setting, Variation
-from gate.text.document import Document, Timestamp
+from gate.text.document import Document
 
 
 class RunMode(StrEnum):
@@ -195,11 +195,10 @@ class RunRecord(Document):
     `begun_seconds` lie between the start of the call and the moment when this run was let go, which
     is `clock_seconds` of the kernel's monotonic clock, and `started_seconds` of it the moment when
     its process started. `lane` tells apart runs that went at the same time. `failed_beside` are
-    labels of the runs beside which this one had failed before it was made again, alone; `reused` is
-    when an earlier call kept it, whose run this is. A `partial` run was stopped on purpose before
-    its training ended: what only a whole one leaves is not asked of it. `stopped_by` rests on what
-    every rank said of itself: it is the gate only where it ended all of them and none failed;
-    `exit_code` is what a launcher made of that.
+    labels of the runs beside which this one had failed before it was made again, alone. A `partial`
+    run was stopped on purpose before its training ended: what only a whole one leaves is not asked
+    of it. `stopped_by` rests on what every rank said of itself: it is the gate only where it ended
+    all of them and none failed; `exit_code` is what a launcher made of that.
     """
 
     label: str
@@ -217,7 +216,6 @@ class RunRecord(Document):
     started_seconds: float = Field(default=0.0, ge=0)
     failed_beside: Annotated[tuple[str, ...], Field(max_length=MAX_LANES)] = ()
     lane: int = Field(default=0, ge=0, lt=MAX_LANES)
-    reused: Timestamp | Literal[""] = ""
     partial: bool = False
     stopped_by: StoppedBy | None = None
 

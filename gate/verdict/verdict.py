@@ -26,10 +26,8 @@ from gate.errors import ExitCode
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.evidence.operators import OperatorReport
 from gate.evidence.run_evidence import (
-    SHA256_PATTERN,
     MetricSource,
     RecorderCost,
-    RunEvidence,
     StateName,
     States,
 )
@@ -110,18 +108,6 @@ class SourceState(Document):
 
 
 DeterminismBudget = Annotated[tuple[SourceState, ...], Field(max_length=len(ClusterSource))]
-
-
-CACHED_SCHEMA: Final = "repro-gate.cached-runs/1"
-CACHED_RUNS: Final = 2
-
-
-class CachedRuns(Document):
-    """The runs, and the digest of all that they depend on as far as it was known before them."""
-
-    schema_version: Literal["repro-gate.cached-runs/1"] = CACHED_SCHEMA
-    key: str = Field(pattern=SHA256_PATTERN)
-    runs: Annotated[tuple[RunEvidence, ...], Field(min_length=CACHED_RUNS, max_length=CACHED_RUNS)]
 
 
 # the code of the finding that says why nothing was judged

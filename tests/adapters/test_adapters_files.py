@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from gate.errors import StorageError
 from gate.system.files.files import LocalFiles
 from gate.system.files.reading import CappedReader, storage_fault, storage_faults
+from gate.system.files.trees import is_private, make_named_folder
 
 OTHER = 60900
 
@@ -313,27 +314,25 @@ def test_closing_twice_does_not_close_another_file(tmp_path: Path) -> None:
         assert other.read() == ""
 
 
-def test_a_private_folder_is_made_and_one_that_others_may_write_in_is_refused(
-    files: LocalFiles, tmp_path: Path
+def test_a_named_folder_is_made_and_private_where_no_other_may_write(
+    tmp_path: Path,
 ) -> None:
     folder = tmp_path / "above" / "own"
     folder.parent.mkdir()
-    have = partial(files.private_folder, is_ours=lambda names: names == {"kept"})
+    have = partial(make_named_folder, mode=0o755, is_ours=lambda names: names == {"kept"})
     have(folder)
     (folder / "kept").touch()
     have(folder)
+    assert is_private(folder)
     for place, mode in ((folder, 0o775), (folder, 0o777), (folder.parent, 0o777)):
         place.chmod(mode)
-        with pytest.raises(StorageError, match="can be written by, another account") as caught:
-            have(folder)
-        assert caught.value.hint.startswith("Name a folder that the gate's own account owns")
+        assert not is_private(folder)
         place.chmod(0o755)
     # as /tmp is: others may write there, and rename nothing of mine
     folder.parent.chmod(0o1777)
-    have(folder)
+    assert is_private(folder)
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(StorageError):
-        have(tmp_path / "link")
+    assert not is_private(tmp_path / "link")
     (folder / "other").touch()
     with pytest.raises(StorageError, match="contains other files, such as kept"):
         have(folder)

@@ -29,7 +29,6 @@ CHANGES: dict[str, Change] = {
     "write_bytes": lambda folder, _: FILES.write_bytes(folder / "kept", b"other"),
     "write_new": lambda folder, _: FILES.write_new(folder / "new", b"other"),
     "append_bytes": lambda folder, _: FILES.append_bytes(folder / "kept", b"other"),
-    "private_folder": lambda folder, _: FILES.private_folder(folder / "new", is_ours=bool),
     "fresh_folder": lambda folder, _: FILES.fresh_folder(folder / "below"),
     "remove_tree": lambda folder, _: FILES.remove_tree(folder / "below"),
     "remove_file": lambda folder, _: FILES.remove_tree(folder / "kept"),
@@ -53,7 +52,7 @@ CHANGES: dict[str, Change] = {
 }
 PORT = {
     *("write_bytes", "write_new", "append_bytes", "replacing", "held_folder", "one_writer"),
-    *("private_folder", "fresh_folder", "copy_tree", "copy_file", "link", "move_file"),
+    *("fresh_folder", "copy_tree", "copy_file", "link", "move_file"),
     *("set_aside", "remove_tree", "give_to", "let_read"),
 }
 
@@ -127,8 +126,7 @@ def test_every_way_of_the_port_is_among_them() -> None:
 
 
 def _all_go_well(folder: Path, source: Path) -> None:
-    # a private folder takes no link on the way at all
-    for change in (one for name, one in CHANGES.items() if name != "private_folder"):
+    for change in CHANGES.values():
         for name in ("new", "kept", "below"):
             FILES.remove_tree(folder / name)
         FILES.remove_tree(source.parent / "aside")

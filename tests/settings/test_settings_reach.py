@@ -14,7 +14,6 @@ IMAGE = f"image: 'x/y@sha256:{HEX}'"
 # an entry of each key that reaches out: what a pull request would write
 ASKS = {
     "train.pass_env": "pass_env: [HF_TOKEN]",
-    "runs.cache": "runs: {cache: /srv/runs}",
     "data.path": "data: [{path: /srv/mini}]",
     "data.dvc": "data: [{dvc: a.dvc}]",
     "data.lfs": "data: [{lfs: '*.bin'}]",

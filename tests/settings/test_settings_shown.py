@@ -145,8 +145,6 @@ SHOWN_BY = {
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "runs.parallel": "pipeline/pipeline_side_by_side: "
     "one_after_the_other_where_it_is_asked_for_or_there_is_no_room",
-    "runs.cache": "pipeline/pipeline_base_cache: "
-    "runs_of_the_base_commit_are_made_once_and_taken_again",
     "cost.when": "measurement/measurement_when: a_call_that_is_not_priced_makes_strict_runs_alone",
     "cost.rounds": "measurement/measurement_cost: two_rounds_claim_nothing",
     "cost.warmup_steps": "measurement/measurement_cost: each_arm_is_priced_in_interleaved_rounds",

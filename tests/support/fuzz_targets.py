@@ -119,7 +119,7 @@ def read_brought_settings(data: bytes) -> None:
     # asked here one by one, and not by the table that refuses
     apart, plain = settings.isolation, IsolationSettings()
     assert not (*settings.train.pass_env, *settings.data, *settings.policy.images)
-    assert (settings.fetch, settings.runs.cache) == (FetchSettings(), None)
+    assert settings.fetch == FetchSettings()
     assert (settings.signing, settings.publish) == (SigningSettings(), PublishSettings())
     assert not settings.report.history
     assert apart.mode is not IsolationMode.NONE

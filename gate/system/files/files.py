@@ -13,7 +13,7 @@ import io
 import marshal
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
@@ -175,18 +175,6 @@ class LocalFiles:
         """Refuse a path that is a link or leads through one somewhere below a folder."""
         with storage_faults("looking at", path):
             refuse_links(path, below)
-
-    def private_folder(self, path: Path, *, is_ours: Callable[[frozenset[str]], bool]) -> None:
-        """As the port `Files` says."""
-        with storage_faults("making", path):
-            trees.make_named_folder(path, 0o700, is_ours=is_ours)
-            own = trees.is_private(path)
-        if not own:
-            raise StorageError(
-                f"{safe_line(str(path))} belongs to, or can be written by, another account",
-                hint="Name a folder that the gate's own account owns and no other may write in, "
-                "nor in those above it.",
-            )
 
     def owner(self, path: Path) -> tuple[int, int]:
         """The user and group that own something, a link itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -63,14 +62,6 @@ class Files(Protocol):
         """Have a folder, made if need be, for this process alone while the body runs.
 
         `SettingsError` when another process has it, or a file has its name.
-        """
-        ...
-
-    def private_folder(self, path: Path, *, is_ours: Callable[[frozenset[str]], bool]) -> None:
-        """Have a folder that the settings name, made if only it is missing.
-
-        `StorageError` where another account may write in it, among the system's files, and where
-        it holds names that `is_ours` does not know.
         """
         ...
 
