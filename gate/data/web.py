@@ -11,12 +11,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import requests
+from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
 from gate.data.cache import LIMIT_HINT
@@ -24,13 +25,27 @@ from gate.data.tools import TELL_SECONDS, shown_bytes, shown_rate, too_slow, wit
 from gate.errors import DataError
 from gate.system.console import Progress
 from gate.system.files import writing
-from gate.system.http import BodyLimits, RetryPolicy, bounded_pieces, limit_seconds
+from gate.system.http import (
+    MAX_REDIRECTS,
+    PIECE_BYTES,
+    Ask,
+    Astray,
+    Connection,
+    RetryPolicy,
+    Trouble,
+    trouble_of,
+    wait_seconds,
+)
 from gate.text.untrusted_text import safe_line, short_text
 
 TRIES: Final = 5
-MAX_REDIRECTS: Final = 5
-PIECE_BYTES: Final = 1024 * 1024
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+# a download that was cut goes on where it was cut: each try asks for something else
+ONCE: Final = Retry(0, read=False)
+WORDS: Final = {
+    Trouble.SILENT: "the server did not answer",
+    Trouble.CUT: "the answer was cut off",
+    Trouble.UNREADABLE: "the answer cannot be read",
+}
 AGAIN: Final = frozenset({requests.codes.request_timeout, requests.codes.too_many_requests})
 REFUSED: Final = frozenset({requests.codes.unauthorized, requests.codes.forbidden})
 FOLDER_OF_HOST: Final = "Check the address in repro-gate.yml with `curl -fLO ADDRESS`."
@@ -57,24 +72,7 @@ class _TryAgainError(requests.RequestException):
         self.wait_seconds = wait_seconds
 
 
-class _Session(requests.Session):
-    """Leaves redirects alone: requests would read the body of each, however long it is."""
-
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """None: they are followed by hand."""
-        del resp
-
-
-class _NoLogin(requests.auth.AuthBase):
-    """No login at all; being an explicit auth, it keeps .netrc out."""
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """As it is."""
-        return request
-
-
 APPENDED: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-NO_LOGIN: Final = _NoLogin()
 
 
 class _Part:
@@ -123,15 +121,16 @@ class _Part:
             writing.write_whole(self._tag_path, tag.encode("ascii"))
 
 
-class Download:
+class Download(Connection):
     """One file, fetched into a folder that is kept between calls."""
 
     def __init__(self, file: WebFile, progress: Progress, policy: RetryPolicy) -> None:
         self._file = file
         self._progress = progress
-        self._policy = policy
-        self._ends_at = policy.monotonic() + file.seconds
         self._host = urlsplit(file.url).netloc
+        silence = min(policy.timeout_seconds, file.seconds)
+        super().__init__(self._host, file.url, replace(policy, timeout_seconds=silence))
+        self._ends_at = policy.monotonic() + file.seconds
 
     def fetch(self, staging: Path) -> Path:
         """The whole file, with the digest that was declared.
@@ -141,13 +140,12 @@ class Download:
         path = staging / "part"
         part = _Part(path)
         try:
-            with _Session() as session:
-                session.headers.update({"Accept-Encoding": "identity", "User-Agent": "repro-gate"})
-                self._to_the_end(session, part)
+            with self:
+                self._to_the_end(part)
                 if part.digest() != self._file.sha256 and part.resumed:
                     # two versions of a file may have been joined
                     part.restart()
-                    self._to_the_end(session, part)
+                    self._to_the_end(part)
             if part.digest() != self._file.sha256:
                 found, size = part.digest(), part.size
                 part.restart()
@@ -156,77 +154,63 @@ class Download:
             part.close()
         return path
 
-    def _to_the_end(self, session: requests.Session, part: _Part) -> None:
+    def _to_the_end(self, part: _Part) -> None:
         tries = 0
         while True:
             before = part.size
             try:
-                self._once(session, part)
+                self._once(part)
             except (requests.RequestException, HTTPError) as error:
-                if isinstance(error, requests.exceptions.SSLError):
+                if trouble_of(error) is Trouble.CERTIFICATE:
                     raise self._fault("has a certificate that is not trusted here") from error
                 # a server that cuts, but gives something each time, is asked on
                 tries = 1 if part.size > before else tries + 1
-                wait = max(self._policy.backoff(tries - 1), getattr(error, "wait_seconds", 0.0))
-                left = self._ends_at - self._policy.monotonic()
+                wait = max(self.policy.backoff(tries - 1), getattr(error, "wait_seconds", 0.0))
+                left = self._ends_at - self.policy.monotonic()
                 if tries == TRIES or wait > left:
                     raise self._gave_up(error, tries) from error
                 self._progress.step(f"{self._file.entry}: {_words(error)}; trying again")
-                self._policy.sleep(wait)
+                self.policy.sleep(wait)
             else:
                 return
 
-    def _once(self, session: requests.Session, part: _Part) -> None:
+    def _once(self, part: _Part) -> None:
         headers = {"Range": f"bytes={part.size}-"} if part.size else {}
         if part.size and part.tag:
             headers["If-Range"] = part.tag
-        with self._followed(session, headers) as response:
+        ask = Ask(method="GET", url=self._file.url, headers=headers)
+        with self.opened(ask, ONCE) as response:
             whole = self._begun(response, part)
             room = self._file.make_room(max(0, (whole or 0) - part.size))
             self._take(response, part, room, whole)
         if whole is not None and part.size < whole:
             raise _TryAgainError("the answer was cut off")
 
-    def _followed(self, session: requests.Session, headers: dict[str, str]) -> requests.Response:
-        """The answer behind all redirects, each looked at before it is followed."""
-        url, at = self._file.url, _origin(self._file.url)
-        for _ in range(MAX_REDIRECTS + 1):
-            response = session.get(
-                url,
-                headers=headers,
-                auth=None if _origin(url) == _origin(self._file.url) else NO_LOGIN,
-                timeout=min(self._policy.timeout_seconds, self._file.seconds),
-                allow_redirects=False,
-                stream=True,
-            )
-            if response.status_code not in REDIRECTS:
-                return response
-            response.close()
-            url = self._checked(url, response.headers.get("Location", ""))
-            if _origin(url) != at:
-                # a cookie knows no port either (RFC 6265, 8.5)
-                session.cookies.clear()
-                at = _origin(url)
-        raise self._fault(f"redirects more than {MAX_REDIRECTS} times")
+    def authorization(self, url: str) -> requests.auth.AuthBase:
+        """A login of `.netrc`, for the address of the settings alone."""
+        login = requests.utils.get_netrc_auth(url)
+        return requests.auth.HTTPBasicAuth(*login) if login else super().authorization(url)
 
-    def _checked(self, url: str, location: str) -> str:
-        """As the settings allow it: a redirect must not lead out of https."""
-        try:
-            following = urljoin(url, location)
-            parts = urlsplit(following)
-            # a port that is none is told by looking at it
-            _origin(following)
-        except ValueError as error:
-            raise self._fault(
-                f"redirects to {short_text(location)}, which is no address"
-            ) from error
-        plain = parts.scheme == "http" and urlsplit(self._file.url).scheme == "http"
-        local = parts.hostname in {"localhost", "127.0.0.1"}
-        if parts.scheme != "https" and not (plain and local):
-            raise self._fault(f"redirects to {short_text(following)}, which is not https")
-        if not parts.hostname or parts.username or parts.password:
-            raise self._fault("redirects to an address with a user name, or without a host")
-        return following
+    def looped(self) -> DataError:
+        """Redirects without an end."""
+        return self._fault(f"redirects more than {MAX_REDIRECTS} times")
+
+    def astray(self, url: str, why: Astray) -> DataError:
+        """A redirect out of what the settings allow."""
+        if why is Astray.NO_HOST:
+            return self._fault("redirects to an address with a user name, or without a host")
+        what = "no address" if why is Astray.NO_ADDRESS else "not https"
+        return self._fault(f"redirects to {short_text(url)}, which is {what}")
+
+    def too_large(self, max_bytes: int) -> DataError:
+        """More bytes than there is room for."""
+        return DataError(
+            f"data: {self._file.entry}: more than {max_bytes:,} bytes came", hint=LIMIT_HINT
+        )
+
+    def too_slow(self, seconds: float) -> DataError:  # noqa: ARG002 - of one try: told is that of all
+        """Later than the settings allow."""
+        return too_slow(self._file.entry, self._file.seconds)
 
     def _begun(self, response: requests.Response, part: _Part) -> int | None:
         """Look at the beginning of an answer; the size of the whole file, if that is told."""
@@ -236,7 +220,7 @@ class Download:
             raise _TryAgainError("the server has another version of the file")
         if status in AGAIN or status >= requests.codes.internal_server_error:
             wait = response.headers.get("Retry-After", "")
-            seconds = limit_seconds({"Retry-After": wait}, self._policy.now()) if wait else 0.0
+            seconds = wait_seconds(wait) if wait else 0.0
             raise _TryAgainError(f"{self._host} answered {status}", seconds)
         span = _RANGE.match(response.headers.get("Content-Range", ""))
         if status == requests.codes.partial_content:
@@ -253,22 +237,11 @@ class Download:
         return int(length) if length.isascii() and length.isdigit() and len(length) < 19 else None  # noqa: PLR2004 - below 2**63
 
     def _take(self, response: requests.Response, part: _Part, room: int, whole: int | None) -> None:
-        began = told = self._policy.monotonic()
+        began = told = self.policy.monotonic()
         first = part.size
-        limits = BodyLimits(
-            piece_bytes=PIECE_BYTES,
-            max_bytes=room,
-            seconds=max(0.0, self._ends_at - began),
-            monotonic=self._policy.monotonic,
-            too_large=lambda: DataError(
-                f"data: {self._file.entry}: more than {room:,} bytes came", hint=LIMIT_HINT
-            ),
-            too_slow=lambda: too_slow(self._file.entry, self._file.seconds),
-            decoded=False,
-        )
-        for piece in bounded_pieces(response.raw, limits):
+        for piece in self.pieces(response.raw, room, max(0.0, self._ends_at - began)):
             part.take(piece)
-            now = self._policy.monotonic()
+            now = self.policy.monotonic()
             if now - told >= TELL_SECONDS:
                 told = now
                 of_all = f" of {shown_bytes(whole)}" if whole else ""
@@ -278,7 +251,7 @@ class Download:
                 )
 
     def _gave_up(self, error: Exception, tries: int) -> DataError:
-        if self._policy.monotonic() >= self._ends_at:
+        if self.policy.monotonic() >= self._ends_at:
             return too_slow(self._file.entry, self._file.seconds)
         asked = f", also when asked {tries} times" if tries > 1 else ""
         return DataError(
@@ -318,20 +291,7 @@ class Download:
         )
 
 
-def _origin(url: str) -> tuple[str, str, int | None]:
-    """Scheme, host and port of an address that was checked."""
-    parts = urlsplit(url)
-    usual = {"https": 443, "http": 80}.get(parts.scheme)
-    return parts.scheme, parts.hostname or "", parts.port or usual
-
-
 def _words(error: Exception) -> str:
     if isinstance(error, _TryAgainError):
         return str(error)
-    if isinstance(error, requests.Timeout):
-        return "the server did not answer"
-    if isinstance(error, requests.exceptions.ChunkedEncodingError | HTTPError):
-        return "the answer was cut off"
-    if isinstance(error, requests.ConnectionError):
-        return "the server cannot be reached"
-    return "the answer cannot be read"
+    return WORDS.get(trouble_of(error), "the server cannot be reached")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import DocumentError, PublishError
-from gate.system.basic_login import Login
 from gate.system.files.port import Files
+from gate.system.login import Login
 from gate.text.strict_json import parse_json
 
 USER_VARIABLE: Final = "REPRO_GATE_REGISTRY_USER"
@@ -31,7 +31,7 @@ def registry_login(host: str, variables: Mapping[str, str], files: Files) -> Log
     """The login for a registry, or None where there is none; `PublishError` for half of one."""
     user, password = (variables.get(name, "") for name in (USER_VARIABLE, PASSWORD_VARIABLE))
     if user and password:
-        return Login(user=user, password=password)
+        return Login.basic(user, password)
     if user or password:
         missing = PASSWORD_VARIABLE if user else USER_VARIABLE
         raise PublishError(f"{missing} is not set", hint=LOGIN_HINT)
@@ -72,4 +72,4 @@ def _decoded(coded: str, path: Path) -> Login:
         colon = ""
     if not colon:
         raise PublishError(f"{path}: the login of the registry cannot be read", hint=LOGIN_HINT)
-    return Login(user=user, password=password)
+    return Login.basic(user, password)

@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import BaseModel, TypeAdapter
 
 from gate.errors import PublishError
-from gate.system.github.api import HISTORY_REFUSALS, GitHubApi, RefusedError
+from gate.system.github.api import HISTORY_REFUSALS, GitHubApi, RefusedError, read_as
 from gate.system.http import GITHUB_POLICY, RetryPolicy
 from gate.verdict.history import MAX_HISTORY_BYTES
 
@@ -94,11 +94,11 @@ class HistoryBranch:
         ]
         base = {}
         if parent:
-            commit = api.send("GET", f"{git}/commits/{parent}").read_as(_COMMIT)
+            commit = read_as(api.send("GET", f"{git}/commits/{parent}"), _COMMIT)
             base = {"base_tree": commit.tree.sha}
-        tree = api.send("POST", f"{git}/trees", {**base, "tree": entries}).read_as(_OBJECT).sha
+        tree = read_as(api.send("POST", f"{git}/trees", {**base, "tree": entries}), _OBJECT).sha
         commit_body = {"message": message, "tree": tree, "parents": [parent] if parent else []}
-        new = api.send("POST", f"{git}/commits", commit_body).read_as(_OBJECT).sha
+        new = read_as(api.send("POST", f"{git}/commits", commit_body), _OBJECT).sha
         if parent:
             # never by force: what another job wrote meanwhile would be lost
             body = {"sha": new, "force": False}
@@ -114,7 +114,7 @@ def _head(api: GitHubApi, branch: str) -> str:
         if error.status == NOT_FOUND:
             return ""
         raise
-    return answer.read_as(_REF).object.sha
+    return read_as(answer, _REF).object.sha
 
 
 def _content(api: GitHubApi, path: str, commit: str) -> bytes:
@@ -124,7 +124,7 @@ def _content(api: GitHubApi, path: str, commit: str) -> bytes:
         if error.status == NOT_FOUND:
             return b""
         raise
-    file = answer.read_as(_FILE)
+    file = read_as(answer, _FILE)
     # above a megabyte GitHub sends no content; no history of ours is that large, so it begins anew
     if file.encoding != "base64" or len(file.content) > MAX_ENCODED:
         return b""

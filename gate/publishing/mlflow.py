@@ -16,9 +16,9 @@ from gate.errors import DocumentError, GateError, PublishError
 from gate.publishing.artifact import SealedFile, Tracked, TrackedRun
 from gate.publishing.tracked import MAX_PARAMETER, MAX_TAG, cut, number, server_names
 from gate.settings.delivery_sections import MlflowSettings
-from gate.system.basic_login import Login
 from gate.system.files.port import Files
-from gate.system.http import POLICY, Ask, Connection, Reply, RetryPolicy
+from gate.system.http import POLICY, Answer, Ask, Connection, RetryPolicy
+from gate.system.login import Login
 from gate.text.strict_json import parse_json
 
 TOKEN_VARIABLE: Final = "MLFLOW_TRACKING_TOKEN"  # noqa: S105 - the name, not the secret
@@ -95,10 +95,11 @@ class MlflowTracker:
 
     def track(self, run: TrackedRun) -> Tracked:
         """Make a run, in the experiment of the settings, that holds all of this one."""
-        authorization, secrets = _login(self._variables)
+        login = _login(self._variables)
         with Connection("the MLflow server", self._settings.uri, self._policy) as connection:
-            connection.hide(*secrets)
-            server = _Server(connection, self._settings.uri, authorization)
+            if login is not None:
+                connection.log_in(login)
+            server = _Server(connection, self._settings.uri)
             experiment = self._experiment(server)
             earlier = _earlier_runs(server, experiment, run.commit)
             made = server.ask("runs/create", _Run, _new_run(run, experiment), repeatable=False)
@@ -156,10 +157,9 @@ class _ThereAlreadyError(PublishError):
 class _Server:
     """The addresses of the API below the server's own."""
 
-    def __init__(self, connection: Connection, uri: str, authorization: str) -> None:
+    def __init__(self, connection: Connection, uri: str) -> None:
         self.connection = connection
         self._uri = uri
-        self._authorization = authorization
 
     def ask(
         self, path: str, kind: type[_Answer], body: Mapping[str, object], *, repeatable: bool = True
@@ -170,7 +170,6 @@ class _Server:
             url=f"{self._uri}/api/2.0/mlflow/{path}",
             headers={"Content-Type": "application/json"},
             body=json.dumps(body, allow_nan=False).encode(),
-            authorization=self._authorization,
             repeatable=repeatable,
         )
         return self._read(kind, self.connection.ask(ask))
@@ -180,7 +179,6 @@ class _Server:
         ask = Ask(
             method="GET",
             url=f"{self._uri}/api/2.0/mlflow/{path}?{urlencode(query)}",
-            authorization=self._authorization,
         )
         reply = self.connection.ask(ask)
         # a server of something else answers 404 as well, but says no such word
@@ -204,13 +202,12 @@ class _Server:
                 url=f"{self._uri}/api/2.0/mlflow-artifacts/artifacts/{path}",
                 headers={"Content-Type": "application/octet-stream"},
                 body=self.connection.upload(stream, file.size_bytes),
-                authorization=self._authorization,
                 # a stream that was sent is over
                 repeatable=False,
             )
             self._read(_Nothing, self.connection.ask(ask))
 
-    def _read(self, kind: type[_Answer], reply: Reply) -> _Answer:
+    def _read(self, kind: type[_Answer], reply: Answer) -> _Answer:
         if reply.status != requests.codes.ok:
             code, words = _told(reply.content)
             if code == "RESOURCE_ALREADY_EXISTS":
@@ -225,22 +222,21 @@ class _Server:
             ) from error
 
 
-def _login(variables: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    """The value of the header, and what no message may hold; both empty without credentials."""
+def _login(variables: Mapping[str, str]) -> Login | None:
+    """What the variables hold; None without credentials."""
     token = variables.get(TOKEN_VARIABLE, "")
     user, password = (variables.get(name, "") for name in (USER_VARIABLE, PASSWORD_VARIABLE))
     if token:
         # a line end in it would begin a header of its own (CWE-113)
         if not _HEADER.match(token):
             raise PublishError(f"{TOKEN_VARIABLE} holds an invalid character", hint=LOGIN_HINT)
-        return f"Bearer {token}", (token,)
+        return Login.bearer(token)
     if user and password:
-        login = Login(user=user, password=password)
-        return login.basic, login.secrets
+        return Login.basic(user, password)
     if user or password:
         missing = PASSWORD_VARIABLE if user else USER_VARIABLE
         raise PublishError(f"{missing} is not set", hint=LOGIN_HINT)
-    return "", ()
+    return None
 
 
 def _new_run(run: TrackedRun, experiment: str) -> dict[str, object]:

@@ -315,15 +315,11 @@ class OciRegistry:
     def _write(self, client: RegistryClient, layer: Descriptor, path: Path) -> None:
         def take(pieces: Iterator[bytes]) -> None:
             hasher = hashlib.sha256()
-            size = 0
             # a file that was cut short or altered never has its name
             with self._files.replacing(path) as target:
                 for piece in pieces:
                     hasher.update(piece)
-                    size += len(piece)
                     target.write(piece)
-                if size < layer.size:
-                    raise client.cut_off()
                 if f"sha256:{hasher.hexdigest()}" != layer.digest:
                     raise client.wrong(f"gave other bytes than {layer.digest[:19]}… names")
 

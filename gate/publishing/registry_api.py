@@ -18,18 +18,17 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from gate.errors import DocumentError, PublishError
 from gate.publishing.artifact import SealedFile
 from gate.publishing.credentials import LOGIN_HINT
-from gate.system.basic_login import Login
 from gate.system.files.port import Files
 from gate.system.http import (
-    AGAIN,
     LOOPBACK,
     REDIRECTS,
+    Answer,
     Ask,
     Connection,
-    Reply,
     UnansweredError,
     Upload,
 )
+from gate.system.login import Login
 from gate.text.strict_json import parse_json
 
 MAX_HEADER: Final = 4096
@@ -114,13 +113,12 @@ class RegistryClient:
         self._login = login(self.host)
         if self._login is not None:
             self._connection.hide(*self._login.secrets)
-        self._authorization = ""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *details: object) -> None:
-        self._connection.__exit__(*details)
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
     def manifest(self, reference: str, *, max_bytes: int) -> bytes | None:
         """The bytes of a manifest or an index by tag or digest, or None where there is none.
@@ -143,7 +141,7 @@ class RegistryClient:
             raise self.wrong(f"gave other bytes than {reference[:19]}… names")
         return reply.content
 
-    def put_manifest(self, reference: str, content: bytes, media_type: str) -> Reply:
+    def put_manifest(self, reference: str, content: bytes, media_type: str) -> Answer:
         """Write a manifest under a tag or its digest."""
         ask = Ask(
             method="PUT",
@@ -194,12 +192,7 @@ class RegistryClient:
         head = self._ask(replace(ask, method="HEAD"))
         if head.status not in REDIRECTS:
             self._expect(head, requests.codes.ok)
-        ask = replace(ask, authorization=self._authorization)
         return self._connection.receive(ask, size_bytes, take)
-
-    def cut_off(self) -> UnansweredError:
-        """An answer that ended before its end; asked for again, it may come whole."""
-        return UnansweredError(f"{self._connection.name} broke its answer off", hint=AGAIN)
 
     def wrong(self, why: str) -> PublishError:
         """An answer that breaks the registry's own promises."""
@@ -238,49 +231,42 @@ class RegistryClient:
             method="PUT",
             url=f"{url}{mark}digest={quote(digest, safe='')}",
             headers={"Content-Type": "application/octet-stream"},
-            authorization=self._authorization,
             # a stream that was sent is over, and so is the place where it went
             repeatable=False,
         )
         reply = self._connection.ask(replace(ask, body=body()))
         self._expect(reply, requests.codes.created)
 
-    def _ask(self, ask: Ask) -> Reply:
+    def _ask(self, ask: Ask) -> Answer:
         """Send it, log in where that is asked for, and send it again."""
-        reply = self._connection.ask(replace(ask, authorization=self._authorization))
+        reply = self._connection.ask(ask)
         if reply.status != requests.codes.unauthorized:
             return reply
         challenge = read_challenge(reply.headers.get("www-authenticate", ""))
-        self._authorization = self._authorized(challenge, reply)
-        return self._connection.ask(replace(ask, authorization=self._authorization))
+        self._connection.log_in(self._login_for(challenge, reply))
+        return self._connection.ask(ask)
 
-    def _authorized(self, challenge: Challenge | None, reply: Reply) -> str:
-        if challenge is None or (challenge.scheme == "basic" and self._login is None):
+    def _login_for(self, challenge: Challenge | None, reply: Answer) -> Login:
+        if challenge is not None and challenge.scheme == "bearer":
+            return Login.bearer(self._token(challenge))
+        if challenge is None or self._login is None:
             raise self._refused(reply, LOGIN_HINT)
-        if challenge.scheme == "basic" and self._login is not None:
-            return self._login.basic
-        return f"Bearer {self._token(challenge)}"
+        return self._login
 
     def _token(self, challenge: Challenge) -> str:
         """A token of the service that the registry names; that service is told the login."""
         words = {"service": challenge.service, "scope": challenge.scope}
         query = urlencode({name: value for name, value in words.items() if value})
-        self._connection.refuse_clear(challenge.realm)
+        self._connection.check_address(challenge.realm)
         realm = urlsplit(challenge.realm)
         # an address of its own: its host is the only one that gets the login with this request
         name = f"{self._connection.name}'s service for tokens"
         service = f"{realm.scheme}://{realm.netloc}"
         with Connection(name, service, self._connection.policy) as connection:
             if self._login is not None:
-                connection.hide(*self._login.secrets)
+                connection.log_in(self._login)
             mark = "&" if realm.query else "?"
-            reply = connection.ask(
-                Ask(
-                    method="GET",
-                    url=f"{challenge.realm}{mark}{query}",
-                    authorization=self._login.basic if self._login is not None else "",
-                )
-            )
+            reply = connection.ask(Ask(method="GET", url=f"{challenge.realm}{mark}{query}"))
             if reply.status != requests.codes.ok:
                 raise connection.refused(reply, LOGIN_HINT, words_of(reply.content))
         try:
@@ -291,15 +277,14 @@ class RegistryClient:
         # a line end in it would begin a header of its own (CWE-113)
         if not _TOKEN.match(token):
             raise connection.fault("gave no token", LOGIN_HINT)
-        self._connection.hide(token)
         return token
 
-    def _expect(self, reply: Reply, status: int) -> None:
+    def _expect(self, reply: Answer, status: int) -> None:
         if reply.status != status:
             denied = reply.status in {requests.codes.unauthorized, requests.codes.forbidden}
             raise self._refused(reply, LOGIN_HINT if denied else PLACE_HINT)
 
-    def _refused(self, reply: Reply, hint: str) -> PublishError:
+    def _refused(self, reply: Answer, hint: str) -> PublishError:
         return self._connection.refused(reply, hint, words_of(reply.content))
 
 

@@ -1,9 +1,8 @@
-"""Requests to one service: bounded, repeated after a fault, its credentials sent to it alone.
+"""The one HTTP client: bounded, repeated after a fault, its login sent to one address alone.
 
-Limits and headers: GitHub REST API, version 2022-11-28, "Rate limits" and "Best practices": obey
-`retry-after`, else `x-ratelimit-reset`, else wait for a minute; a second between writes.
-
-Proxies and certificates come from the usual environment variables, as requests reads them.
+A service whose rules or words differ extends `Connection`: `gate/system/github/api.py`,
+`gate/data/web.py`. Proxies and certificates come from the usual environment variables, as requests
+reads them.
 """
 
 from __future__ import annotations
@@ -12,17 +11,39 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Final, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from urllib3 import BaseHTTPResponse, Retry
 from urllib3.connectionpool import ConnectionPool
-from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ReadTimeoutError
 
 from gate.errors import GateError, PublishError
+from gate.system.login import Login
 from gate.text.untrusted_text import safe_line
+
+RETRIES: Final = 3
+MAX_REDIRECTS: Final = 5
+# manifests, lists and refusals have a few kB
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+PIECE_BYTES: Final = 1024 * 1024
+BLOCK_BYTES: Final = 64 * 1024
+# a transfer may take the time of a short answer, and a second for each so many bytes
+LEAST_BYTES_PER_SECOND: Final = 256 * 1024
+# whoever waits for the verdict waits for this too
+LONGEST_UPLOAD_SECONDS: Final = 900.0
+# a service that asks for patience without saying for how long
+UNKNOWN_WAIT_SECONDS: Final = 60.0
+TOLD_CHARACTERS: Final = 200
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+TRANSIENT: Final = frozenset({requests.codes.too_many_requests, *range(500, 600)})
+AGAIN: Final = "Try again; if it stays so, check the network and the address."
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,12 +77,6 @@ def bounded_pieces(response: BaseHTTPResponse, limits: BodyLimits) -> Iterator[b
         yield piece
 
 
-RETRIES: Final = 3
-# the secondary limit, told without saying for how long
-UNKNOWN_LIMIT_SECONDS: Final = 60.0
-LIMITED_STATUSES: Final = frozenset({requests.codes.forbidden, requests.codes.too_many_requests})
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
     """How long an answer may take, and how long to wait between requests.
@@ -87,39 +102,56 @@ class RetryPolicy:
 
 
 GITHUB_POLICY: Final = RetryPolicy()
+# who checks a large upload may be silent for a while
+POLICY: Final = RetryPolicy(timeout_seconds=60.0)
 
 
-class GitHubRetry(Retry):
-    """urllib3's retries of one request, by GitHub's rules and up to a moment.
+class Retries(Retry):
+    """urllib3's retries of one request, up to a moment of the policy's monotonic clock.
 
-    A fault (no answer, 5xx) is repeated for `allowed_methods` only. A limit is waited for whatever
-    the method: it kept the request from being carried out. `limit` reads it from an answer, and
-    raises what such an answer means when it is none. `ends_at` is of the policy's monotonic clock.
+    Only a `repeatable` one is sent again after a fault. A service with limits of its own says in
+    `wait_after` how long each of them lasts.
     """
 
     def __init__(
         self,
         policy: RetryPolicy,
-        limit: Callable[[BaseHTTPResponse], LimitedError],
         ends_at: float,
+        *,
+        repeatable: bool,
         **counts: Any,  # noqa: ANN401 - urllib3's own, as `new` hands them on
     ) -> None:
         # an answer that is a fault to the end is handed on, for its words
-        rules: dict[str, Any] = {"status_forcelist": range(500, 600), "raise_on_status": False}
-        super().__init__(**{"total": RETRIES} | rules | counts)
+        rules: dict[str, Any] = {"status_forcelist": TRANSIENT, "raise_on_status": False}
+        # any method as far as urllib3 knows: of none at all it would make any too
+        super().__init__(**{"total": RETRIES, "allowed_methods": None} | rules | counts)
         self._policy = policy
-        self._limit = limit
         self._ends_at = ends_at
+        self._repeatable = repeatable
         self._wait_seconds = 0.0
 
     def new(self, **counts: Any) -> Self:  # noqa: ANN401 - as above
         """The same rules with other counts."""
-        rules = {"policy": self._policy, "limit": self._limit, "ends_at": self._ends_at}
+        rules = {
+            "policy": self._policy,
+            "ends_at": self._ends_at,
+            "repeatable": self._repeatable,
+        }
         return super().new(**rules | counts)
 
-    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002 - urllib3's signature
-        """Whether an answer is a fault to repeat, or may be a limit."""
-        return status_code in LIMITED_STATUSES or super().is_retry(method, status_code)
+    def is_retry(
+        self,
+        method: str,
+        status_code: int,
+        has_retry_after: bool = False,  # noqa: FBT001, FBT002 - urllib3's signature
+    ) -> bool:
+        """Whether an answer is a fault to repeat."""
+        return self._repeatable and super().is_retry(method, status_code, has_retry_after)
+
+    def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:  # noqa: ARG002 - for limits that last longer
+        """Seconds to wait after a fault, or as long as the service asks for."""
+        wait = response.headers.get("Retry-After", "") if response is not None else ""
+        return wait_seconds(wait) if wait else self._policy.backoff(len(self.history))
 
     def increment(
         self,
@@ -132,20 +164,13 @@ class GitHubRetry(Retry):
     ) -> Self:
         """The retry after this one; `MaxRetryError` or the answer's own error without another."""
         left = self._ends_at - self._policy.monotonic()
-        wait = self._policy.backoff(len(self.history))
-        if response is not None and response.status in LIMITED_STATUSES:
-            try:
-                limited = self._limit(response)
-            except HTTPError as broken_off:
-                return self.increment(method, url, error=broken_off, _pool=_pool)
-            finally:
-                response.close()
-            # asking again before the time is over counts as abuse: rather not at all
-            if not self.total or limited.seconds > left:
-                raise limited
-            wait = limited.seconds
+        try:
+            wait = self.wait_after(response, left)
+        except HTTPError as broken_off:
+            return self.increment(method, url, error=broken_off, _pool=_pool)
+        left = min(left, self._policy.longest_wait_seconds)
         # urllib3 itself would repeat some errors whatever the method, as one of TLS in an answer
-        elif wait > left or (error is not None and method not in (self.allowed_methods or ())):
+        if wait > left or (error is not None and not self._repeatable):
             raise MaxRetryError(_pool, url, error) from error  # type: ignore[arg-type] # as urllib3's own
         following = super().increment(method, url, response, error, _pool, _stacktrace)
         if response is not None:
@@ -159,53 +184,17 @@ class GitHubRetry(Retry):
         self._policy.sleep(self._wait_seconds)
 
 
-def tells_limit(response: BaseHTTPResponse, told: str) -> bool:
-    """Whether a 403 or 429 means "not now": the primary rate limit or a secondary one."""
-    return (
-        response.status == requests.codes.too_many_requests
-        or "Retry-After" in response.headers
-        or response.headers.get("X-RateLimit-Remaining") == "0"
-        or "rate limit" in told.lower()
-    )
+def wait_seconds(retry_after: str) -> float:
+    """How long the header `Retry-After` asks to wait; a minute where that is not understood."""
+    seconds = number_of(retry_after)
+    return UNKNOWN_WAIT_SECONDS if seconds is None else seconds
 
 
-def limit_seconds(headers: Mapping[str, str], now: float) -> float:
-    """How long the limit lasts, as far as it was told; `now` in seconds since 1970."""
-    wanted = _number(headers.get("Retry-After", ""))
-    if wanted is not None:
-        return wanted
-    reset = _number(headers.get("X-RateLimit-Reset", ""))
-    if headers.get("X-RateLimit-Remaining") == "0" and reset is not None:
-        # the full second may not be over yet
-        return max(0.0, reset - now) + 1.0
-    return UNKNOWN_LIMIT_SECONDS
-
-
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
     """A count of seconds in ASCII digits; nothing else is understood."""
     short = text.strip()
     # `Retry-After` may be a date as well (RFC 9110, 10.2.3): GitHub sends seconds
     return float(short) if short.isascii() and short.isdigit() and len(short) <= 12 else None  # noqa: PLR2004 - longer than any date in seconds
-
-
-class LimitedError(PublishError):
-    """A request that was not carried out, but may be sent again after `seconds`."""
-
-    def __init__(self, seconds: float, *, status: int, told: str) -> None:
-        super().__init__(
-            f"GitHub's rate limit is used up for another {seconds:,.0f} s ({status})",
-            hint="Run the job again later.",
-            details=details_of(told),
-        )
-        self.seconds = seconds
-
-
-def details_of(told: str) -> tuple[str, ...]:
-    """What a service says of a refusal, as details of an error."""
-    return (told,) if told else ()
-
-
-BLOCK_BYTES = 64 * 1024
 
 
 class Upload:
@@ -237,44 +226,25 @@ class Upload:
         return self._stream.read(size if size > 0 else BLOCK_BYTES)
 
 
-TRIES: Final = 3
-MAX_REDIRECTS: Final = 5
-# manifests, lists and refusals have a few kB
-MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
-PIECE_BYTES: Final = 1024 * 1024
-# a transfer may take the time of a short answer, and a second for each so many bytes
-LEAST_BYTES_PER_SECOND: Final = 256 * 1024
-# whoever waits for the verdict waits for this too
-LONGEST_UPLOAD_SECONDS: Final = 900.0
-TOLD_CHARACTERS: Final = 200
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
-REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-TRANSIENT: Final = frozenset({requests.codes.too_many_requests, *range(500, 600)})
-AGAIN: Final = "Try again; if it stays so, check the network and the address."
-# who checks a large upload may be silent for a while
-POLICY: Final = RetryPolicy(timeout_seconds=60.0)
-_T = TypeVar("_T")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ask:
-    """One request; `authorization` is the header's value, for this service's own host alone.
+    """One request; `max_bytes` bounds the answer. A `repeatable` one may be carried out twice.
 
-    `max_bytes` bounds the answer. A `repeatable` request may be carried out twice.
+    Unless `follow`, an answer that leads elsewhere is the answer.
     """
 
     method: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | Upload | None = None
-    authorization: str = ""
     max_bytes: int = MAX_ANSWER_BYTES
     repeatable: bool = True
+    follow: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
-    """An answer that arrived whole."""
+class Answer:
+    """An answer that arrived whole; names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -283,6 +253,60 @@ class Reply:
 
 class UnansweredError(PublishError):
     """A request that may or may not have been carried out: another try may succeed."""
+
+
+class Trouble(Enum):
+    """Why there is no answer."""
+
+    SILENT = "silent"
+    CERTIFICATE = "certificate"
+    CUT = "cut"
+    PROXY = "proxy"
+    UNREACHED = "unreached"
+    UNREADABLE = "unreadable"
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """What an exception of requests or urllib3 means; its own text may quote headers."""
+    # of several tries, requests does not tell the last one's silence as a timeout
+    last = getattr(error.args[0], "reason", None) if error.args else None
+    if isinstance(error, requests.Timeout) or isinstance(last, ReadTimeoutError):
+        return Trouble.SILENT
+    if isinstance(error, requests.exceptions.SSLError):
+        return Trouble.CERTIFICATE
+    if isinstance(error, requests.exceptions.ChunkedEncodingError | HTTPError):
+        return Trouble.CUT
+    if isinstance(error, requests.exceptions.ProxyError):
+        return Trouble.PROXY
+    if isinstance(error, requests.ConnectionError):
+        return Trouble.UNREACHED
+    return Trouble.UNREADABLE
+
+
+class Astray(Enum):
+    """Why an address is not asked."""
+
+    NO_ADDRESS = "no address"
+    NOT_HTTPS = "everybody on the way could read it"
+    NO_HOST = "no host, or a user name"
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Scheme, host and port: another port of a machine is another service."""
+    parts = urlsplit(url)
+    usual = {"https": 443, "http": 80}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or usual
+
+
+def _all_of(pieces: Iterator[bytes], least_bytes: int) -> Iterator[bytes]:
+    """The pieces; an answer that says it ends before they are enough was cut off too."""
+    taken = 0
+    for piece in pieces:
+        taken += len(piece)
+        yield piece
+    if taken < least_bytes:
+        message = "it ended too early"
+        raise ProtocolError(message)
 
 
 class _Session(requests.Session):
@@ -312,98 +336,199 @@ class Connection:
     Every failure is a `PublishError`. What was named by `hide` never stands in one.
     """
 
+    # the methods that go where a redirect leads; 303 always leads to something to GET
+    followed: ClassVar[frozenset[str]] = frozenset({"GET"})
+    # whether answers may come compressed: what is stored by its digest is taken as it is sent
+    compressed: ClassVar[bool] = False
+
     def __init__(self, name: str, base: str, policy: RetryPolicy) -> None:
-        parts = urlsplit(base)
-        self.origin = f"{parts.scheme}://{parts.netloc}"
         self.name = name
         self.policy = policy
-        self._local = parts.hostname in LOOPBACK
         self._secrets: list[str] = []
+        self._base = base
+        self.check_address(base)
+        self.origin = origin_of(base)
+        self._login: Login | None = None
+        self._at = self.origin
+        self._adapter = HTTPAdapter()
         self._session = _Session()
-        self._session.headers.update({"User-Agent": "repro-gate", "Accept-Encoding": "identity"})
-        self.refuse_clear(base)
+        self._session.headers["User-Agent"] = "repro-gate"
+        if not self.compressed:
+            self._session.headers["Accept-Encoding"] = "identity"
+        for scheme in ("https://", "http://"):
+            self._session.mount(scheme, self._adapter)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
         self._session.close()
 
     def hide(self, *secrets: str) -> None:
         """Keep these out of every message, whoever repeats them."""
         self._secrets += [secret for secret in secrets if secret]
 
-    def next_address(self, url: str, location: str) -> str:
-        """Where an answer leads; `PublishError` unless it may be asked, see `refuse_clear`."""
-        try:
-            following = urljoin(url, location)
-        except ValueError as error:
-            raise self._no_address(location) from error
-        self.refuse_clear(following)
-        return following
+    def log_in(self, login: Login) -> None:
+        """Show a login from now on, to this service's own address alone."""
+        self.hide(*login.secrets)
+        self._login = login
 
-    def refuse_clear(self, url: str) -> None:
-        """`PublishError` for no address, and for one that everybody on the way could read."""
-        try:
-            parts = urlsplit(url)
-        except ValueError as error:
-            raise self._no_address(url) from error
-        plain = parts.scheme == "http" and parts.hostname in LOOPBACK and self._local
-        if (parts.scheme != "https" and not plain) or not parts.hostname or "@" in parts.netloc:
-            raise PublishError(
-                f"{self.name} leads to {self._shown(url)}, which is not https",
-                hint="Without TLS only this very machine is spoken with.",
-            )
-
-    def ask(self, ask: Ask) -> Reply:
+    def ask(self, ask: Ask) -> Answer:
         """Send a request; an answer below 500 is the caller's to judge."""
+        patience = self.policy.longest_wait_seconds
+        return self.judged(
+            self._repeated(ask, lambda response: self._whole(response, ask), patience)
+        )
 
-        def once() -> Reply:
-            with self._answered(ask) as response:
-                return self._whole(response, ask)
+    def receive(
+        self,
+        ask: Ask,
+        size_bytes: int,
+        take: Callable[[Iterator[bytes]], _T],
+        *,
+        exactly: bool = True,
+    ) -> _T:
+        """Hand the pieces of a large answer to `take`, anew for every try.
 
-        return self._repeated(once, repeatable=ask.repeatable)
+        They are `size_bytes`, and not one more; unless `exactly`, they may be fewer.
+        """
+        seconds = self.transfer_seconds(size_bytes)
 
-    def receive(self, ask: Ask, size_bytes: int, take: Callable[[Iterator[bytes]], _T]) -> _T:
-        """Hand the pieces of a large answer of a known size to `take`, anew for every try."""
+        def act(response: requests.Response) -> _T | Answer:
+            if response.status_code != requests.codes.ok:
+                return Answer(status=response.status_code, headers={}, content=b"")
+            pieces = self.pieces(response.raw, size_bytes, seconds)
+            return take(_all_of(pieces, size_bytes if exactly else 0))
 
-        def once() -> _T | Reply:
-            with self._answered(ask) as response:
-                if response.status_code != requests.codes.ok:
-                    return self._whole(response, ask)
-                seconds = self._transfer_seconds(size_bytes)
-                return take(self._pieces(response.raw, size_bytes, seconds))
-
-        found = self._repeated(once)
-        if isinstance(found, Reply):
-            raise self.refused(found, AGAIN)
+        found = self._repeated(ask, act, self.policy.longest_wait_seconds + seconds)
+        if isinstance(found, Answer):
+            raise self.not_given(found)
         return found
 
     def upload(self, stream: BinaryIO, size_bytes: int) -> Upload:
         """A file as the body of a request, from its beginning; taken too slowly, it is given up."""
         stream.seek(0)
-        seconds = min(LONGEST_UPLOAD_SECONDS, self._transfer_seconds(size_bytes))
+        seconds = min(LONGEST_UPLOAD_SECONDS, self.transfer_seconds(size_bytes))
         ends_at = self.policy.monotonic() + seconds
         late = self.fault(f"did not take the file within {seconds:,.0f} s")
         return Upload(stream, size_bytes, lambda: self.policy.monotonic() > ends_at, late)
 
-    def _transfer_seconds(self, size_bytes: int) -> float:
+    def transfer_seconds(self, size_bytes: int) -> float:
         """How long so many bytes may take."""
         return self.policy.answer_seconds + size_bytes / LEAST_BYTES_PER_SECOND
 
-    def refused(self, reply: Reply, hint: str, words: str = "") -> PublishError:
+    def retries(self, ask: Ask, ends_at: float) -> Retry:
+        """How often and how long a request is repeated."""
+        return Retries(self.policy, ends_at, repeatable=ask.repeatable)
+
+    @contextmanager
+    def opened(self, ask: Ask, retry: Retry) -> Iterator[requests.Response]:
+        """The answer behind all redirects, each looked at before it is followed."""
+        for _ in range(MAX_REDIRECTS + 1):
+            with self._sent(ask, retry) as response:
+                status = response.status_code
+                follows = ask.follow and ask.method in self.followed and status in REDIRECTS
+                if not follows or (status == requests.codes.see_other and ask.method != "GET"):
+                    yield response
+                    return
+                location = response.headers.get("Location", "")
+            ask = replace(ask, url=self.next_address(ask.url, location))
+        raise self.looped()
+
+    def pieces(self, response: BaseHTTPResponse, max_bytes: int, seconds: float) -> Iterator[bytes]:
+        """The body, up to a size and within a time, however slowly it comes."""
+        limits = BodyLimits(
+            piece_bytes=PIECE_BYTES,
+            max_bytes=max_bytes,
+            seconds=seconds,
+            monotonic=self.policy.monotonic,
+            too_large=lambda: self.too_large(max_bytes),
+            too_slow=lambda: self.too_slow(seconds),
+            decoded=self.compressed,
+        )
+        return bounded_pieces(response, limits)
+
+    def next_address(self, url: str, location: str) -> str:
+        """Where an answer leads; `PublishError` unless it may be asked, see `check_address`."""
+        try:
+            following = urljoin(url, location)
+        except ValueError as error:
+            raise self.astray(location, Astray.NO_ADDRESS) from error
+        self.check_address(following)
+        return following
+
+    def check_address(self, url: str) -> None:
+        """`PublishError` for no address, and for one that everybody on the way could read."""
+        try:
+            scheme, host, _ = origin_of(url)
+            place, own = urlsplit(url).netloc, urlsplit(self._base)
+        except ValueError as error:
+            raise self.astray(url, Astray.NO_ADDRESS) from error
+        plain = scheme == own.scheme == "http" and {host, own.hostname} <= LOOPBACK
+        if scheme != "https" and not plain:
+            raise self.astray(url, Astray.NOT_HTTPS)
+        # a backslash ends the host for some readers of addresses, and not for others
+        if not host or set(place) & set("@\\"):
+            raise self.astray(url, Astray.NO_HOST)
+
+    def judged(self, answer: Answer) -> Answer:
+        """The answer, unless its status says that there is none."""
+        if answer.status in TRANSIENT:
+            raise UnansweredError(f"{self.name} answered {answer.status}", hint=AGAIN)
+        return answer
+
+    def refused(self, answer: Answer, hint: str, words: str = "") -> PublishError:
         """An answer that is none, in words: its status, and what the service says about it."""
         told = self._shown(words)
         return PublishError(
-            f"{self.name} answered {reply.status}", hint=hint, details=(told,) if told else ()
+            f"{self.name} answered {answer.status}", hint=hint, details=(told,) if told else ()
         )
 
     def fault(self, why: str, hint: str = AGAIN) -> PublishError:
         """What is wrong with this service, as an error."""
         return PublishError(f"{self.name} {why}", hint=hint)
 
-    def _no_address(self, text: str) -> PublishError:
-        return self.fault(f"leads to {self._shown(text)}, which is no address")
+    def not_given(self, answer: Answer) -> GateError:
+        """Another status than 200 where a file was asked for."""
+        return self.refused(answer, AGAIN)
+
+    def too_large(self, max_bytes: int) -> GateError:
+        """An answer of more bytes than are taken."""
+        return self.fault(
+            f"sent more than {max_bytes:,} bytes", "Check the address, and the proxy."
+        )
+
+    def too_slow(self, seconds: float) -> GateError:
+        """An answer that did not come whole within a time."""
+        return self.fault(f"did not answer within {seconds:,.0f} s")
+
+    def looped(self) -> GateError:
+        """Redirects without an end."""
+        return self.fault(f"redirects more than {MAX_REDIRECTS} times")
+
+    def astray(self, url: str, why: Astray) -> GateError:
+        """An address that is not asked."""
+        shown = self._shown(url)
+        if why is Astray.NO_ADDRESS:
+            return self.fault(f"leads to {shown}, which is no address")
+        hint = "Without TLS only this very machine is spoken with."
+        return self.fault(f"leads to {shown}, which is not https", hint)
+
+    def unreached(self, error: Exception) -> GateError:
+        """A connection that failed; the exception's own text may quote headers, and stays out."""
+        silence = f"did not answer within {self.policy.timeout_seconds:g} s"
+        words = {
+            Trouble.SILENT: silence,
+            Trouble.CERTIFICATE: "has a certificate that is not trusted here",
+            Trouble.CUT: "broke its answer off",
+            Trouble.UNREADABLE: "gave an answer that cannot be read",
+        }
+        why = words.get(trouble_of(error), "cannot be reached")
+        return UnansweredError(f"{self.name} {why}", hint=AGAIN)
 
     def _shown(self, text: str) -> str:
         """Somebody else's words as one short line without a secret."""
@@ -412,90 +537,50 @@ class Connection:
             text = text.replace(secret, "***")
         return safe_line(text, limit=TOLD_CHARACTERS)
 
-    def _whole(self, response: requests.Response, ask: Ask) -> Reply:
-        pieces = self._pieces(response.raw, ask.max_bytes, self.policy.answer_seconds)
+    def _whole(self, response: requests.Response, ask: Ask) -> Answer:
+        pieces = self.pieces(response.raw, ask.max_bytes, self.policy.answer_seconds)
         content = b"" if ask.method == "HEAD" else b"".join(pieces)
-        # names of headers in lower case: nobody has to know how a server spells them
+        # nobody has to know how a server spells the names of headers
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Reply(status=response.status_code, headers=headers, content=content)
+        return Answer(status=response.status_code, headers=headers, content=content)
 
-    def _repeated(self, once: Callable[[], _T], *, repeatable: bool = True) -> _T:
-        tries = 0
-        while True:
-            tries += 1
-            wait = self.policy.backoff(tries)
-            try:
-                answer = once()
-            except UnansweredError as error:
-                fault = error
-            except (requests.RequestException, HTTPError) as error:
-                fault = self._unreached(error)
-            else:
-                if not isinstance(answer, Reply) or answer.status not in TRANSIENT:
-                    return answer
-                fault = UnansweredError(f"{self.name} answered {answer.status}", hint=AGAIN)
-                if told := answer.headers.get("retry-after"):
-                    wait = limit_seconds({"Retry-After": told}, self.policy.now())
-            if tries == TRIES or not repeatable or wait > self.policy.longest_wait_seconds:
-                raise fault
-            self.policy.sleep(wait)
+    def _repeated(
+        self, ask: Ask, act: Callable[[requests.Response], _T], patience_seconds: float
+    ) -> _T:
+        retry = self.retries(ask, self.policy.monotonic() + patience_seconds)
+        try:
+            while True:
+                with self.opened(ask, retry) as response:
+                    try:
+                        return act(response)
+                    except HTTPError as broken_off:
+                        # urllib3's own retries end where the text of an answer begins
+                        used = response.raw.retries or retry
+                        retry = used.increment(ask.method, ask.url, error=broken_off)
+                retry.sleep()
+        except (requests.RequestException, HTTPError) as error:
+            raise self.unreached(error) from error
 
-    @contextmanager
-    def _answered(self, ask: Ask) -> Iterator[requests.Response]:
-        """The answer behind all redirects, each looked at before it is followed."""
-        for _ in range(MAX_REDIRECTS + 1):
-            with self._sent(ask) as response:
-                redirected = response.status_code in REDIRECTS
-                if not redirected or ask.method != "GET":
-                    yield response
-                    return
-                location = response.headers.get("Location", "")
-            ask = replace(ask, url=self.next_address(ask.url, location))
-        raise self.fault(f"redirects more than {MAX_REDIRECTS} times")
-
-    def _sent(self, ask: Ask) -> requests.Response:
-        parts = urlsplit(ask.url)
+    def _sent(self, ask: Ask, retry: Retry) -> requests.Response:
+        origin = origin_of(ask.url)
+        if origin != self._at:
+            # a cookie knows no port (RFC 6265, 8.5)
+            self._session.cookies.clear()
+            self._at = origin
         # on this machine: a proxy elsewhere would be sent the credentials in the clear
-        self._session.trust_env = parts.scheme == "https"
-        # with the whole origin compared: another port of the same machine is another service
-        own = f"{parts.scheme}://{parts.netloc}" == self.origin
+        self._session.trust_env = origin[0] == "https" or origin[1] not in LOOPBACK
+        self._adapter.max_retries = retry
         return self._session.request(
             ask.method,
             ask.url,
             data=ask.body,
             headers=dict(ask.headers),
-            auth=_Authorization(ask.authorization if own else ""),
+            auth=self.authorization(ask.url) if origin == self.origin else _Authorization(""),
             timeout=self.policy.timeout_seconds,
             allow_redirects=False,
             stream=True,
         )
 
-    def _pieces(
-        self, response: BaseHTTPResponse, max_bytes: int, seconds: float
-    ) -> Iterator[bytes]:
-        limits = BodyLimits(
-            piece_bytes=PIECE_BYTES,
-            max_bytes=max_bytes,
-            seconds=seconds,
-            monotonic=self.policy.monotonic,
-            too_large=lambda: self.fault(
-                f"sent more than {max_bytes:,} bytes", "Check the address, and the proxy."
-            ),
-            too_slow=lambda: self.fault(f"did not answer within {seconds:,.0f} s"),
-            decoded=False,
-        )
-        return bounded_pieces(response, limits)
-
-    def _unreached(self, error: Exception) -> UnansweredError:
-        """A connection that failed; the exception's own text may quote headers, and stays out."""
-        if isinstance(error, requests.Timeout):
-            why = f"did not answer within {self.policy.timeout_seconds:g} s"
-        elif isinstance(error, requests.exceptions.SSLError):
-            why = "has a certificate that is not trusted here"
-        elif isinstance(error, requests.exceptions.ChunkedEncodingError | HTTPError):
-            why = "broke its answer off"
-        elif isinstance(error, requests.ConnectionError):
-            why = "cannot be reached"
-        else:
-            why = "gave an answer that cannot be read"
-        return UnansweredError(f"{self.name} {why}", hint=AGAIN)
+    def authorization(self, url: str) -> requests.auth.AuthBase:  # noqa: ARG002 - for a login by host
+        """What this service's own address is shown."""
+        return _Authorization(self._login.header if self._login is not None else "")

@@ -176,7 +176,7 @@ def test_a_redirect_to_another_host_is_not(github: FakeGitHub, client: GitHubCom
 
 
 def test_redirects_without_end_are_left(github: FakeGitHub, client: GitHubComments) -> None:
-    github.fail_next("GET", *[Failure.MOVED_HERE] * 4)
+    github.fail_next("GET", *[Failure.MOVED_HERE] * 6)
     with pytest.raises(PublishError, match="redirected the request in a loop"):
         list(client.listed())
 

@@ -25,9 +25,14 @@ from urllib3.exceptions import (
 )
 
 from gate.errors import PublishError
-from gate.system.github.api import REPEATABLE_METHODS, GitHubApi, Response
+from gate.system.github.api import (
+    GitHubApi,
+    GitHubRetries,
+    LimitedError,
+    limit_seconds,
+)
 from gate.system.github.pull_requests import GitHubComments, _moment
-from gate.system.http import GitHubRetry, LimitedError, RetryPolicy, limit_seconds
+from gate.system.http import Answer, RetryPolicy
 
 LIMITS = {
     Failure.SECONDARY_LIMIT,
@@ -135,10 +140,11 @@ def test_whatever_happens_the_wait_is_bounded_and_no_write_is_doubled(
     ],
 )
 def test_no_fault_of_the_way_lets_a_comment_be_sent_twice(error: Exception) -> None:
-    retry = GitHubRetry(RetryPolicy(), _no_limit, math.inf, allowed_methods=REPEATABLE_METHODS)
+    retry = GitHubRetries(RetryPolicy(), math.inf, _no_limit, repeatable=True)
     assert retry.increment("GET", "/", error=error).total == 2
+    once = GitHubRetries(RetryPolicy(), math.inf, _no_limit, repeatable=False)
     with pytest.raises(MaxRetryError) as caught:
-        retry.increment("POST", "/", error=error)
+        once.increment("POST", "/", error=error)
     assert caught.value.reason is error
 
 
@@ -227,13 +233,13 @@ def test_an_answer_without_end_is_left(github: FakeGitHub, client: GitHubComment
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Wed, 21 Oct 2015 07:28:00 -0000"])
 def test_without_a_moment_of_the_server_everything_is_read_again(date: str) -> None:
-    answer = Response(status=200, headers={"Date": date}, content=b"", next_url="")
+    answer = Answer(status=200, headers={"date": date}, content=b"")
     assert _moment(answer) == ""
 
 
 def test_the_moment_of_the_server_is_taken_a_minute_early() -> None:
-    headers = {"Date": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    answer = Response(status=200, headers=headers, content=b"", next_url="")
+    headers = {"date": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    answer = Answer(status=200, headers=headers, content=b"")
     assert _moment(answer) == "2015-10-21T07:27:00Z"
 
 

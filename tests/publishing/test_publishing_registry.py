@@ -34,9 +34,9 @@ from gate.errors import PublishError
 from gate.publishing.credentials import registry_login
 from gate.publishing.registry import commit_tag
 from gate.publishing.registry_api import RegistryClient, read_challenge
-from gate.system.basic_login import Login
 from gate.system.files.files import LocalFiles
 from gate.system.http import Connection
+from gate.system.login import Login
 
 
 def test_what_was_pushed_is_fetched(either: OciDouble, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_registry_of_docker_has_a_host_and_a_login_of_its_own(tmp_path: Path
 
     def login(host: str) -> Login | None:
         found = registry_login(host, {"DOCKER_CONFIG": str(tmp_path)}, LocalFiles())
-        assert found == Login(user="robot", password="word")
+        assert found == Login.basic("robot", "word")
         assert "word" not in repr(found)
         return found
 

@@ -1,38 +1,38 @@
-"""One request to GitHub's REST API, and its status codes as messages with a hint.
+"""GitHub's REST API: its rate limits, and its status codes as messages with a hint.
 
 Status codes: GitHub REST API, version 2022-11-28, "Troubleshooting the REST API".
-
-Proxies (`HTTPS_PROXY`, `NO_PROXY`) and certificates (`REQUESTS_CA_BUNDLE`) come from the usual
-environment variables, as requests reads them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from pydantic import TypeAdapter, ValidationError
-from requests.adapters import HTTPAdapter
-from urllib3 import BaseHTTPResponse, Retry
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3 import BaseHTTPResponse
 
-from gate.errors import PublishError
+from gate.errors import GateError, PublishError
 from gate.system.http import (
-    BodyLimits,
-    GitHubRetry,
-    LimitedError,
+    REDIRECTS,
+    UNKNOWN_WAIT_SECONDS,
+    Answer,
+    Ask,
+    Connection,
+    Retries,
     RetryPolicy,
-    bounded_pieces,
-    details_of,
-    limit_seconds,
-    tells_limit,
+    Trouble,
+    UnansweredError,
+    number_of,
+    origin_of,
+    trouble_of,
 )
+from gate.system.login import Login
 
 MESSAGE_LIMIT: Final = 200
 
@@ -147,8 +147,9 @@ STATUS_REFUSALS: Final[Refusals] = MappingProxyType(
 )
 
 
-class UnansweredError(PublishError):
-    """A request that may or may not have been carried out."""
+def details_of(told: str) -> tuple[str, ...]:
+    """What a service says of a refusal, as details of an error."""
+    return (told,) if told else ()
 
 
 class RefusedError(PublishError):
@@ -174,39 +175,6 @@ def refusal(status: int, told: str, refusals: Refusals) -> RefusedError | Unansw
     return RefusedError(words, status=status, told=told)
 
 
-def too_slow(origin: str, seconds: float) -> UnansweredError:
-    """An answer that did not come, or not whole, within a time."""
-    return UnansweredError(
-        f"{origin} did not answer within {seconds:g} s", hint="Run the job again."
-    )
-
-
-def unreached(error: requests.RequestException, origin: str, seconds: float) -> UnansweredError:
-    """A connection that failed or was silent; the exception's own text stays out of the message.
-
-    It may quote headers.
-    """
-    # of several tries, requests does not tell the last one's silence as a timeout
-    last = getattr(error.args[0], "reason", None) if error.args else None
-    if isinstance(error, requests.Timeout) or isinstance(last, ReadTimeoutError):
-        return too_slow(origin, seconds)
-    if isinstance(error, requests.exceptions.SSLError):
-        return UnansweredError(
-            f"the certificate of {origin} was not accepted",
-            hint="Set REQUESTS_CA_BUNDLE to the file with your certificate authority, at a path "
-            "that the action's container can read.",
-        )
-    if isinstance(error, requests.exceptions.ProxyError):
-        return UnansweredError(
-            f"the proxy refused the request to {origin}",
-            hint="Check HTTPS_PROXY; list the hosts that need no proxy in NO_PROXY.",
-        )
-    return UnansweredError(
-        f"{origin} could not be reached ({type(error).__name__})",
-        hint="Check the network, the proxy and its certificates; then run the job again.",
-    )
-
-
 def told(content: bytes, secret: str) -> str:
     """The message in an answer as one printable line without the token; empty without one."""
     try:
@@ -226,11 +194,9 @@ API_VERSION: Final = "2022-11-28"
 ACCEPT: Final = "application/vnd.github+json, application/json;q=0.9"
 # twice the same, GET reads the same and PATCH leaves the same text; POST would write a second one
 REPEATABLE_METHODS: Final = frozenset({"GET", "PATCH"})
-MAX_REDIRECTS: Final = 3
-REDIRECTS: Final = frozenset({301, 302, 307, 308})
 # a page of 100 comments of 65,536 characters, four bytes each, is 26 MB
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-PIECE_BYTES: Final = 256 * 1024
+LIMITED_STATUSES: Final = frozenset({requests.codes.forbidden, requests.codes.too_many_requests})
 # neither part may be a step up in the address
 _REPOSITORY = re.compile(r"[A-Za-z0-9_-]+/(?!\.\.?\Z)[A-Za-z0-9._-]+")
 _TOKEN = re.compile(r"[!-~]+")
@@ -238,44 +204,147 @@ Body = Mapping[str, object]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Response:
-    """An answer that arrived whole; `next_url` leads to the next page, empty on the last."""
+def read_as(answer: Answer, kind: TypeAdapter[_T]) -> _T:
+    """The content as what the API promises; `PublishError` when it is something else."""
+    try:
+        return kind.validate_json(answer.content)
+    except ValidationError as error:
+        raise PublishError(
+            "the answer does not come from GitHub's API",
+            hint="Check that GITHUB_API_URL is the address of the API, not of the web pages.",
+        ) from error
 
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
-    next_url: str
 
-    def read_as(self, kind: TypeAdapter[_T]) -> _T:
-        """The content as what the API promises; `PublishError` when it is something else."""
+def next_page(answer: Answer) -> str:
+    """The address of the next page of a list, empty on the last (RFC 8288)."""
+    links = requests.utils.parse_header_links(answer.headers.get("link", ""))
+    return next((link["url"] for link in links if link.get("rel") == "next"), "")
+
+
+class GitHubRetries(Retries):
+    """Retries by GitHub's rules: it tells how long a limit lasts.
+
+    A limit is waited for whatever the method: it kept the request from being carried out. `limit`
+    reads it from an answer, and raises what such an answer means when it is none.
+
+    GitHub REST API, version 2022-11-28, "Rate limits" and "Best practices": obey `retry-after`,
+    else `x-ratelimit-reset`, else wait for a minute; a second between writes.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        ends_at: float,
+        limit: Callable[[BaseHTTPResponse], LimitedError],
+        **counts: Any,  # noqa: ANN401 - urllib3's own, as `new` hands them on
+    ) -> None:
+        super().__init__(policy, ends_at, **counts)
+        self._limit = limit
+
+    def new(self, **counts: Any) -> Self:  # noqa: ANN401 - as above
+        """The same rules with other counts."""
+        return super().new(**{"limit": self._limit} | counts)
+
+    def is_retry(self, method: str, status_code: int, has_retry_after: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002 - urllib3's signature
+        """Whether an answer is a fault to repeat, or may be a limit."""
+        return status_code in LIMITED_STATUSES or super().is_retry(method, status_code)
+
+    def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:
+        """Seconds to wait; `LimitedError` for a limit that lasts longer than is `left`."""
+        if response is None or response.status not in LIMITED_STATUSES:
+            return super().wait_after(None, left)
         try:
-            return kind.validate_json(self.content)
-        except ValidationError as error:
-            raise PublishError(
-                "the answer does not come from GitHub's API",
-                hint="Check that GITHUB_API_URL is the address of the API, not of the web pages.",
-            ) from error
+            limited = self._limit(response)
+        finally:
+            response.close()
+        # asking again before the time is over counts as abuse: rather not at all
+        if not self.total or limited.seconds > left:
+            raise limited
+        return limited.seconds
 
 
-class _Bearer(requests.auth.AuthBase):
-    """Sets the token on each request; being an explicit auth, it also keeps .netrc out."""
+def tells_limit(response: BaseHTTPResponse, told: str) -> bool:
+    """Whether a 403 or 429 means "not now": the primary rate limit or a secondary one."""
+    return (
+        response.status == requests.codes.too_many_requests
+        or "Retry-After" in response.headers
+        or response.headers.get("X-RateLimit-Remaining") == "0"
+        or "rate limit" in told.lower()
+    )
 
-    def __init__(self, token: str) -> None:
-        self._token = token
 
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
+def limit_seconds(headers: Mapping[str, str], now: float) -> float:
+    """How long the limit lasts, as far as it was told; `now` in seconds since 1970."""
+    asked = number_of(headers.get("Retry-After", ""))
+    if asked is not None:
+        return asked
+    reset = number_of(headers.get("X-RateLimit-Reset", ""))
+    if headers.get("X-RateLimit-Remaining") == "0" and reset is not None:
+        # the full second may not be over yet
+        return max(0.0, reset - now) + 1.0
+    return UNKNOWN_WAIT_SECONDS
 
 
-class GitHubApi:
+class LimitedError(PublishError):
+    """A request that was not carried out, but may be sent again after `seconds`."""
+
+    def __init__(self, seconds: float, *, status: int, told: str) -> None:
+        super().__init__(
+            f"GitHub's rate limit is used up for another {seconds:,.0f} s ({status})",
+            hint="Run the job again later.",
+            details=details_of(told),
+        )
+        self.seconds = seconds
+
+
+class GitHubConnection(Connection):
+    """GitHub's words for what goes wrong on the way; `name` is the address of the server."""
+
+    def too_slow(self, seconds: float) -> UnansweredError:
+        """An answer that did not come, or not whole, within a time."""
+        return UnansweredError(
+            f"{self.name} did not answer within {seconds:g} s", hint="Run the job again."
+        )
+
+    def unreached(self, error: Exception) -> GateError:
+        """A connection that failed or was silent."""
+        trouble = trouble_of(error)
+        if trouble is Trouble.SILENT:
+            return self.too_slow(self.policy.timeout_seconds)
+        words = {
+            Trouble.CUT: (f"the answer of {self.name} was cut off", "Run the job again."),
+            Trouble.CERTIFICATE: (
+                f"the certificate of {self.name} was not accepted",
+                (
+                    "Set REQUESTS_CA_BUNDLE to the file with your certificate authority, at a "
+                    "path that the action's container can read."
+                ),
+            ),
+            Trouble.PROXY: (
+                f"the proxy refused the request to {self.name}",
+                "Check HTTPS_PROXY; list the hosts that need no proxy in NO_PROXY.",
+            ),
+        }
+        message, hint = words.get(
+            trouble,
+            (
+                f"{self.name} could not be reached ({type(error).__name__})",
+                "Check the network, the proxy and its certificates; then run the job again.",
+            ),
+        )
+        return UnansweredError(message, hint=hint)
+
+
+class GitHubApi(GitHubConnection):
     """Requests about one repository, written as owner/name; a context manager.
 
     Every failure is a `PublishError` without the token in it. A request with one of the
     `repeatable` methods is sent again after a fault, and any after a rate limit, which kept it from
     being carried out.
     """
+
+    followed = frozenset({"GET", "POST", "PATCH"})
+    compressed = True
 
     def __init__(
         self,
@@ -286,13 +355,10 @@ class GitHubApi:
         refusals: Refusals,
         repeatable: frozenset[str] = REPEATABLE_METHODS,
     ) -> None:
+        super().__init__("GitHub", api_url, policy)
         self.base = api_url.rstrip("/")
         parts = urlsplit(self.base)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise PublishError(
-                f"{api_url[:MESSAGE_LIMIT]!r} is not the address of an API",
-                hint="GITHUB_API_URL is https://api.github.com, or that of your own server.",
-            )
+        self.name = f"{parts.scheme}://{parts.netloc}"
         # a line end in it would begin a header of its own (CWE-113)
         if not _TOKEN.fullmatch(token):
             raise PublishError(
@@ -304,137 +370,107 @@ class GitHubApi:
                 f"{repository[:100]!r} is not a repository", hint="It is written as owner/name."
             )
         self.repository_url = f"{self.base}/repos/{repository}"
-        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self.log_in(Login.bearer(token))
         self._token = token
         self._refusals = refusals
         self._repeatable = repeatable
-        self._policy = policy
         self._next_write = policy.monotonic()
-        self._adapter = HTTPAdapter()
-        self._session = requests.Session()
-        self._session.auth = _Bearer(token)
-        self._session.headers.update(
-            {"Accept": ACCEPT, "X-GitHub-Api-Version": API_VERSION, "User-Agent": "repro-gate"}
-        )
-        for scheme in ("https://", "http://"):
-            self._session.mount(scheme, self._adapter)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._session.close()
-
-    def send(self, method: str, url: str, body: Body | None = None) -> Response:
+    def send(self, method: str, url: str, body: Body | None = None) -> Answer:
         """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
 
         Raises `UnansweredError` when nobody can know whether it was carried out, and another
         `PublishError` when it was not.
         """
         self._keep_writes_apart(method)
-        retry = self._retries()
-        # followed by hand: each address is checked before the token goes there
-        for _ in range(MAX_REDIRECTS + 1):
-            answer = self._answer(method, self._on_same_host(url), body, retry)
-            if answer.status not in REDIRECTS:
-                return answer
-            url = answer.headers.get("Location", "")
-        raise PublishError("GitHub redirected the request in a loop")
+        return self.ask(self._ask(method, url, body))
 
     def redirect_of(self, url: str) -> str:
         """Where GitHub sends whoever asks for something that lies elsewhere; it is not followed.
 
         The token goes to GitHub alone. Raises `PublishError` when the answer is no redirect.
         """
-        answer = self._answer("GET", self._on_same_host(url), None, self._retries())
+        answer = self.ask(replace(self._ask("GET", url, None), follow=False))
         if answer.status not in REDIRECTS:
             raise PublishError(
                 "GitHub did not say where the file lies",
                 hint="Check that GITHUB_API_URL is the address of the API.",
             )
-        return urljoin(url, answer.headers.get("Location", ""))
+        return urljoin(url, answer.headers.get("location", ""))
 
-    def _retries(self) -> GitHubRetry:
-        return GitHubRetry(
-            self._policy,
-            self._limit,
-            self._policy.monotonic() + self._policy.longest_wait_seconds,
-            allowed_methods=self._repeatable,
-        )
+    def retries(self, ask: Ask, ends_at: float) -> Retries:
+        """By GitHub's own limits."""
+        return GitHubRetries(self.policy, ends_at, self._limit, repeatable=ask.repeatable)
 
-    def _on_same_host(self, url: str) -> str:
+    def check_address(self, url: str) -> None:
+        """An Enterprise server may have no certificate: GITHUB_API_URL is the job's own."""
+        try:
+            scheme, host, _ = origin_of(url)
+        except ValueError:
+            scheme = host = ""
+        if scheme not in {"http", "https"} or not host:
+            raise PublishError(
+                f"{url[:MESSAGE_LIMIT]!r} is not the address of an API",
+                hint="GITHUB_API_URL is https://api.github.com, or that of your own server.",
+            )
+
+    def next_address(self, url: str, location: str) -> str:  # noqa: ARG002 - none is relative to it
         """The address in full; `PublishError` when it leads to a host that gets no token."""
-        if url.startswith("/") and not url.startswith("//"):
-            return self._origin + url
+        if location.startswith("/") and not location.startswith("//"):
+            return self.name + location
         # with the slash: https://api.github.com.example.org begins like the real one
-        if not url.startswith(self._origin + "/"):
+        if not location.startswith(self.name + "/"):
             raise PublishError(
                 "GitHub redirected the request to another host; the redirect was not followed",
                 hint="Check GITHUB_API_URL and the proxy.",
             )
-        return url
+        return location
+
+    def judged(self, answer: Answer) -> Answer:
+        """The answer; what `refusals` say of one that is none."""
+        if answer.status >= requests.codes.bad_request:
+            message = told(answer.content, self._token)
+            raise refusal(answer.status, message, self._refusals)
+        return answer
+
+    def too_large(self, max_bytes: int) -> GateError:
+        """An answer of more bytes than any page of the API has."""
+        return PublishError(
+            f"GitHub's answer is larger than {max_bytes // 1024**2} MiB",
+            hint="Check that GITHUB_API_URL is the address of the API.",
+        )
+
+    def looped(self) -> GateError:
+        """Redirects without an end."""
+        return PublishError("GitHub redirected the request in a loop")
+
+    def _ask(self, method: str, url: str, body: Body | None) -> Ask:
+        headers = {"Accept": ACCEPT, "X-GitHub-Api-Version": API_VERSION}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return Ask(
+            method=method,
+            url=self.next_address(self.base, url),
+            headers=headers,
+            body=None if body is None else json.dumps(body, allow_nan=False).encode(),
+            max_bytes=MAX_ANSWER_BYTES,
+            repeatable=method in self._repeatable,
+        )
 
     def _keep_writes_apart(self, method: str) -> None:
         """GitHub takes many writes at once for abuse."""
         if method == "GET":
             return
-        rest = self._next_write - self._policy.monotonic()
+        rest = self._next_write - self.policy.monotonic()
         if rest > 0:
-            self._policy.sleep(rest)
-        self._next_write = self._policy.monotonic() + self._policy.pause_seconds
-
-    def _answer(self, method: str, url: str, body: Body | None, retry: Retry) -> Response:
-        seconds = self._policy.timeout_seconds
-        try:
-            while True:
-                self._adapter.max_retries = retry
-                with self._session.request(
-                    method, url, json=body, timeout=seconds, allow_redirects=False, stream=True
-                ) as response:
-                    try:
-                        return self._whole(response)
-                    except HTTPError as broken_off:
-                        # urllib3's own retries end where the text of an answer begins
-                        used = response.raw.retries or retry
-                        retry = used.increment(method, url, error=broken_off)
-                retry.sleep()
-        except HTTPError as error:
-            raise UnansweredError(
-                f"the answer of {self._origin} was cut off", hint="Run the job again."
-            ) from error
-        except requests.RequestException as error:
-            raise unreached(error, self._origin, seconds) from error
-
-    def _whole(self, response: requests.Response) -> Response:
-        status, content = response.status_code, self._content(response.raw)
-        if status >= requests.codes.bad_request:
-            raise refusal(status, told(content, self._token), self._refusals)
-        next_url = response.links.get("next", {}).get("url", "")
-        return Response(status=status, headers=response.headers, content=content, next_url=next_url)
+            self.policy.sleep(rest)
+        self._next_write = self.policy.monotonic() + self.policy.pause_seconds
 
     def _limit(self, response: BaseHTTPResponse) -> LimitedError:
         """The limit that an answer tells of; `RefusedError` when it tells of none."""
-        message = told(self._content(response), self._token)
+        pieces = self.pieces(response, MAX_ANSWER_BYTES, self.policy.answer_seconds)
+        message = told(b"".join(pieces), self._token)
         if not tells_limit(response, message):
             raise refusal(response.status, message, self._refusals)
-        seconds = limit_seconds(response.headers, self._policy.now())
+        seconds = limit_seconds(response.headers, self.policy.now())
         return LimitedError(seconds, status=response.status, told=message)
-
-    def _content(self, response: BaseHTTPResponse) -> bytes:
-        """The body, up to a size and within a time, however slowly it comes."""
-        limits = BodyLimits(
-            piece_bytes=PIECE_BYTES,
-            max_bytes=MAX_ANSWER_BYTES,
-            seconds=self._policy.answer_seconds,
-            monotonic=self._policy.monotonic,
-            too_large=lambda: PublishError(
-                f"GitHub's answer is larger than {MAX_ANSWER_BYTES // 1024**2} MiB",
-                hint="Check that GITHUB_API_URL is the address of the API.",
-            ),
-            too_slow=lambda: too_slow(self._origin, self._policy.answer_seconds),
-        )
-        return b"".join(bounded_pieces(response, limits))

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final
-from urllib.parse import urlsplit
 
-import requests
 from pydantic import BaseModel, TypeAdapter
-from requests.adapters import HTTPAdapter
-from urllib3 import Retry
-from urllib3.exceptions import HTTPError
+from urllib3 import BaseHTTPResponse
 
-from gate.errors import DocumentError, PublishError
+from gate.errors import DocumentError, GateError, PublishError
 from gate.system.files.reading import open_regular
 from gate.system.gate_names import DEFAULT_GATE, artifact_name
-from gate.system.github.api import ARTIFACT_REFUSALS, PIECE_BYTES, GitHubApi, too_slow, unreached
+from gate.system.github.api import ARTIFACT_REFUSALS, GitHubApi, GitHubConnection, read_as
 from gate.system.github.records import MAX_ARTIFACT_BYTES, RunAddress
-from gate.system.http import GITHUB_POLICY, RETRIES, BodyLimits, RetryPolicy, bounded_pieces
+from gate.system.http import (
+    GITHUB_POLICY,
+    Answer,
+    Ask,
+    Retries,
+    RetryPolicy,
+    Trouble,
+    origin_of,
+    trouble_of,
+)
 from gate.text.untrusted_text import plain_text
 
 MEMBER_PIECE_BYTES: Final = 1024 * 1024
@@ -122,11 +128,61 @@ class _Artifacts(BaseModel):
 _LISTED = TypeAdapter(_Artifacts)
 
 
-class _Nobody(requests.auth.AuthBase):
-    """No credential at all; being an explicit auth, it keeps .netrc out."""
+class _StoreRetries(Retries):
+    """A time that the store asks for is not waited for: whoever called is sitting there."""
 
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        return request
+    def wait_after(self, response: BaseHTTPResponse | None, left: float) -> float:  # noqa: ARG002 - see above
+        """As after any fault."""
+        return super().wait_after(None, left)
+
+
+class _Store(GitHubConnection):
+    """Whoever keeps artifacts for GitHub: gets no login, and sends nobody on."""
+
+    followed = frozenset()
+
+    def __init__(self, url: str, policy: RetryPolicy, *, encrypted: bool) -> None:
+        self._schemes = {"https"} if encrypted else {"https", "http"}
+        super().__init__("the store", url, policy)
+        scheme, host, _ = self.origin
+        self.name = f"{scheme}://{host}"
+
+    def check_address(self, url: str) -> None:
+        """An Enterprise server that has no certificate may name a store that has none."""
+        try:
+            scheme, host, _ = origin_of(url)
+        except ValueError:
+            scheme = host = ""
+        if not host or scheme not in self._schemes:
+            raise PublishError(
+                "GitHub named no usable address for the artifact",
+                hint="Check GITHUB_API_URL and the proxy.",
+            )
+
+    def retries(self, ask: Ask, ends_at: float) -> Retries:
+        """Of one download."""
+        return _StoreRetries(self.policy, ends_at, repeatable=ask.repeatable)
+
+    def transfer_seconds(self, size_bytes: int) -> float:  # noqa: ARG002 - nobody knows it before
+        """The longest that a download may take."""
+        return DOWNLOAD_SECONDS
+
+    def not_given(self, answer: Answer) -> PublishError:
+        """Another status than 200."""
+        return PublishError(
+            f"{self.name} refused the download ({answer.status})",
+            hint="Try again: its address is valid for a minute.",
+        )
+
+    def too_large(self, max_bytes: int) -> PublishError:  # noqa: ARG002 - it is always the same
+        """More than an artifact may have."""
+        return _too_large()
+
+    def unreached(self, error: Exception) -> GateError:
+        """A connection that failed, or ended before the archive did."""
+        if trouble_of(error) is Trouble.CUT:
+            return PublishError(f"the download from {self.name} was cut off", hint="Try again.")
+        return super().unreached(error)
 
 
 def fetch_artifact(
@@ -145,7 +201,7 @@ def fetch_artifact(
     """
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
         url = f"{api.repository_url}/actions/runs/{address.run}/artifacts?per_page=100"
-        chosen = _chosen(api.send("GET", url).read_as(_LISTED).artifacts, name, gate_id)
+        chosen = _chosen(read_as(api.send("GET", url), _LISTED).artifacts, name, gate_id)
         if chosen.size_in_bytes > MAX_ARTIFACT_BYTES:
             raise _too_large()
         place = api.redirect_of(f"{api.repository_url}/actions/artifacts/{chosen.id}/zip")
@@ -180,63 +236,14 @@ def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artif
 
 
 def _download(url: str, sink: BinaryIO, policy: RetryPolicy, *, encrypted: bool) -> None:
-    parts = urlsplit(url)
-    if not parts.hostname or parts.scheme not in ({"https"} if encrypted else {"https", "http"}):
-        raise PublishError(
-            "GitHub named no usable address for the artifact",
-            hint="Check GITHUB_API_URL and the proxy.",
-        )
-    host = f"{parts.scheme}://{parts.hostname}"
-    # a time that the store asks for is not waited for: whoever called is sitting there
-    retry = Retry(
-        total=RETRIES,
-        backoff_factor=policy.backoff_seconds,
-        status_forcelist=range(500, 600),
-        raise_on_status=False,
-        respect_retry_after_header=False,
-    )
-    # a session of its own: nothing of the token's can be in it
-    with requests.Session() as session:
-        session.auth = _Nobody()
-        session.headers["User-Agent"] = "repro-gate"
-        session.mount(f"{parts.scheme}://", HTTPAdapter(max_retries=retry))
-        try:
-            with session.get(
-                url, stream=True, timeout=policy.timeout_seconds, allow_redirects=False
-            ) as answer:
-                _copy(answer, sink, policy, host)
-        except HTTPError as error:
-            raise PublishError(
-                f"the download from {host} was cut off", hint="Try again."
-            ) from error
-        except requests.RequestException as error:
-            raise unreached(error, host, policy.timeout_seconds) from error
+    def take(pieces: Iterator[bytes]) -> None:
+        sink.seek(0)
+        sink.truncate()
+        sink.writelines(pieces)
 
-
-def _copy(answer: requests.Response, sink: BinaryIO, policy: RetryPolicy, host: str) -> None:
-    if answer.status_code != requests.codes.ok:
-        raise PublishError(
-            f"{host} refused the download ({answer.status_code})",
-            hint="Try again: its address is valid for a minute.",
-        )
-    limits = BodyLimits(
-        piece_bytes=PIECE_BYTES,
-        max_bytes=MAX_ARTIFACT_BYTES,
-        seconds=DOWNLOAD_SECONDS,
-        monotonic=policy.monotonic,
-        too_large=_too_large,
-        too_slow=lambda: too_slow(host, DOWNLOAD_SECONDS),
-        # as it was sent: an archive that is compressed once more could unpack to any size
-        decoded=False,
-    )
-    taken = 0
-    for piece in bounded_pieces(answer.raw, limits):
-        sink.write(piece)
-        taken += len(piece)
-    # urllib3 itself counts only where it is asked to read a known number of bytes
-    told = answer.headers.get("Content-Length", "")
-    if told.isdigit() and int(told) != taken:
-        raise PublishError(f"the download from {host} was cut off", hint="Try again.")
+    # a connection of its own: nothing of the token's can be in it
+    with _Store(url, policy, encrypted=encrypted) as store:
+        store.receive(Ask(method="GET", url=url), MAX_ARTIFACT_BYTES, take, exactly=False)
 
 
 def _too_large() -> PublishError:

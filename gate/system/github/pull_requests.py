@@ -30,11 +30,11 @@ from gate.system.github.api import (
     STATUS_REFUSALS,
     GitHubApi,
     RefusedError,
-    Response,
-    UnansweredError,
+    next_page,
+    read_as,
 )
 from gate.system.github.records import Comment, CommitStatus, PullRequest, RunOrigin, TokenSeen
-from gate.system.http import GITHUB_POLICY, RetryPolicy
+from gate.system.http import GITHUB_POLICY, Answer, RetryPolicy, UnansweredError
 
 PAGE_SIZE: Final = 100
 # a list without end would keep the job busy for ever; nobody reads this many comments
@@ -115,7 +115,7 @@ class GitHubComments:
             if error.status in NOT_A_PERSON:
                 return BOT
             raise
-        return answer.read_as(_USER).login
+        return read_as(answer, _USER).login
 
     def listed(self) -> Iterator[Comment]:
         """All comments in order of creation; a page is fetched when somebody asks for it.
@@ -166,10 +166,10 @@ class GitHubComments:
             answer = self._api.send("GET", url)
             # the time of the first page: what comes while later ones are read must not be missed
             self._listed_at = self._listed_at or _moment(answer)
-            for found in answer.read_as(_PAGE):
+            for found in read_as(answer, _PAGE):
                 yield found.comment()
             seen.add(url)
-            url = answer.next_url
+            url = next_page(answer)
             if not url:
                 return
             # next links come from the server: a proxy's mistake must not become an endless loop
@@ -181,13 +181,13 @@ class GitHubComments:
         )
 
     def _written(self, method: str, url: str, body: str) -> Comment:
-        return self._api.send(method, url, {"body": body}).read_as(_COMMENT).comment()
+        return read_as(self._api.send(method, url, {"body": body}), _COMMENT).comment()
 
 
-def _moment(answer: Response) -> str:
+def _moment(answer: Answer) -> str:
     """The server's own time of an answer, a little before it, as the API writes it; or nothing."""
     try:
-        told = parsedate_to_datetime(answer.headers.get("Date", ""))
+        told = parsedate_to_datetime(answer.headers.get("date", ""))
     except ValueError:
         return ""
     if told.tzinfo is None:
@@ -237,7 +237,7 @@ def find_pull_request(
         {"state": "open", "head": f"{origin.head_owner}:{origin.head_branch}", "per_page": "100"}
     )
     with GitHubApi(api_url, repository, token, policy, PULL_REFUSALS) as api:
-        pulls = api.send("GET", f"{api.repository_url}/pulls?{asked}").read_as(_PULLS)
+        pulls = read_as(api.send("GET", f"{api.repository_url}/pulls?{asked}"), _PULLS)
     matching = [
         pull
         for pull in pulls
