@@ -98,19 +98,6 @@ def test_a_run_keeps_its_label_in_one_line(opened: Opened, width: int) -> None:
     assert set(heights) == {1}
 
 
-def test_earlier_runs_are_drawn_with_words(opened: Opened) -> None:
-    page = opened("reproduced", width=1280)
-    page.get_by_role("link", name="Earlier runs").click()
-    page.locator("#earlier summary").click()
-    assert page.get_by_role("img", name="Last 20 verdicts on the default branch").count() == 1
-    letters = page.locator("svg .letter").all_text_contents()
-    assert set(letters) == set("PFNE")
-    colours = page.locator(".strip path").evaluate_all(
-        "all => [...new Set(all.map(one => getComputedStyle(one).fill))]"
-    )
-    assert len(colours) == 4
-
-
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_what_is_not_folded_is_at_most_three_screens(opened: Opened, name: str) -> None:
     page = opened(name, width=1280)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from page_reader import Page
 from report_cases import COMMIT, LINKS, verdict
 
 from gate.report.comment import comment_text, summary_text
 from gate.report.entry_words import history_line, history_row
-from gate.report.page.curves import HEIGHT, LEFT, WIDTH
 from gate.report.page.page import page_html
-from gate.report.page.pictures import SHAPES, HistoryPicture, history_picture
 from gate.report.runner_files import badge_json
 from gate.verdict.history import HistoryLine, read_history, with_line
 from gate.verdict.verdict import Outcome, Verdict
@@ -99,72 +93,8 @@ def test_comment_summary_and_page_show_it_and_escape_it() -> None:
         assert "[x](" not in text
     page = page_html(made_of, links)
     assert "Last 2 runs on the default branch" in page
+    assert "On the default branch (2)" in page
     assert "<script>" not in page
-
-
-def picture(*lines: HistoryLine) -> HistoryPicture:
-    made = history_picture(lines)
-    assert made is not None
-    return made
-
-
-def test_the_strip_has_a_letter_and_a_shape_for_each_verdict() -> None:
-    failed = line(2).model_copy(update={"outcome": Outcome.CODE_DRIFT, "passes": False})
-    # a pass by its outcome that costs too much did not pass
-    dear = line(3).model_copy(update={"passes": False})
-    unsteady, stopped = line(4, "7", Outcome.NONDETERMINISTIC), line(5, "", Outcome.ERROR)
-    made = picture(line(1), failed, dear, unsteady, stopped, line(6))
-    assert "".join(cell.letter for cell in made.cells) == "PFFNEP"
-    shapes = {cell.letter: cell.path.partition("m")[2] for cell in made.cells}
-    assert len(set(shapes.values())) == len(set(SHAPES.values())) == 4
-    assert [kind.words for kind in made.legend] == [
-        "P: passed, 2 runs",
-        "F: failed, 2 runs",
-        "N: did not repeat, 1 run",
-        "E: error, 1 run",
-    ]
-    assert made.cells[1].words == "2026-03-02 0000002 code-drift"
-
-
-def test_the_curves_have_a_title_a_unit_and_days() -> None:
-    loss, cost = picture(line(1, "1.75"), line(2, "", Outcome.ERROR), line(8), line(9)).charts
-    assert (loss.title, loss.y_title) == ("last value of loss", "last value")
-    assert (cost.title, cost.y_title) == (
-        "cost of determinism",
-        "strict mode takes longer by, %",
-    )
-    assert [tick.label for tick in loss.x_ticks] == ["2026-03-01", "2026-03-08", "2026-03-09"]
-    assert loss.lines[0].words == "3 runs, now 1.5, lowest 1.5, highest 1.75"
-    assert cost.lines[0].words == "4 runs, now +9.0 %, lowest +1.0 %, highest +9.0 %"
-
-
-def test_what_is_no_number_and_another_metric_are_not_drawn() -> None:
-    other = line(2, "9").model_copy(update={"metric": "accuracy"})
-    odd = (line(3, "nan"), line(4, "inf"), line(5, "x"), line(6, "2"), line(7))
-    loss = picture(line(1, "1.75"), other, *odd).charts[0]
-    assert loss.lines[0].words == "3 runs, now 1.5, lowest 1.5, highest 2"
-    assert picture(line(1)).charts == ()
-    assert history_picture(()) is None
-
-
-def test_the_page_draws_twenty_verdicts_and_the_comment_none() -> None:
-    links = replace(LINKS, history=tuple(line(1 + place % 28) for place in range(40)))
-    page = Page(page_html(passed(), links))
-    # in the caption, and for those who cannot see the picture
-    assert page.text.count("Last 20 verdicts on the default branch") == 2
-    assert page.classes("letter") == 20
-    assert "last value of loss over the runs on the default branch" in page.text
-    for text in (comment_text(passed(), links), summary_text(passed(), links)):
-        assert "verdicts on the default branch" not in text
-
-
-@given(st.lists(st.floats(allow_nan=False).map(repr), min_size=2, max_size=30))
-def test_every_run_lies_inside_the_picture(values: list[str]) -> None:
-    made = picture(*(line(1, value) for value in values))
-    assert all(0 < cell.x < made.width for cell in made.cells)
-    for drawn in made.charts:
-        places = re.findall(r"(-?[0-9.]+),(-?[0-9.]+)", drawn.lines[0].path)
-        assert all(LEFT <= float(x) <= WIDTH and 0 <= float(y) <= HEIGHT for x, y in places)
 
 
 def test_without_a_history_a_report_says_nothing_of_it() -> None:

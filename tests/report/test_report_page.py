@@ -181,7 +181,7 @@ def test_a_page_without_command_address_and_series_leaves_them_out() -> None:
     page = Page(page_html(REPRODUCED.model_copy(update={"series": ()}), ReportLinks()))
     assert {"svg", "pre", "figure"} & {tag for tag, _ in page.tags} == set()
     assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == [
-        "#content", "#glance", "#details", "#timeline",
+        "#content", "#glance", "#details",
     ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^ *(`{3,})[a-z]*\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]*`|<code>.*?</code>")
 # the page's own table of contents
 OWN_PLACE = re.compile(
-    r"#(content|next|diagnosis|fault|policy|glance|differences|curves|times|memory|details|timeline"
+    r"#(content|next|diagnosis|fault|policy|glance|differences|curves|times|memory|details"
     r"|evidence)"
 )
 # attributes that are read out or shown, and never followed

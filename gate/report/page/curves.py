@@ -180,8 +180,7 @@ class DrawnMark:
 class Chart:
     """Lines over the steps in a picture of WIDTH by HEIGHT units, with axes and words.
 
-    `over` says in words what the other axis is, `x_title` is its title. The title of the upright
-    axis and the labels of marks stand in `head` units above it, so that
+    The title of the upright axis and the labels of marks stand in `head` units above it, so that
     they hide no line.
     """
 
@@ -192,8 +191,6 @@ class Chart:
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     notes: tuple[str, ...]
-    over: str = "over the steps"
-    x_title: str = "optimizer step"
 
     @property
     def head(self) -> int:

@@ -27,7 +27,6 @@ from gate.report.page.curves import Mark
 from gate.report.page.maps import difference_map
 from gate.report.page.page_sources import PageSources, differing
 from gate.report.page.page_tables import page_sections
-from gate.report.page.pictures import history_picture, timeline_picture
 from gate.report.page.run_charts import (
     MetricPicture,
     TimedSteps,
@@ -78,7 +77,7 @@ def page_html(
     `sources` there are the verdict's own curves and tables only.
     """
     shown_sources = sources or PageSources()
-    drawn, earlier = _pictures(verdict, shown_sources), history_picture(links.history)
+    drawn = _pictures(verdict, shown_sources)
     rename = partial(with_parameter, names=short_names(shown_sources.parameter_names))
     page = ""
     for limits in PAGE_LIMITS:
@@ -104,7 +103,6 @@ def page_html(
                 # pictures are most of a page's bytes, so they are what is cut with the rows
                 "metrics": drawn["metrics"][: limits.curves],
                 "metrics_omitted": max(0, len(verdict.series) - limits.curves),
-                "earlier": earlier,
                 "tables": [
                     cells_renamed(section, rename)
                     for section in page_sections(verdict, shown_sources, limits.rows)
@@ -164,7 +162,6 @@ def _pictures(verdict: Verdict, sources: PageSources) -> dict[str, Any]:
         "fingerprints": maps.fingerprint_map(verdict, sources),
         "times": run_charts.step_times(sources),
         "memory": memory_charts(sources),
-        "timeline": timeline_picture(verdict.timeline),
         "frame": curves,
         "fingerprint_frame": maps,
         "times_frame": run_charts,
