@@ -149,7 +149,7 @@ def _numbers(old: DataSet, new: DataSet) -> Iterator[str]:
     for tell in (_rows, _mean, _nan_share, _classes, _deviation):
         for pair in pairs:
             # all columns of a table have the same rows, which are told once
-            own = named and not (tell is _rows and pair[0].format in {"csv", "jsonl", "parquet"})
+            own = named and not (tell is _rows and pair[0].format in {"csv", "jsonl"})
             about = f"{_quoted(pair[0].name)} " if own and pair[0].name else ""
             yield from (f"{about}{text}" for text in tell(*pair))
     for key in sorted(one.keys() ^ other.keys()):

@@ -41,7 +41,7 @@ class DataStatistics(Document):
     the reading.
     """
 
-    format: Literal["npy", "npz", "csv", "parquet", "images", "jsonl"]
+    format: Literal["npy", "npz", "csv", "images", "jsonl"]
     name: str = Field(default="", max_length=500)
     rows: Count
     rows_read: Count

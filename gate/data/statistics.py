@@ -23,7 +23,6 @@ from gate.data.tables import (
     named_counts,
     read_csv,
     read_json_lines,
-    read_parquet,
 )
 from gate.errors import GateError
 from gate.system.files.port import Files
@@ -107,7 +106,7 @@ def _pairs(
     return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
-Format = Literal["npy", "npz", "csv", "parquet", "images", "jsonl"]
+Format = Literal["npy", "npz", "csv", "images", "jsonl"]
 Read = Callable[[BinaryIO, Budget], dict[str, Column]]
 FORMATS: Final[dict[str, tuple[Format, Read]]] = {
     ".npy": ("npy", read_npy),
@@ -116,7 +115,6 @@ FORMATS: Final[dict[str, tuple[Format, Read]]] = {
     ".tsv": ("csv", read_csv),
     ".jsonl": ("jsonl", read_json_lines),
     ".ndjson": ("jsonl", read_json_lines),
-    ".parquet": ("parquet", read_parquet),
 }
 IMAGES: Final = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}

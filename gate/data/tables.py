@@ -1,16 +1,15 @@
-"""Statistics of tables, block by block: CSV, JSON Lines, Parquet where pyarrow is there."""
+"""Statistics of tables, block by block: CSV and JSON Lines."""
 
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -266,38 +265,6 @@ def _object(line: str) -> dict[str, object]:
     if not isinstance(row, dict):
         raise TypeError("a line holds no object")
     return row
-
-
-def read_parquet(file: BinaryIO, budget: Budget) -> dict[str, Column]:
-    """The flat columns; none without pyarrow. Raises what that raises for a broken file."""
-    try:
-        parquet: Any = importlib.import_module("pyarrow.parquet")
-        types: Any = importlib.import_module("pyarrow.types")
-    except ImportError:
-        return {}
-    opened = parquet.ParquetFile(file)
-    flat = [each for each in opened.schema_arrow if not types.is_nested(each.type)]
-    columns = {each.name: _parquet_column(types, each.type) for each in flat[:MAX_STATISTICS]}
-    read = 0
-    # threads of its own would take address space, which is limited
-    for batch in opened.iter_batches(BLOCK_ROWS * 8, columns=list(columns), use_threads=False):
-        if not budget.array_bytes(batch.nbytes):
-            break
-        for name, column in columns.items():
-            cells = batch.column(name)
-            if column.moments is not None:
-                column.moments.add(cells.cast("float64", safe=False).to_numpy(False))
-            if column.values is not None:
-                counts = cells.drop_null().value_counts().to_pylist()
-                column.count({str(each["values"]): each["counts"] for each in counts})
-        read += batch.num_rows
-    return _with_rows(columns, read, opened.metadata.num_rows - read)
-
-
-def _parquet_column(types: Any, kind: Any) -> Column:  # noqa: ANN401 - a module without types
-    whole = types.is_integer(kind) or types.is_boolean(kind)
-    text = types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind)
-    return Column(numeric=whole or types.is_floating(kind), classes=whole or text)
 
 
 def _with_rows(columns: dict[str, Column], read: int, rest: int) -> dict[str, Column]:

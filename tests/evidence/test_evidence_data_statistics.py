@@ -162,18 +162,6 @@ def test_lines_behind_the_limit_are_counted(tmp_path: Path) -> None:
     assert (found["x"].rows, found["x"].rows_read, found["x"].mean) == (20_000, 8192, 1.0)
 
 
-def test_parquet_where_its_reader_is_installed(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = pyarrow.table(
-        {"x": [1.0, None, 3.0, 5.0], "y": [1, 1, 1, 0], "t": list("aabb"), "n": [[1]] * 4}
-    )
-    parquet.write_table(table, tmp_path / "t.parquet")
-    x, y, text = _of(tmp_path / "t.parquet")
-    assert (x.format, x.name, x.rows, x.mean, x.nan_share) == ("parquet", "x", 4, 3.0, 0.25)
-    assert (y.classes, text.classes) == ({"0": 1, "1": 3}, {"a": 2, "b": 2})
-
-
 def test_rows_of_files_behind_the_limit_are_counted_too(tmp_path: Path) -> None:
     rows = "".join(f"{number},{number}\n" for number in range(20_000))
     for name, heading in (("1.csv", "x,y\n"), ("2.csv", "x,y\n")):
@@ -296,8 +284,6 @@ BROKEN = {
     "number.jsonl": b'{"a": 1' + b"0" * 400 + b"}\n",
     # each half would be a row
     "line.jsonl": b'{"a": 1}'.ljust(2**20) + b'{"a": 2}\n',
-    "text.parquet": b"PAR1PAR1",
-    "empty.parquet": b"",
 }
 
 
