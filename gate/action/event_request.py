@@ -9,7 +9,13 @@ from gate.errors import GateError, RepositoryError, SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.environments import brought_environment
 from gate.pipelines.policy_files import HeadFiles, committed_entries
-from gate.pipelines.reading import ReadingTask
+from gate.pipelines.reading import (
+    BaselineChangesQuestion,
+    ChangesQuestion,
+    KeyChangesQuestion,
+    RootChangesQuestion,
+    SettingsChangesQuestion,
+)
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.gate_settings import FILE_NAME
 from gate.settings.load import MINIMAL_FILE, parse_settings
@@ -116,18 +122,18 @@ def _policy_changes(
 ) -> tuple[PolicyChange, ...]:
     """What the pull request changes in settings, baseline and trust: shown, not obeyed."""
     settings = request.settings
-    policy_files = [
-        (ReadingTask.SETTINGS_CHANGES, request.config_name),
-        (ReadingTask.KEY_CHANGES, settings.signing.trusted_keys),
+    policy_files: list[tuple[type[ChangesQuestion], str]] = [
+        (SettingsChangesQuestion, request.config_name),
+        (KeyChangesQuestion, settings.signing.trusted_keys),
     ]
     if settings.signing.trusted_root is not None:
-        policy_files.append((ReadingTask.ROOT_CHANGES, settings.signing.trusted_root))
+        policy_files.append((RootChangesQuestion, settings.signing.trusted_root))
     found: list[PolicyChange] = []
-    for task, name in policy_files:
+    for kind, name in policy_files:
         path = request.repository_path(name)
         before, after = (git.read_file(commit, path) for commit in commits)
-        found += head_files.changes(task, path, before, after)
+        found += head_files.changes(kind, path, before, after)
     folder = request.repository_path(settings.baseline.path)
     old, new = (committed_entries(git, commit, folder) for commit in commits)
-    found += head_files.changes(ReadingTask.BASELINE_CHANGES, folder, old, new)
+    found += head_files.changes(BaselineChangesQuestion, folder, old, new)
     return tuple(found)

@@ -33,7 +33,7 @@ from gate.isolation.modes import Credentials, Isolation, IsolationMode, Isolatio
 from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import MAX_TEXT, ReadingRequest, ReadingTask, Text
+from gate.pipelines.reading import MAX_TEXT, PinnedPackagesQuestion, Text
 from gate.report.runner_files import notice_annotation
 from gate.settings.event import MAX_EVENT_BYTES, read_context, read_inputs
 from gate.system.console import JobLog
@@ -122,9 +122,7 @@ def pinned_packages(call: Call, data: bytes, whose: str) -> tuple[PinnedPackage,
         copy = Path(folder) / "requirements.txt"
         files.write_bytes(copy, data)
         reader.let_read(Path(folder))
-        shown = f"{call.name}{whose}"
-        request = ReadingRequest(task=ReadingTask.PINNED_PACKAGES, out=str(copy), shown=shown)
-        return reader.ask(request).pinned
+        return reader.ask(PinnedPackagesQuestion(path=copy, shown=f"{call.name}{whose}"))
 
 
 def install(call: Call, data: bytes, folder: str, whose: str = "") -> None:

@@ -21,7 +21,7 @@ from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.policy_files import HeadFiles
-from gate.pipelines.reading import ReadingTask
+from gate.pipelines.reading import SettingsChangesQuestion
 from gate.pipelines.runs import Session
 from gate.pipelines.snapshots import prepare_out
 from gate.settings.policy_files import PolicyChange
@@ -120,7 +120,7 @@ def _settings_changes(
     if before is None:
         return (), (f"the base commit has no {file}: both ran under the work tree's",)
     with HeadFiles(adapters, request.top) as files:
-        changes = files.changes(ReadingTask.SETTINGS_CHANGES, file, before, request.settings_text)
+        changes = files.changes(SettingsChangesQuestion, file, before, request.settings_text)
     if [change.what for change in changes] == [WHOLE_FILE]:
         # what cannot be read here is the base's: the work tree's was read before
         why = changes[0].after

@@ -19,7 +19,7 @@ from gate.errors import DataError, GateError, RunError, StorageError
 from gate.isolation.modes import Isolation, WriteGuard
 from gate.isolation.process_request import ReadOnlyMount
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import MAX_TEXT, Ask, DataStatisticsQuestion
 from gate.settings.data import DataKind, DataSource, Verify
 from gate.system.git.repository import Git
 from gate.text.untrusted_text import name_bytes
@@ -36,16 +36,6 @@ class Pointers(Protocol):
 
     def __call__(self, tree: Path, folder: Path, *, required: bool) -> Mapping[str, DataPointers]:
         """Without `required`, what the commit does not have is left out."""
-        ...
-
-
-class Ask(Protocol):
-    """Has the confined process read something, as `FreshReader.ask` does."""
-
-    def __call__(
-        self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...] = ()
-    ) -> ReadingAnswer:
-        """The answer; `mounts` are shown to the process."""
         ...
 
 
@@ -180,11 +170,9 @@ class DataPreparation:
             else:
                 files.write_new(shown, b"")
         path = shown if mounts else source
-        request = ReadingRequest(
-            task=ReadingTask.DATA_STATISTICS, out=str(path), shown=Path(name).name[:MAX_TEXT]
-        )
+        question = DataStatisticsQuestion(path=path, shown=Path(name).name[:MAX_TEXT])
         try:
-            return self._ask(request, mounts).statistics
+            return self._ask(question, mounts)
         except GateError:
             return ()
 

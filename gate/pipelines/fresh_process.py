@@ -36,10 +36,17 @@ from gate.isolation.process_request import (
     ProcessResult,
     ReadOnlyMount,
 )
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import (
+    Answer,
+    DistanceQuestion,
+    KeptQuestion,
+    Question,
+    ReadingAnswer,
+    ReadingFault,
+)
 from gate.system.console import Progress
 from gate.system.files.port import Files
-from gate.text.documents import read_document, write_document
+from gate.text.documents import read_document
 from gate.text.json_text import PACKED
 from gate.text.untrusted_text import escaped_lines
 
@@ -118,7 +125,7 @@ class FreshReader:
             for folder in folders:
                 self._files.let_read(folder, gid=self._credentials.gid)
 
-    def ask(self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...] = ()) -> ReadingAnswer:
+    def ask(self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...] = ()) -> Answer:
         """The answer to a question.
 
         `mounts` are shown to a process of their own, where it has an account with a view of its
@@ -127,19 +134,16 @@ class FreshReader:
         Raises the fault that the process found, and `EvidenceError` when it crashed, was stopped
         by one of its limits, or gave no proper answer.
         """
-        answer = _parsed(self._told(request, mounts))
-        if answer.fault is not None:
-            fault = answer.fault
-            raise FAULTS[fault.kind](
-                escaped_lines(fault.message),
-                hint=escaped_lines(fault.hint),
-                details=tuple(map(escaped_lines, fault.details)),
+        result = _parsed(question.answer_form(), self._told(question, mounts)).result
+        if isinstance(result, ReadingFault):
+            raise FAULTS[result.kind](
+                escaped_lines(result.message),
+                hint=escaped_lines(result.hint),
+                details=tuple(map(escaped_lines, result.details)),
             )
-        # how the run went is the gate's own record: an
-        # answer that changes it has been overridden
-        if answer.evidence is not None and answer.evidence.run != request.run:
+        if not question.fits(result.answer):
             raise EvidenceError("the reading process answered for a different run", hint=CRASH_HINT)
-        return answer
+        return result.answer
 
     def distance(self, first: tuple[Path, str], second: Path, folder: Path) -> StateDistance | None:
         """How far a second state is from the first; None, with a message, when that is unknown.
@@ -148,45 +152,40 @@ class FreshReader:
         those of `ask_of_kept`.
         """
         try:
-            return self.ask_of_kept(ReadingTask.DISTANCE, first, folder, second).distance
+            path, sha256 = first
+            return self.ask_of_kept(DistanceQuestion(first=path, second=second), sha256, folder)
         except ANY_FAULT as fault:
             why = fault.message
         self._progress.step(f"the distance between the two states is not known: {why}")
         return None
 
-    def ask_of_kept(
-        self, task: ReadingTask, kept: tuple[Path, str], folder: Path, against: Path | None = None
-    ) -> ReadingAnswer:
+    def ask_of_kept(self, question: KeptQuestion[Answer], sha256: str, folder: Path) -> Answer:
         """The answer to a question about a kept file, or about it and a second one in `folder`.
 
-        The kept file is named with its SHA-256 and lies where the process cannot read; `folder`
-        gets a copy of it. Raises what `ask` raises, and `EvidenceError` when the file has changed.
+        The kept file has this SHA-256 and lies where the process cannot read; `folder` gets a copy
+        of it. Raises what `ask` raises, and `EvidenceError` when the file has changed.
         """
-        copy = folder / FIRST_NAME
-        path, sha256 = kept
-        request = ReadingRequest(
-            task=task, out=str(copy.absolute()), against=str(against.absolute()) if against else ""
-        )
+        kept, copy = question.first, folder / FIRST_NAME
         try:
-            if self._files.copy_file(path, copy, max_bytes=MAX_STATE_BYTES) != sha256:
-                raise EvidenceError(f"{path.name} changed after it was kept", hint=CHANGED_HINT)
-            return self.ask(request)
+            if self._files.copy_file(kept, copy, max_bytes=MAX_STATE_BYTES) != sha256:
+                raise EvidenceError(f"{kept.name} changed after it was kept", hint=CHANGED_HINT)
+            return self.ask(question.model_copy(update={"first": copy.absolute()}))
         finally:
             self._files.remove_tree(copy)
 
-    def _told(self, request: ReadingRequest, mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
+    def _told(self, question: Question[Answer], mounts: tuple[ReadOnlyMount, ...]) -> ProcessResult:
         """What a child of the process printed."""
         process = self._running()
         if not mounts:
-            return process.ask(write_document(request))
+            return process.ask(_written(question))
         if self._credentials is None:
-            real = {str(one.target): str(one.source) for one in mounts}
-            out = real.get(request.out, request.out)
-            return process.ask(write_document(request.model_copy(update={"out": out})))
+            sources = {one.target.absolute(): one.source for one in mounts}
+            real = {name: sources[path] for name, path in question if path in sources}
+            return process.ask(_written(question.model_copy(update=real)))
         # what a process is shown is settled when it starts
         shown = self._answering(_start_of(self._credentials, mounts))
         try:
-            return shown.ask(write_document(request))
+            return shown.ask(_written(question))
         finally:
             shown.end()
 
@@ -236,7 +235,11 @@ def _import_folders() -> Iterable[str]:
     )
 
 
-def _parsed(result: ProcessResult) -> ReadingAnswer:
+def _written(question: Question[Answer]) -> bytes:
+    return question.model_dump_json().encode("utf-8")
+
+
+def _parsed(form: type[ReadingAnswer[Answer]], result: ProcessResult) -> ReadingAnswer[Answer]:
     """The document, strictly read."""
     answer = result.output
     if result.timed_out or result.exit_code != 0:
@@ -247,7 +250,7 @@ def _parsed(result: ProcessResult) -> ReadingAnswer:
         )
     try:
         return read_document(
-            ReadingAnswer,
+            form,
             answer,
             "the reading process's answer",
             max_bytes=MAX_ANSWER_BYTES,

@@ -7,7 +7,6 @@ environment) is a claim, and the verdict says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +39,7 @@ from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings, Se
 from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import MAX_TEXT, ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
 from gate.pipelines.snapshots import export_snapshot, prepare_out
 from gate.pipelines.tree_files import locks_of_commits
 from gate.settings.gate_settings import GateSettings
@@ -111,8 +110,8 @@ def _check_kept(
 ) -> None:
     names = (FIRST_STATE, *(kept.name for kept in _second_state(evidence)))
     for run, name in zip(evidence.runs_of(RunMode.STRICT), names, strict=False):
-        question = ReadingRequest(task=ReadingTask.STATE, out=str((target / name).absolute()))
-        _check_state(run, name, captured_digests(run), reader.ask(question))
+        state = reader.ask(StateQuestion(path=target / name))
+        _check_state(run, name, captured_digests(run), state)
     if _saved_files(evidence, request.settings):
         _check_saved(evidence, request, reader.ask)
 
@@ -165,24 +164,16 @@ def _saved_files(evidence: EvidenceSet, settings: GateSettings) -> tuple[KeptFil
     return tuple(kept for kept in evidence.kept if kept.name.startswith(SAVED_FOLDER))
 
 
-def _check_saved(
-    evidence: EvidenceSet, request: GateRequest, ask: Callable[[ReadingRequest], ReadingAnswer]
-) -> None:
+def _check_saved(evidence: EvidenceSet, request: GateRequest, ask: Ask) -> None:
     """Are the files that the script saved those that its strict run is judged by?"""
     run, train = evidence.runs_of(RunMode.STRICT)[0], request.settings.train
     place = request.out / "evidence" / run.run.label / saved_member(evidence)
-    question = ReadingRequest(
-        task=ReadingTask.SAVED,
-        out=str(place.absolute()),
-        shown=(train.checkpoint or "")[:MAX_TEXT],
-        train=train,
-    )
+    shown = (train.checkpoint or "")[:MAX_TEXT]
+    question = SavedQuestion(path=place, shown=shown, train=train)
     _check_state(run, place.name, saved_digests(run), ask(question))
 
 
-def _check_state(
-    run: RunEvidence, name: str, digests: dict[str, str], answer: ReadingAnswer
-) -> None:
+def _check_state(run: RunEvidence, name: str, digests: dict[str, str], answer: StateAnswer) -> None:
     """Is the kept state the one that its strict run is judged by, NaN and infinity included?"""
     odd = (*(leaf.name for leaf in run.not_finite), *run.constant_infinities)
     not_finite = {name for name in odd if name in digests}

@@ -9,20 +9,18 @@ baseline may be accepted. Nothing of them is parsed in the process that later ho
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Protocol, Self
 
 from gate.baseline.entry import (
     MAX_BASELINE_BYTES,
     MAX_COMMITS,
     MAX_ENTRIES,
-    MAX_ENTRY_BYTES,
     Baseline,
     BaselineEntry,
     Baselines,
@@ -32,14 +30,21 @@ from gate.baseline.entry import (
     entry_name,
 )
 from gate.baseline.folder import files_in, read_entries, read_entry, refuse_future, refuse_unfit
-from gate.checkpoint.digest import captured_digest
-from gate.errors import DocumentError, EvidenceError, GateError, RepositoryError
+from gate.errors import GateError, RepositoryError
 from gate.isolation.modes import Isolation, IsolationSettings
 from gate.isolation.process_request import AnsweringProcess, ProcessRequest
-from gate.package.seal_records import TrustedKeys
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import (
+    Answer,
+    ArchivedEntryQuestion,
+    BaselineQuestion,
+    ChangesQuestion,
+    EntryQuestion,
+    FileQuestion,
+    HistoryQuestion,
+    SettingsQuestion,
+)
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.policy_files import MAX_SHOWN, PolicyChange
@@ -47,173 +52,12 @@ from gate.system.console import Progress
 from gate.system.files.port import Files
 from gate.system.git.objects import FolderCommit
 from gate.system.git.repository import Git
-from gate.text.digests import sha256_hex
-from gate.text.documents import read_document
-from gate.text.json_text import canonical_json, canonical_sha256
-from gate.text.strict_json import parse_json
-from gate.text.untrusted_text import masked
 from gate.verdict.history import History
 from gate.verdict.request import GateRequest
 
-MAX_CHANGES = 200
-MAX_ADDRESS = 200
-# the lists of a trusted root, and what one of each is called
-SERVICES: Mapping[str, str] = MappingProxyType(
-    {
-        "tlogs": "log",
-        "certificateAuthorities": "certificate authority",
-        "ctlogs": "log of certificates",
-        "timestampAuthorities": "timestamp authority",
-    }
-)
-ROOT_HINT = "It is the JSON document that signing.trusted_root names."
-Facts = Mapping[str, str]
-
-
-def settings_changes(
-    file: str, before: bytes | None, after: bytes | None
-) -> tuple[PolicyChange, ...]:
-    """The keys of `repro-gate.yml` whose value is another; a default counts as a value."""
-    return _changes(file, before, after, lambda data: dict(_flat(_settings(data, file))))
-
-
-def baseline_changes(
-    folder: str, before: Mapping[str, bytes], after: Mapping[str, bytes]
-) -> tuple[PolicyChange, ...]:
-    """Entries added and removed, and what is another in one, each by the name of its file."""
-    changes = [
-        change
-        for name in sorted({*before, *after})
-        for change in _of_entry(folder, name, before.get(name), after.get(name))
-    ]
-    if len(changes) > MAX_CHANGES:
-        more = _change(folder, f"and {len(changes) - MAX_CHANGES:,} more", "", "")
-        return (*changes[:MAX_CHANGES], more)
-    return tuple(changes)
-
-
-def _of_entry(
-    folder: str, name: str, before: bytes | None, after: bytes | None
-) -> tuple[PolicyChange, ...]:
-    """An entry's changes, each with the entry's name before it: the folder is the policy file."""
-    found = _changes(f"{folder}/{name}", before, after, lambda data: dict(_entry(data, name)))
-    entry = name.removesuffix(".json")
-    return tuple(
-        _change(folder, f"{entry}: {change.what}", change.before, change.after) for change in found
-    )
-
-
-def key_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
-    """Keys added, removed, replaced under their name, or given another status."""
-    return _changes(file, before, after, lambda data: dict(_keys(data, file)))
-
-
-def root_changes(file: str, before: bytes | None, after: bytes | None) -> tuple[PolicyChange, ...]:
-    """Authorities and logs added to and removed from a trusted root; another key is another one."""
-    return _changes(file, before, after, lambda data: dict(_services(data, file)))
-
-
-def _changes(
-    file: str,
-    before: bytes | None,
-    after: bytes | None,
-    facts: Callable[[bytes], Facts],
-) -> tuple[PolicyChange, ...]:
-    if before == after:
-        return ()
-    try:
-        old, new = (facts(data) if data is not None else {} for data in (before, after))
-    except GateError as fault:
-        whole = ("there", "gone") if after is None else ("", f"cannot be read: {fault.message}")
-        return (_change(file, "the whole file", *whole),)
-    # compared as facts: a default that is written out is no change
-    names = [name for name in sorted({*old, *new}) if old.get(name, "") != new.get(name, "")]
-    changes = [
-        _change(file, name, old.get(name, ""), new.get(name, "")) for name in names[:MAX_CHANGES]
-    ]
-    if len(names) > MAX_CHANGES:
-        changes.append(_change(file, f"and {len(names) - MAX_CHANGES:,} more", "", ""))
-    # the bytes differ and no fact does: a comment, an order, a blank
-    return tuple(changes) or (_change(file, "formatting only", "", ""),)
-
-
-def _change(file: str, what: str, before: str, after: str) -> PolicyChange:
-    texts = {"file": file, "what": what, "before": before, "after": after}
-    return PolicyChange.model_validate({name: _cut(text) for name, text in texts.items()})
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
-
-
-def _settings(data: bytes, file: str) -> object:
-    return parse_settings(data, file).model_dump(mode="json")
-
-
-def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Keys with dots between them; a list is one value, since its order matters."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flat(item, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _entry(data: bytes, name: str) -> Iterator[tuple[str, str]]:
-    entry = read_document(BaselineEntry, data, name, max_bytes=MAX_ENTRY_BYTES)
-    yield "entry", "there"
-    yield "recorded from", entry.commit
-    yield "reason", entry.reason
-    yield "checkpoint digest", captured_digest(entry.checkpoint.tensors)
-    # of every rank and of what the script saves: none of them changes without a word
-    yield "digest of all states", entry.checkpoint.root
-    if entry.checkpoint.sketches:
-        # they say how far a later result may be: none of them changes without a word either
-        yield "sketches of weights", canonical_sha256(entry.checkpoint.sketches)
-    for series in entry.metrics:
-        last = series.points[-1].decimal if series.points else "no value"
-        # the last value alone would hide a change of the steps before it
-        digest = canonical_sha256(series.model_dump())
-        yield series.name, f"last {last}, series {digest[:12]}"
-
-
-def _keys(data: bytes, file: str) -> Iterator[tuple[str, str]]:
-    for key in read_document(TrustedKeys, data, file).keys:
-        yield f"key {key.key_id}", key.status.value
-        yield f"key {key.key_id}: public key", key.raw_bytes
-        yield f"key {key.key_id}: comment", key.comment
-        # a later date lets seals count that did not
-        yield f"key {key.key_id}: retired at", key.retired_at or ""
-        yield f"key {key.key_id}: revoked at", key.revoked_at or ""
-        yield f"key {key.key_id}: reason", key.reason
-
-
-def _services(data: bytes, file: str) -> Iterator[tuple[str, str]]:
-    """Each service of Sigstore's `TrustedRoot` by its address and a digest of all that it says."""
-    root = parse_json(data, file)
-    if not isinstance(root, dict):
-        raise DocumentError(f"{file}: not a trusted root", hint=ROOT_HINT)
-    for name, value in root.items():
-        services = value if name in SERVICES else None
-        if not isinstance(services, list):
-            yield from _flat(value, name)
-            continue
-        for service in services:
-            address = _address(service)
-            digest = sha256_hex(canonical_json(service))
-            # a renewed service keeps its address: only the digest tells its keys apart
-            yield f"{SERVICES[name]} {address} ({digest[:12]})".replace("  ", " "), "trusted"
-
-
-def _address(service: object) -> str:
-    found = service if isinstance(service, dict) else {}
-    address = found.get("baseUrl") or found.get("uri")
-    return masked(address)[:MAX_ADDRESS] if isinstance(address, str) else ""
-
-
 BEFORE, AFTER = "base", "head"
-# a file, or a folder's files by names that are safe as paths (`committed_entries`); None is neither
-Content = bytes | Mapping[str, bytes] | None
+# a file, or a folder's files by names that are safe as paths (`committed_entries`)
+Content = bytes | Mapping[str, bytes]
 ARCHIVE = "artifact.zip"
 
 
@@ -275,24 +119,15 @@ class HeadFiles:
 
     def settings(self, data: bytes, shown: str) -> GateSettings:
         """The head's settings; raises what `parse_settings` raises."""
-        settings = self._ask(ReadingTask.SETTINGS, shown, None, data).settings
-        if settings is None:
-            raise _no_answer(shown)
-        return settings
+        return self._ask(SettingsQuestion, data, shown)
 
     def baseline(self, entries: Mapping[str, bytes], shown: str) -> Baseline:
         """The head's baseline from its entries' files; raises `DocumentError` for a broken one."""
-        baseline = self._ask(ReadingTask.BASELINE, shown, None, entries).baseline
-        if baseline is None:
-            raise _no_answer(shown)
-        return baseline
+        return self._ask(BaselineQuestion, entries, shown)
 
     def entry(self, data: bytes, shown: str) -> BaselineEntry:
         """A proposed entry; raises `DocumentError` for a broken one."""
-        entry = self._ask(ReadingTask.ENTRY, shown, None, data).entry
-        if entry is None:
-            raise _no_answer(shown)
-        return entry
+        return self._ask(EntryQuestion, data, shown)
 
     def archived_entry(self, fill: Callable[[Path], str]) -> BaselineEntry:
         """The proposed entry in an artifact's archive, as untrusted as a head's.
@@ -303,40 +138,35 @@ class HeadFiles:
         reader = self._ready()
         path = self._folder / ARCHIVE
         shown = fill(path)[:MAX_SHOWN]
-        request = ReadingRequest(
-            task=ReadingTask.ARCHIVED_ENTRY, out=str(path.absolute()), shown=shown
-        )
-        entry = reader.ask(request).entry
-        if entry is None:
-            raise _no_answer(shown)
-        return entry
+        return reader.ask(ArchivedEntryQuestion(path=path, shown=shown))
 
     def history(self, data: bytes, shown: str) -> History:
         """What earlier runs came to; raises `DocumentError` for a file that is no history."""
-        answer = self._ask(ReadingTask.HISTORY, shown, None, data)
-        return History(lines=answer.history, problem=answer.history_problem)
+        answer = self._ask(HistoryQuestion, data, shown)
+        return History(lines=answer.lines, problem=answer.problem)
 
     def changes(
-        self, task: ReadingTask, file: str, before: Content, after: Content
+        self, kind: type[ChangesQuestion], file: str, before: Content | None, after: Content | None
     ) -> tuple[PolicyChange, ...]:
         """What the head changes in a policy file; an unreadable file is reported as that."""
         if before == after:
             return ()
         try:
-            return self._ask(task, file, before, after).changes
+            reader = self._ready()
+            old, new = (
+                None if content is None else self._written(name, content)
+                for name, content in ((BEFORE, before), (AFTER, after))
+            )
+            return reader.ask(kind(before=old, after=new, shown=file))
         except GateError as fault:
             sentence = f"cannot be read: {fault.message}"[:MAX_SHOWN]
             return (PolicyChange(file=file[:MAX_SHOWN], what="the whole file", after=sentence),)
 
-    def _ask(self, task: ReadingTask, shown: str, before: Content, after: Content) -> ReadingAnswer:
+    def _ask(self, kind: type[FileQuestion[Answer]], content: Content, shown: str) -> Answer:
         reader = self._ready()
-        sides = [self._written(name, data) for name, data in ((BEFORE, before), (AFTER, after))]
-        request = ReadingRequest(task=task, against=sides[0], out=sides[1], shown=shown)
-        return reader.ask(request)
+        return reader.ask(kind(path=self._written(AFTER, content), shown=shown))
 
-    def _written(self, name: str, content: Content) -> str:
-        if content is None:
-            return ""
+    def _written(self, name: str, content: Content) -> Path:
         path = self._folder / name
         if isinstance(content, bytes):
             self._adapters.files.write_bytes(path, content)
@@ -345,7 +175,7 @@ class HeadFiles:
             self._adapters.files.fresh_folder(path)
             for entry, data in content.items():
                 self._adapters.files.write_bytes(path / entry, data)
-        return str(path.absolute())
+        return path
 
     def _ready(self) -> FreshReader:
         if self._isolation is None:
@@ -366,13 +196,6 @@ class HeadFiles:
                 )
             )
         return self._reader
-
-
-def _no_answer(shown: str) -> EvidenceError:
-    return EvidenceError(
-        f"the process that reads {shown} gave no answer",
-        hint="This is a bug in repro-gate; please report it.",
-    )
 
 
 # each is looked up in the clone, before anything is trained

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from gate.data.data_sets import DataSet, UnrepeatedData
 from gate.data.declared import CopiedFile, FetchedData, Listing
 from gate.errors import RunError, StorageError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import Ask, DataDifferenceQuestion
 from gate.settings.data import DataKind, PreprocessSettings, Verify
 from gate.settings.gate_settings import GateSettings
 from gate.training.launch import Launcher, run_folders
@@ -21,7 +20,6 @@ from gate.verdict.request import GateRequest
 
 MAX_COMMAND = 200
 MAX_WHERE = 200
-Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,10 +173,7 @@ class Preprocessing:
             except StorageError:
                 return ""
             copies.append(copy)
-        request = ReadingRequest(
-            task=ReadingTask.DATA_DIFFERENCE, out=str(copies[0]), against=str(copies[1])
-        )
-        return self._ask(request).where
+        return self._ask(DataDifferenceQuestion(one=copies[0], other=copies[1]))
 
 
 def _with_its_own_limits(settings: GateSettings, made: PreprocessSettings) -> GateSettings:

@@ -8,7 +8,7 @@ The settings name the files, and a pull request may write what stands in them: n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,7 @@ from gate.data.pointers import MAX_LFS_BYTES, MAX_POINTER_BYTES
 from gate.errors import DataError, SettingsError, StorageError
 from gate.evidence.lock_files import MAX_LOCK_BYTES, MAX_LOCKS, LockFile
 from gate.evidence.lock_readers import has_hashes, is_explicit, is_pylock
-from gate.pipelines.reading import MAX_POINTER_FILES, ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import MAX_POINTER_FILES, Ask, DataPointersQuestion, LocksQuestion
 from gate.settings.data import LOCK_NAME, DataKind, DataSource
 from gate.system.files.port import Files
 from gate.training.runs import Commit
@@ -30,7 +30,6 @@ REQUIREMENTS: Final = ("requirements*.txt",)
 EXPLICIT_LISTS: Final = ("conda*.txt", "conda*.lock", "*explicit*.txt", "environment*.txt")
 MAX_NAMES: Final = 10_000
 MAX_PROBLEM: Final = 500
-Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 def locks_of_commits(
@@ -59,7 +58,7 @@ def read_locks(
     """
     named = tuple(dict.fromkeys(map(request.repository_path, request.settings.environment.locks)))
     found = (name for name in _beside(request, tree, files) if name not in named)
-    copies: dict[str, str] = {}
+    copies: dict[str, Path] = {}
     locks: list[LockFile] = []
     for number, name in enumerate((*named, *found)):
         if number == MAX_LOCKS:
@@ -69,11 +68,10 @@ def read_locks(
         if problem:
             locks.append(LockFile(path=name, problem=problem))
         elif name in named or _locks_something(name, copy, files):
-            copies[name] = str(copy.absolute())
+            copies[name] = copy
     if copies:
-        question = ReadingRequest(task=ReadingTask.LOCKS, out=str(folder.absolute()), taken=copies)
         # only what was asked for: the other process read what a pull request wrote
-        locks += [lock for lock in ask(question).locks if lock.path in copies]
+        locks += [lock for lock in ask(LocksQuestion(copies=copies)) if lock.path in copies]
     if required:
         _refuse_unread(named, locks)
     return tuple(sorted(locks, key=lambda lock: lock.path))
@@ -295,10 +293,7 @@ def _read(
         asked = tuple(_copies(source, paths[start : start + MAX_POINTER_FILES], places, files))
         if not asked:
             continue
-        question = ReadingRequest(
-            task=ReadingTask.DATA_POINTERS, out=str(folder.absolute()), pointer_files=asked
-        )
-        for pointer in ask(question).pointers:
+        for pointer in ask(DataPointersQuestion(folder=folder, files=asked)):
             if pointer.name == source.label and pointer.kind is source.kind:
                 yield from _accepted(source, pointer, {file.path for file in asked}, tree, files)
 

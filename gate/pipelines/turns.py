@@ -39,7 +39,17 @@ from gate.isolation.process_request import (
     StartedProcess,
 )
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import (
+    Answer,
+    EndQuestion,
+    KeptQuestion,
+    Question,
+    ReductionQuestion,
+    RefusalsQuestion,
+    RunQuestion,
+    TracesQuestion,
+    WeightsQuestion,
+)
 from gate.settings.gate_settings import Device, GateSettings
 from gate.settings.levels import CostSettings
 from gate.system.clock import Clock
@@ -197,9 +207,6 @@ class Fitting:
         return self.most
 
 
-NO_ANSWER_HINT = "This is a bug in repro-gate; please report it."
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRead:
     """A run that has been read, and what may be kept of it."""
@@ -216,15 +223,15 @@ class Reader(Protocol):
 
     def let_read(self, *folders: Path) -> None: ...  # noqa: D102 - as there
 
-    def ask(self, request: ReadingRequest) -> ReadingAnswer: ...  # noqa: D102
+    def ask(self, question: Question[Answer]) -> Answer: ...  # noqa: D102
 
     def distance(  # noqa: D102
         self, first: tuple[Path, str], second: Path, folder: Path
     ) -> StateDistance | None: ...
 
     def ask_of_kept(  # noqa: D102
-        self, task: ReadingTask, kept: tuple[Path, str], folder: Path, against: Path | None = None
-    ) -> ReadingAnswer: ...
+        self, question: KeptQuestion[Answer], sha256: str, folder: Path
+    ) -> Answer: ...
 
 
 class EndedRuns:
@@ -319,20 +326,15 @@ class EndedRuns:
     ) -> RunEvidence:
         """The run's files, parsed by a separate process."""
         self._files.write_bytes(folders.taken / OUTPUT_FILE, output)
-        request = ReadingRequest(
-            task=ReadingTask.RUN,
-            out=str(folders.out.absolute()),
-            tree=str(tree.absolute()),
-            output=str((folders.taken / OUTPUT_FILE).absolute()),
+        question = RunQuestion(
+            out=folders.out,
+            tree=tree,
+            output=folders.taken / OUTPUT_FILE,
             taken=_by_name(taken, saved),
             run=record,
             train=self._settings.train,
         )
-        answer = self._reader.ask(request)
-        if answer.evidence is None or answer.end is None:
-            raise EvidenceError(
-                "the process that reads the run's files gave no evidence", hint=NO_ANSWER_HINT
-            )
+        answer = self._reader.ask(question)
         by = StoppedBy.MAX_STEPS if answer.end.stopped else StoppedBy.SCRIPT
         run = record.model_copy(update={"stopped_by": by})
         evidence = answer.evidence.model_copy(update={"run": run})
@@ -340,15 +342,12 @@ class EndedRuns:
 
     def traces(self) -> Traces:
         """The operator traces of the newest run."""
-        folders = self.folders()
-        request = ReadingRequest(task=ReadingTask.TRACES, out=str(folders.out.absolute()))
-        return self._reader.ask(request).traces
+        return self._reader.ask(TracesQuestion(out=self.folders().out))
 
     def end(self, folders: RunFolders) -> RunEnd:
         """How the processes of a failed run ended; nothing is said of what cannot be read."""
-        request = ReadingRequest(task=ReadingTask.END, out=str(folders.out.absolute()))
         try:
-            return self._reader.ask(request).end or RunEnd()
+            return self._reader.ask(EndQuestion(out=folders.out))
         except EvidenceError:
             return RunEnd()
 
@@ -357,9 +356,8 @@ class EndedRuns:
 
         A broken file must not hide why the run failed.
         """
-        request = ReadingRequest(task=ReadingTask.REFUSALS, out=str(folders.out.absolute()))
         try:
-            return self._reader.ask(request).refused
+            return self._reader.ask(RefusalsQuestion(out=folders.out))
         except EvidenceError:
             return ()
 
@@ -383,11 +381,9 @@ class EndedRuns:
         folder = self._evidence / newest
         self._files.move_file(folder / capture.STATE_FILE, second)
         self._files.remove_tree(folder / capture.GRADIENTS_FILE)
-        kept = self.kept.file(f"{first}/{capture.STATE_FILE}")
-        answer = self._reader.ask_of_kept(ReadingTask.WEIGHTS, kept, taken, second)
-        if answer.weights is None:
-            raise EvidenceError("the process that reads weights gave none", hint=NO_ANSWER_HINT)
-        return answer.weights
+        kept, sha256 = self.kept.file(f"{first}/{capture.STATE_FILE}")
+        question = WeightsQuestion(first=kept, second=second)
+        return self._reader.ask_of_kept(question, sha256, taken)
 
     def keeps_gradients(self, label: str) -> bool:
         """Whether the harness saved gradients in this run."""
@@ -395,15 +391,16 @@ class EndedRuns:
 
     def reduction_spread(self, label: str) -> ReductionSpread | None:
         """What the order of summation does to a run's gradients; None where none can be summed."""
-        kept = self.kept.file(f"{label}/{capture.GRADIENTS_FILE}")
-        return self._reader.ask_of_kept(ReadingTask.REDUCTION, kept, self.folders().taken).reduction
+        kept, sha256 = self.kept.file(f"{label}/{capture.GRADIENTS_FILE}")
+        question = ReductionQuestion(first=kept)
+        return self._reader.ask_of_kept(question, sha256, self.folders().taken)
 
 
-def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, str]:
+def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, Path]:
     """The copies that the reader finds in the place of what the run left."""
-    copies = {captured.name: str(captured.path.absolute()) for captured in taken}
+    copies = {captured.name: captured.path for captured in taken}
     if saved is not None and saved.tree is not None:
-        copies[SAVED_COPY] = str(saved.tree.absolute())
+        copies[SAVED_COPY] = saved.tree
     return copies
 
 

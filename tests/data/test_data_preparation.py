@@ -12,11 +12,13 @@ import pytest
 from data_bench import Shown
 from hypothesis import given
 from hypothesis import strategies as st
-from real_reader import real_reader
+from real_reader import Answering, answer_bytes, answering
 
 from gate.data.data_sets import DataPointer, DataPointers
 from gate.errors import DataError
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest
+from gate.isolation.process_request import AnsweringProcess, ProcessRequest
+from gate.pipelines.fresh_process import FreshReader
+from gate.pipelines.reading import DataPointersQuestion
 from gate.pipelines.tree_files import _matches, pointers_of_commit
 from gate.settings.data import DataKind
 from gate.settings.load import parse_settings
@@ -28,7 +30,6 @@ DVC = f"outs:\n- md5: {A}.dir\n  hash: md5\n  path: train\n"
 OID = "b" * 64
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 5\n"
 FILES = LocalFiles()
-Ask = Callable[[ReadingRequest], ReadingAnswer]
 
 
 class Tree:
@@ -49,7 +50,7 @@ class Tree:
         *lines: str,
         project: str = ".",
         required: bool = True,
-        ask: Ask | None = None,
+        start: Callable[[ProcessRequest], AnsweringProcess] = answering,
     ) -> dict[str, DataPointers]:
         text = "version: 1\ntrain:\n  command: python train.py\n  max_steps: 2\ndata:\n"
         settings = parse_settings((text + "".join(f"- {line}\n" for line in lines)).encode(), "s")
@@ -62,19 +63,19 @@ class Tree:
             settings_from="",
             out=self.top,
         )
-        with real_reader(Shown()) as reader:
+        with FreshReader(FILES, start, Shown(), None) as reader:
             return pointers_of_commit(
                 self.top,
                 self.folder,
                 request=request,
                 files=FILES,
-                ask=ask or reader.ask,
+                ask=reader.ask,
                 required=required,
             )
 
-    def refused(self, *lines: str, ask: Ask | None = None) -> DataError:
+    def refused(self, *lines: str) -> DataError:
         with pytest.raises(DataError) as caught:
-            self.read(*lines, ask=ask)
+            self.read(*lines)
         assert caught.value.hint
         assert str(self.top) not in caught.value.message
         return caught.value
@@ -226,15 +227,11 @@ def test_two_entries_at_one_place_are_refused(tree: Tree, path: str) -> None:
 
 def test_an_answer_about_something_else_is_not_taken(tree: Tree) -> None:
     tree.write("x.bin", LFS)
-
-    def ask(request: ReadingRequest) -> ReadingAnswer:
-        (file,) = request.pointer_files
-        mine = DataPointer(name=file.name, kind=DataKind.LFS, path=file.path, digest=OID)
-        others = [
-            mine.model_copy(update=update)
-            for update in ({"name": "other"}, {"path": "y.bin"}, {"kind": DataKind.DVC})
-        ]
-        return ReadingAnswer(pointers=(*others, mine))
-
-    (found,) = tree.read("lfs: x.bin", ask=ask).values()
+    mine = DataPointer(name="x.bin", kind=DataKind.LFS, path="x.bin", digest=OID)
+    others = [
+        mine.model_copy(update=update)
+        for update in ({"name": "other"}, {"path": "y.bin"}, {"kind": DataKind.DVC})
+    ]
+    answer = answer_bytes(DataPointersQuestion, (*others, mine))
+    (found,) = tree.read("lfs: x.bin", start=Answering(answer)).values()
     assert [one.path for one in found] == ["x.bin"]

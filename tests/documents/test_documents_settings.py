@@ -9,7 +9,7 @@ import yaml
 from known_names import section_keys, setting_keys
 from settings_reference import EXAMPLES, PAGE, page_text
 
-from gate.pipelines.reading import ReadingAnswer
+from gate.pipelines.reading import ReadingFault, SettingsQuestion
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.reach import INSIDE, REACHES_OUT
@@ -60,8 +60,11 @@ def test_each_sentence_of_the_schema_is_one() -> None:
 def test_settings_survive_the_way_from_the_process_that_reads_them(section: str) -> None:
     whole = {**yaml.safe_load(MINIMAL_FILE), **yaml.safe_load(EXAMPLES.get(section, "{}"))}
     settings = parse_settings(yaml.safe_dump(whole).encode(), "repro-gate.yml")
-    answer = write_document(ReadingAnswer(settings=settings))
-    assert read_document(ReadingAnswer, answer, "answer", max_bytes=2**20).settings == settings
+    form = SettingsQuestion.answer_form()
+    answer = write_document(form.model_validate({"result": {"kind": "answer", "answer": settings}}))
+    result = read_document(form, answer, "answer", max_bytes=2**20).result
+    assert not isinstance(result, ReadingFault)
+    assert result.answer == settings
 
 
 def test_the_page_on_the_first_pull_request_names_every_key_that_is_refused() -> None:

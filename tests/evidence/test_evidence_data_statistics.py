@@ -16,7 +16,7 @@ from real_reader import real_reader
 from gate.data.data_sets import MAX_STATISTICS, DataStatistics
 from gate.data.statistics import data_statistics
 from gate.data.tables import Budget, Limits, Moments
-from gate.pipelines.reading import ReadingRequest, ReadingTask
+from gate.pipelines.reading import DataStatisticsQuestion
 from gate.system.files.files import LocalFiles
 
 FILES = LocalFiles()
@@ -320,7 +320,6 @@ def test_the_confined_process_answers(tmp_path: Path) -> None:
     for name, content in BROKEN.items():
         (data / name).write_bytes(content)
     np.savez(data / "mini.npz", x=np.full((1000, 1000), 2.5))
-    request = ReadingRequest(task=ReadingTask.DATA_STATISTICS, out=str(data))
     with real_reader() as reader:
-        (found,) = reader.ask(request).statistics
+        (found,) = reader.ask(DataStatisticsQuestion(path=data))
     assert (found.name, found.rows, found.mean, found.deviation) == ("x", 1000, 2.5, 0.0)

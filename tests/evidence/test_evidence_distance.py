@@ -13,7 +13,7 @@ from real_reader import real_reader
 
 from gate.errors import EvidenceError
 from gate.evidence.run_evidence import StateDistance, TensorDistance
-from gate.pipelines.reading import ReadingTask
+from gate.pipelines.reading import ReductionQuestion, WeightsQuestion
 from gate.system.console import QuietProgress
 
 
@@ -87,16 +87,15 @@ def test_a_first_state_that_changed_since_is_not_measured(tmp_path: Path, told: 
 def test_the_weights_of_two_states_are_read_together(tmp_path: Path, told: Told) -> None:
     first, second = state(tmp_path / "one", 3.0, 4.0), state(tmp_path / "two", 0.0, 4.0)
     digest = hashlib.sha256(first.read_bytes()).hexdigest()
-    kept = first, digest
+    question = WeightsQuestion(first=first, second=second)
     with real_reader(told) as reader:
-        weights = reader.ask_of_kept(ReadingTask.WEIGHTS, kept, tmp_path, second).weights
-    assert weights is not None
+        weights = reader.ask_of_kept(question, digest, tmp_path)
     assert (weights.elements, weights.differing, weights.relative_l2) == (2, 1, 3 / 5)
     assert not (tmp_path / "first.safetensors").exists()
 
 
 def test_a_kept_file_that_changed_since_is_not_read(tmp_path: Path, told: Told) -> None:
-    kept = state(tmp_path / "one", 3.0), "0" * 64
+    question = ReductionQuestion(first=state(tmp_path / "one", 3.0))
     changed = pytest.raises(EvidenceError, match="one changed after it was kept")
     with real_reader(told) as reader, changed:
-        reader.ask_of_kept(ReadingTask.REDUCTION, kept, tmp_path)
+        reader.ask_of_kept(question, "0" * 64, tmp_path)

@@ -5,31 +5,36 @@ A process takes half a second to start, so one test asks several things.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evidence_cases import evidence_of, record_of, settings_of
 from harness_folder import HarnessFolder
-from real_reader import answering
+from real_reader import Answering, answer_bytes, answering
 
-from gate.errors import EvidenceError, RunError
+from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid
 from gate.isolation.answering_client import AnsweringProcess
 from gate.isolation.modes import Credentials
-from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.isolation.process_request import ProcessRequest
+from gate.pipelines import reading
 from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reader import READERS, answered, read_question
+from gate.pipelines.reading import Question, ReadingFault, RunAnswer, RunQuestion, StateQuestion
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
-from gate.text.json_text import PACKED
+from gate.training.runs import RunEnd
 
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})
+EVIDENCE = evidence_of().model_copy(update={"run": RUN})
 Start = Callable[[ProcessRequest], "AnsweringProcess | Answering"]
 SERVED = """
 import sys; sys.path += sys.argv[1:-1]
@@ -54,38 +59,6 @@ class Altered:
         return answering(replace(request, argv=argv, timeout_seconds=self.seconds))
 
 
-@dataclass
-class Answering:
-    """A process whose children end as told; under another account it does not start."""
-
-    output: bytes = b""
-    exit_code: int = 0
-    refuses_account: bool = False
-    accounts: list[Credentials | None] = field(default_factory=list)
-
-    def __call__(self, request: ProcessRequest) -> Answering:
-        self.accounts.append(request.credentials)
-        if self.refuses_account and request.credentials is not None:
-            raise RunError("cannot start python: permission denied")
-        return self
-
-    def wait_until_ready(self) -> None:
-        pass
-
-    def ask(self, question: bytes) -> ProcessResult:
-        del question
-        return ProcessResult(
-            exit_code=self.exit_code,
-            timed_out=False,
-            wall_seconds=0.1,
-            output=self.output,
-            output_bytes=len(self.output),
-        )
-
-    def end(self) -> None:
-        pass
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "taken"
@@ -98,12 +71,12 @@ def reader(start: Start, credentials: Credentials | None = None) -> FreshReader:
     return FreshReader(FILES, start, QuietProgress(), credentials)
 
 
-def question(harness: HarnessFolder, folder: Path) -> ReadingRequest:
-    return ReadingRequest(
-        task=ReadingTask.RUN,
-        out=str(harness.path),
-        tree=str(harness.path.parent),
-        output=str(folder / "output.txt"),
+def question(harness: HarnessFolder, folder: Path) -> RunQuestion:
+    return RunQuestion(
+        out=harness.path,
+        tree=harness.path.parent,
+        output=folder / "output.txt",
+        taken={},
         run=RUN,
         train=settings_of().train,
     )
@@ -198,23 +171,80 @@ def test_nonsense_is_an_error(harness: HarnessFolder, folder: Path, answer: byte
 
 
 def test_an_answer_about_another_run_is_refused(harness: HarnessFolder, folder: Path) -> None:
-    other = ReadingAnswer(evidence=evidence_of("strict-2")).model_dump_json(context=PACKED)
-    error = refusal(Answering(other.encode()), harness, folder)
+    other = RunAnswer(evidence=evidence_of("strict-2"), end=RunEnd())
+    error = refusal(Answering(answer_bytes(RunQuestion, other)), harness, folder)
     assert error.message == "the reading process answered for a different run"
+
+
+KINDS = sorted(READERS, key=lambda kind: kind.__name__)
+NONSENSE: dict[str, dict[str, object]] = {
+    "no result": {},
+    "neither an answer nor a fault": {"result": {}},
+    "both": {"result": {"kind": "answer", "message": "x"}},
+    "a kind of fault that no reader has": {"result": {"kind": "RunError", "message": "x"}},
+    "no answer": {"result": {"kind": "answer"}},
+    "a fault without its words": {"result": {"kind": "DataError"}},
+    "another question's answer": {"result": {"kind": "answer", "answer": {"unknown": 1}}},
+    "a number": {"result": {"kind": "answer", "answer": 1}},
+    "beside the result": {"result": {"kind": "DataError", "message": "x"}, "answer": None},
+}
+
+
+def test_each_question_is_registered_once_and_found_by_its_task() -> None:
+    asked = {
+        kind
+        for kind in vars(reading).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Question)
+        and kind.model_fields["task"].default
+    }
+    tasks = {kind.model_fields["task"].default for kind in KINDS}
+    assert asked == set(READERS)
+    assert len(tasks) == len(KINDS)
+    # nobody else may ask: a question that is defined elsewhere has no reader
+    assert {kind for kind in _subclasses(Question) if kind.model_fields["task"].default} == asked
+
+
+def _subclasses(kind: type[Question[Any]]) -> Iterator[type[Question[Any]]]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_nonsense_is_an_answer_to_no_question(kind: type[Question[Any]]) -> None:
+    version = {"schema_version": reading.ANSWER_SCHEMA}
+    for name, nonsense in NONSENSE.items():
+        written = json.dumps(version | nonsense).encode()
+        with reader(Answering(written)) as asked, pytest.raises(EvidenceError) as caught:
+            asked.ask(kind.model_construct())
+        assert "the reading process's answer: " in caught.value.message, name
+        assert "may be crafted to break the reader" in caught.value.hint, name
+
+
+def test_a_question_survives_the_way_to_the_process_that_reads(
+    harness: HarnessFolder, folder: Path
+) -> None:
+    asked = question(harness, folder)
+    assert read_question(asked.model_dump_json().encode()) == asked
+    # the fault is a value, whatever was asked
+    absent = StateQuestion(path=folder / "absent")
+    assert isinstance(answered(absent).result, ReadingFault)
 
 
 def test_text_of_a_reader_that_was_taken_over_shows_as_itself(
     harness: HarnessFolder, folder: Path
 ) -> None:
     fault = {"kind": "EvidenceError", "message": "\x1b[2J\u202ehello"}
-    answer = ReadingAnswer.model_validate({"fault": fault}).model_dump_json().encode()
+    form = RunQuestion.answer_form()
+    answer = form.model_validate({"result": fault}).model_dump_json().encode()
     assert refusal(Answering(answer), harness, folder).message == "\\x1b[2J\\u202ehello"
 
 
 def test_an_account_that_cannot_read_the_gate_is_given_up_and_said(
     harness: HarnessFolder, folder: Path
 ) -> None:
-    answer = ReadingAnswer(refused=()).model_dump_json().encode()
+    answer = answer_bytes(RunQuestion, RunAnswer(evidence=EVIDENCE, end=RunEnd()))
     account = Credentials(uid=61001, gid=61001)
     processes = Answering(answer, refuses_account=True)
     with reader(processes, account) as asked:
@@ -243,7 +273,7 @@ def test_it_reads_under_an_account_that_did_not_train(open_folder_for_all: Path)
         answer = asked.ask(question(harness, taken))
     for held in (training, account):
         release_uid(held.uid)
-    assert answer.evidence is not None
+    assert answer.evidence.run == RUN
     assert harness.path.stat().st_uid == training.uid
     # an interpreter in somebody's closed home cannot be started
     assert (

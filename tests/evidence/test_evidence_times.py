@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gate.comparison.cost import determinism_cost
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.reader import answered
-from gate.pipelines.reading import ReadingAnswer, ReadingRequest, ReadingTask
+from gate.pipelines.reading import ReadingFault, RunAnswer, RunQuestion
 
 # what a clock tells, the ends of what is allowed, and anything else that JSON holds
 TIMES = st.one_of(
@@ -21,7 +21,7 @@ TIMES = st.one_of(
 ).filter(lambda seconds: abs(seconds) != float("inf"))
 
 
-def read(seconds: list[float], observing: float, first_step: float) -> ReadingAnswer:
+def read(seconds: list[float], observing: float, first_step: float) -> RunAnswer | ReadingFault:
     """What the reading process answers about a run with two optimizers that reports these times."""
     with tempfile.TemporaryDirectory() as folder:
         harness = HarnessFolder(path=Path(folder))
@@ -35,15 +35,16 @@ def read(seconds: list[float], observing: float, first_step: float) -> ReadingAn
         )
         output = Path(folder) / "output.txt"
         output.touch()
-        asked = ReadingRequest(
-            task=ReadingTask.RUN,
-            out=folder,
-            tree=folder,
-            output=str(output),
+        asked = RunQuestion(
+            out=Path(folder),
+            tree=Path(folder),
+            output=output,
+            taken={},
             run=record_of(),
             train=settings_of().train,
         )
-        return answered(asked)
+        result = answered(asked).result
+        return result if isinstance(result, ReadingFault) else result.answer
 
 
 @given(st.lists(TIMES, min_size=1, max_size=6), TIMES, TIMES)
@@ -51,26 +52,25 @@ def test_any_finite_times_end_in_evidence_or_in_a_fault_that_names_the_field(
     seconds: list[float], observing: float, first_step: float
 ) -> None:
     answer = read(seconds, observing, first_step)
-    if answer.fault is None:
-        assert answer.evidence is not None
+    if isinstance(answer, RunAnswer):
         assert RunEvidence.model_validate_json(answer.evidence.model_dump_json()) == answer.evidence
     else:
-        assert "seconds" in f"{answer.fault.message} {answer.fault.details}"
+        assert "seconds" in f"{answer.message} {answer.details}"
 
 
 @given(st.lists(TIMES, min_size=2, max_size=6), st.lists(TIMES, min_size=2, max_size=6))
 def test_no_times_that_are_accepted_give_a_price_that_json_cannot_hold(
     one: list[float], other: list[float]
 ) -> None:
-    runs = [read(seconds, 0.0, 1.0).evidence for seconds in (one, other)]
-    found = tuple(run for run in runs if run is not None)
+    answers = [read(seconds, 0.0, 1.0) for seconds in (one, other)]
+    found = tuple(answer.evidence for answer in answers if isinstance(answer, RunAnswer))
     settings = settings_of(cost={"warmup_steps": 0, "min_steps": 2}).cost
     cost = determinism_cost(found, found, settings)
     assert type(cost).model_validate_json(cost.model_dump_json()) == cost
 
 
 def test_a_time_beyond_thirty_years_is_refused_by_name() -> None:
-    fault = read([0.1, 1.7e308], 0.0, 1.0).fault
-    assert fault is not None
+    fault = read([0.1, 1.7e308], 0.0, 1.0)
+    assert isinstance(fault, ReadingFault)
     assert "steps-r0-11.jsonl: line 3" in fault.message
     assert fault.details == ("seconds: must be less than or equal to 1000000000",)

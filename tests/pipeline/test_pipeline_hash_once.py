@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gate_bench import FILES, Bench
@@ -19,7 +20,8 @@ from gate.isolation.stop_signals import StopSignals
 from gate.package.archive import read_archive
 from gate.package.members import write_package
 from gate.pipelines.gate import Gated, gate
-from gate.pipelines.reading import ReadingRequest
+from gate.pipelines.reader import read_question
+from gate.pipelines.reading import Question, RunQuestion
 from gate.training.runs import FIRST_STRICT
 
 STATE = "strict-1/state.safetensors"
@@ -36,10 +38,10 @@ class Swapping:
     def __call__(self, request: ProcessRequest) -> Swapped:
         return Swapped(request, self)
 
-    def swap(self, question: ReadingRequest) -> None:
-        if question.run is None or question.run.label != FIRST_STRICT:
+    def swap(self, question: Question[Any]) -> None:
+        if not isinstance(question, RunQuestion) or question.run.label != FIRST_STRICT:
             return
-        for state in Path(question.out).glob("state-*"):
+        for state in question.out.glob("state-*"):
             state.unlink()
             state.symlink_to(self.secret)
             self.swapped += 1
@@ -53,7 +55,7 @@ class Swapped(AnsweringProcess):
         self._swapping = swapping
 
     def ask(self, question: bytes) -> ProcessResult:
-        asked = ReadingRequest.model_validate_json(question)
+        asked = read_question(question)
         if self._swapping.before_reading:
             self._swapping.swap(asked)
         result = super().ask(question)

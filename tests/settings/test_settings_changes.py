@@ -11,7 +11,7 @@ from evidence_cases import COMMIT, CREATED_AT, manifest_of, series_of
 from gate.baseline.entry import BaselineEntry
 from gate.evidence.step_columns import StepDigests
 from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
-from gate.pipelines.policy_files import (
+from gate.pipelines.policy_changes import (
     baseline_changes,
     key_changes,
     root_changes,

@@ -41,7 +41,7 @@ from gate.package.opening import KEPT_MEMBERS, opened_seal
 from gate.package.provenance import read_provenance
 from gate.package.seal_records import PAYLOAD_TYPE, SealFile, StatementKind
 from gate.package.statement import read_statement
-from gate.pipelines.policy_files import (
+from gate.pipelines.policy_changes import (
     baseline_changes,
     key_changes,
     root_changes,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from gate.errors import RunError
 from gate.isolation.answering_client import AnsweringProcess
 from gate.isolation.modes import Credentials
-from gate.isolation.process_request import AnsweringProcess as Answering
+from gate.isolation.process_request import AnsweringProcess as ProcessPort
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.fresh_process import FreshReader
+from gate.pipelines.reading import Answer, Question
 from gate.system.console import Progress, QuietProgress
 from gate.system.files.files import LocalFiles
+from gate.text.json_text import PACKED
 
 
 def answering(request: ProcessRequest) -> AnsweringProcess:
@@ -24,6 +28,45 @@ def real_reader(
 ) -> FreshReader:
     """For a `with`."""
     return FreshReader(LocalFiles(), answering, progress or QuietProgress(), credentials)
+
+
+@dataclass
+class Answering:
+    """A process whose children end as told; under another account it does not start."""
+
+    output: bytes = b""
+    exit_code: int = 0
+    refuses_account: bool = False
+    accounts: list[Credentials | None] = field(default_factory=list)
+
+    def __call__(self, request: ProcessRequest) -> Answering:
+        self.accounts.append(request.credentials)
+        if self.refuses_account and request.credentials is not None:
+            raise RunError("cannot start python: permission denied")
+        return self
+
+    def wait_until_ready(self) -> None:
+        pass
+
+    def ask(self, question: bytes) -> ProcessResult:
+        del question
+        return ProcessResult(
+            exit_code=self.exit_code,
+            timed_out=False,
+            wall_seconds=0.1,
+            output=self.output,
+            output_bytes=len(self.output),
+        )
+
+    def end(self) -> None:
+        pass
+
+
+def answer_bytes(kind: type[Question[Answer]], answer: Answer) -> bytes:
+    """What the process writes to give this answer to a question of that kind."""
+    form = kind.answer_form()
+    written = form.model_validate({"result": {"kind": "answer", "answer": answer}})
+    return written.model_dump_json(context=PACKED).encode("utf-8")
 
 
 class KeptProcess:
@@ -45,13 +88,13 @@ class KeptProcess:
 
 
 _kept: dict[str, KeptProcess] = {}
-Start = Callable[[ProcessRequest], Answering]
+Start = Callable[[ProcessRequest], ProcessPort]
 
 
 def kept(start: Start) -> Start:
     """Start readers so, but for each kind that runs under the tests' own account only the first."""
 
-    def started(request: ProcessRequest) -> Answering:
+    def started(request: ProcessRequest) -> ProcessPort:
         if request.credentials is not None:
             return start(request)
         name = repr(request)
