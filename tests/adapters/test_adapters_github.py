@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fake_github import BOT, FakeGitHub
-from github_client import AT_ONCE, connect
+from github_client import connect
 from github_failures import Failure
 
 from gate.errors import PublishError
@@ -153,13 +151,6 @@ def test_creation_gives_up_after_three_tries(github: FakeGitHub, client: GitHubC
     with pytest.raises(PublishError, match=r"could not be reached \(ConnectionError\)"):
         client.create("text")
     assert github.methods().count("POST") == 3
-
-
-def test_a_server_that_does_not_answer_is_told(github: FakeGitHub) -> None:
-    with connect(github, replace(AT_ONCE, timeout_seconds=0.5)) as client:
-        github.fail_next("POST", *[Failure.SILENT] * 3)
-        with pytest.raises(PublishError, match=r"did not answer within 0\.5 s"):
-            client.create("text")
 
 
 def test_a_redirect_on_the_same_host_is_followed(

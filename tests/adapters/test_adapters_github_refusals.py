@@ -57,22 +57,6 @@ def test_a_repository_that_is_none_is_refused(repository: str) -> None:
         )
 
 
-def test_nobody_answers_at_that_address() -> None:
-    with FakeGitHub() as github:
-        api_url = github.api_url
-    with (
-        GitHubComments(
-            api_url=api_url,
-            repository="org/repo",
-            number=7,
-            token="token",
-            policy=AT_ONCE,
-        ) as client,
-        pytest.raises(PublishError, match="could not be reached"),
-    ):
-        list(client.listed())
-
-
 def test_one_comment_is_kept_over_three_gates(github: FakeGitHub, client: GitHubComments) -> None:
     github.add(f"{MARKER}\nplanted")
     actions = [publish(client, marker=MARKER, body=f"{MARKER}\n{text}").action for text in "aab"]

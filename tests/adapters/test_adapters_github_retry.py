@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import replace
 
 import pytest
 from fake_github import FakeGitHub
-from github_client import AT_ONCE, SleepClock, connect
+from github_client import SleepClock, connect
 from github_failures import Failure
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,30 +161,12 @@ def test_a_fault_is_not_read_to_its_end_before_the_next_try(
     assert time.monotonic() - began < 100
 
 
-def test_a_server_that_stays_silent_is_told_as_that(github: FakeGitHub) -> None:
-    github.fail_next("GET", *[Failure.SILENT] * 4)
-    with (
-        connect(github, replace(AT_ONCE, timeout_seconds=0.05)) as client,
-        pytest.raises(PublishError, match=r"did not answer within 0\.05 s"),
-    ):
-        list(client.listed())
-    assert github.methods() == ["GET"] * 4
-
-
 def test_a_limit_that_breaks_off_is_asked_for_again(
     github: FakeGitHub, patient: GitHubComments, clock: SleepClock
 ) -> None:
     github.fail_next("GET", Failure.LIMIT_BROKEN_OFF)
     assert list(patient.listed()) == []
     assert clock.slept == [1.0]
-
-
-def test_retries_stand_further_and_further_apart(
-    github: FakeGitHub, patient: GitHubComments, clock: SleepClock
-) -> None:
-    github.fail_next("GET", Failure.SERVER_ERROR, Failure.UNAVAILABLE, Failure.CUT)
-    list(patient.listed())
-    assert clock.slept == [1.0, 2.0, 4.0]
 
 
 def test_a_second_passes_between_two_writes(
@@ -205,30 +186,6 @@ def test_writes_that_are_apart_anyway_wait_for_nothing(
     clock.time += 5
     patient.create("two")
     assert clock.slept == []
-
-
-def test_an_answer_that_drips_is_left(github: FakeGitHub) -> None:
-    github.fail_next("POST", *[Failure.DRIPPING] * 3)
-    with (
-        connect(github, replace(AT_ONCE, answer_seconds=0.05)) as client,
-        pytest.raises(PublishError, match=r"did not answer within 0\.05 s"),
-    ):
-        client.create("text")
-
-
-def test_an_answer_that_breaks_off_is_asked_for_again(
-    github: FakeGitHub, client: GitHubComments
-) -> None:
-    github.fail_next("GET", Failure.BROKEN_OFF)
-    assert list(client.listed()) == []
-    assert github.methods() == ["GET", "GET"]
-
-
-def test_an_answer_without_end_is_left(github: FakeGitHub, client: GitHubComments) -> None:
-    github.fail_next("GET", Failure.ENDLESS)
-    with pytest.raises(PublishError, match="answer is larger than 64 MiB"):
-        list(client.listed())
-    assert github.methods() == ["GET"]
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Wed, 21 Oct 2015 07:28:00 -0000"])

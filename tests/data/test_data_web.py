@@ -8,7 +8,6 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from data_bench import DataBench
@@ -209,15 +208,6 @@ def test_a_redirect_is_followed_but_not_out_of_https(bench: DataBench, server: F
     assert error.message.endswith("redirects to 'https://[', which is no address")
 
 
-def test_nobody_there_is_one_error(bench: DataBench) -> None:
-    with FileServer(CONTENT) as gone:
-        entry = source(gone)
-    error = refused(lambda: bench.one(entry))
-    assert error.message == (
-        "data: mini.bin: the server cannot be reached, also when asked 5 times"
-    )
-
-
 def test_two_gates_at_once_fetch_once(
     bench: DataBench, other_bench: DataBench, server: FileServer
 ) -> None:
@@ -253,44 +243,9 @@ def test_what_the_cache_holds_is_read_again_and_fetched_anew_when_damaged(
     )
 
 
-def logins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A login for every port of this machine, as `.netrc` has it."""
-    (folder / "netrc").write_text("machine 127.0.0.1 login robot password hush\n")
-    monkeypatch.setenv("NETRC", str(folder / "netrc"))
-
-
-def with_cookie(status_code: int, **headers: str) -> Behaviour:
-    def behave(answer: Answer) -> None:
-        answer.begin(status_code, 0, Set_Cookie="session=hush", **headers)
-
-    return behave
-
-
-def test_a_login_and_cookies_do_not_go_to_another_port_of_the_host(
-    bench: DataBench, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logins(tmp_path, monkeypatch)
-    with FileServer(CONTENT) as other:
-        server.behaviours.append(with_cookie(302, Location=other.url))
-        bench.one(source(server))
-    assert "authorization" in server.asked[0]
-    (asked,) = other.asked
-    assert not {"authorization", "cookie"} & asked.keys()
-
-
-def test_they_stay_with_the_address_of_the_settings(
-    bench: DataBench, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logins(tmp_path, monkeypatch)
-    server.behaviours.append(with_cookie(302, Location="/sets/other"))
-    bench.one(source(server))
-    assert all("authorization" in asked for asked in server.asked)
-    assert server.asked[1]["cookie"] == "session=hush"
-
-
 @pytest.mark.parametrize("port", ["99999", "x", "-1"])
 def test_a_port_that_is_none_is_refused(bench: DataBench, server: FileServer, port: str) -> None:
-    server.behaviours.append(with_cookie(302, Location=f"http://127.0.0.1:{port}/x"))
+    server.behaviours.append(status(302, Location=f"http://127.0.0.1:{port}/x"))
     error = refused(lambda: bench.one(source(server)))
     assert "which is no address" in error.message
     with pytest.raises(ValidationError, match="Port"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mlflow_double import MlflowDouble
 from sealed_files import COMMIT, sealed_artifact
-from web_double import Fault, Handler, cut, endless, status
+from web_double import Fault, Handler, status
 
 from gate.errors import GateError, PublishError
 from gate.publishing.artifact import Tracked, TrackedMetric, TrackedRun
@@ -188,8 +188,6 @@ def test_no_redirect_is_followed_with_what_is_sent(server: MlflowDouble, tmp_pat
     ("path", "act", "words"),
     [
         ("get-by-name", status(404, b"<html>not here</html>"), "answered 404"),
-        ("get-by-name", endless, "sent more than"),
-        ("get-by-name", cut, "broke its answer off"),
         ("get-by-name", status(200, b'{"experiment": 1}'), "gave another answer than"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from registry_cases import (
 )
 from sealed_files import COMMIT, sealed_artifact
 from tunnel_proxy import TunnelProxy
-from web_double import Fault, Handler, silent, status
+from web_double import Fault, Handler, status
 
 from gate.errors import PublishError
 from gate.publishing.credentials import registry_login
@@ -253,22 +252,6 @@ def test_a_fault_that_passes_is_no_fault(oci: OciDouble, tmp_path: Path) -> None
     ]
     pushed(oci, tmp_path / "in")
     assert pulled(oci, tmp_path / "out").files[-1] == "package.tar"
-
-
-def test_a_registry_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with OciDouble() as server:
-        pass
-    fault = refused(lambda: pushed(server, tmp_path))
-    assert fault.message == f"the registry {server.address} cannot be reached"
-
-
-def test_silence_ends(oci: OciDouble, tmp_path: Path) -> None:
-    released = threading.Event()
-    oci.faults.append(Fault("HEAD", "/blobs/", silent(released)))
-    hasty = replace(AT_ONCE, timeout_seconds=0.2)
-    fault = refused(lambda: registry(oci, policy=hasty).push(sealed_artifact(tmp_path)))
-    released.set()
-    assert "did not answer within 0.2 s" in fault.message
 
 
 def test_an_upload_that_is_taken_too_slowly_ends(oci: OciDouble, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +30,7 @@ class Asked:
     method: str
     path: str
     authorization: str
+    cookie: str = ""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -50,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_any(self) -> None:
         double = self.double
         token = self.headers.get("Authorization", "")
-        double.asked.append(Asked(self.command, self.path, token))
+        cookie = self.headers.get("Cookie", "")
+        double.asked.append(Asked(self.command, self.path, token, cookie))
         self.close_connection = True
         for fault in double.faults:
             if fault.times and fault.method == self.command and fault.part in self.path:
@@ -135,6 +138,26 @@ def endless(handler: Handler) -> None:
     handler.begin(200)
     while True:
         handler.wfile.write(b"x" * 65536)
+
+
+def dripping(handler: Handler) -> None:
+    """An answer without an end, byte by byte: never silent for long."""
+    handler.body()
+    handler.begin(200)
+    while True:
+        handler.wfile.write(b"x")
+        time.sleep(0.01)
+
+
+def leading(location: str) -> Callable[[Handler], None]:
+    """Somewhere else, with a cookie, in an answer without an end."""
+
+    def act(handler: Handler) -> None:
+        handler.begin(302, Location=location, Set_Cookie="session=hush; Path=/")
+        while True:
+            handler.wfile.write(b"x" * 65536)
+
+    return act
 
 
 def silent(released: threading.Event) -> Callable[[Handler], None]:

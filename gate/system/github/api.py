@@ -442,7 +442,9 @@ class GitHubApi(GitHubConnection):
 
     def looped(self) -> GateError:
         """Redirects without an end."""
-        return PublishError("GitHub redirected the request in a loop")
+        return PublishError(
+            "GitHub redirected the request in a loop", hint="Check GITHUB_API_URL and the proxy."
+        )
 
     def _ask(self, method: str, url: str, body: Body | None) -> Ask:
         headers = {"Accept": ACCEPT, "X-GitHub-Api-Version": API_VERSION}
