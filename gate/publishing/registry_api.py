@@ -20,7 +20,6 @@ from gate.publishing.artifact import SealedFile
 from gate.publishing.credentials import LOGIN_HINT
 from gate.system.files.port import Files
 from gate.system.http import (
-    LOOPBACK,
     REDIRECTS,
     Answer,
     Ask,
@@ -28,7 +27,7 @@ from gate.system.http import (
     UnansweredError,
     Upload,
 )
-from gate.system.login import Login
+from gate.system.login import LOOPBACK, Login
 from gate.text.strict_json import parse_json
 
 MAX_HEADER: Final = 4096

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from gate.system.login import LOOPBACK
 from gate.text.document import (
     Argv,
     Document,
@@ -53,7 +54,7 @@ def _address(value: str) -> str:
     parts = urlsplit(value)
     # a port that is none raises ValueError here, and not when it is used
     _ = parts.port
-    local = parts.hostname in {"localhost", "127.0.0.1"}
+    local = parts.hostname in LOOPBACK
     if parts.scheme != "https" and not (parts.scheme == "http" and local):
         message = "must begin with https://"
         raise ValueError(message)

@@ -23,7 +23,7 @@ from urllib3.connectionpool import ConnectionPool
 from urllib3.exceptions import HTTPError, MaxRetryError, ProtocolError, ReadTimeoutError
 
 from gate.errors import GateError, PublishError
-from gate.system.login import Login
+from gate.system.login import LOOPBACK, Login
 from gate.text.untrusted_text import safe_line
 
 RETRIES: Final = 3
@@ -39,7 +39,6 @@ LONGEST_UPLOAD_SECONDS: Final = 900.0
 # a service that asks for patience without saying for how long
 UNKNOWN_WAIT_SECONDS: Final = 60.0
 TOLD_CHARACTERS: Final = 200
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 TRANSIENT: Final = frozenset({requests.codes.too_many_requests, *range(500, 600)})
 AGAIN: Final = "Try again; if it stays so, check the network and the address."

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
+
+# to whom it may be shown in the clear: nobody is on the way
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
