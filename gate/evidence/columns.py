@@ -1,16 +1,18 @@
 """Long series as columns: records that are made when they are asked for.
 
-Records of a few numbers take eight bytes a number, where a record takes hundreds.
+Records of a few numbers take eight bytes a number, where a record takes hundreds. Plain arrays and
+not NumPy's: whoever only reads a document, as `audit` does, would import that for them.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from abc import abstractmethod
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, overload
 
 from pydantic import (
     BaseModel,
@@ -74,11 +76,55 @@ Kind = Literal["q", "Q", "d"]
 SIGNED: Final = "q"
 UNSIGNED: Final = "Q"
 FLOAT: Final = "d"
-# whatever a column holds: each kind of rows says it of its own
-Number = Any
+# as many steps as a run may have; a packed range names its length, and is not trusted for it
+MAX_ROWS: Final = 1_000_000
 Row = TypeVar("Row", bound=BaseModel)
-# what JSON has for records, checked by the records themselves
-Checked = Callable[[list[Any]], Iterable[Any]]
+Column: TypeAlias = "array[Any]"
+
+
+def whole_column(kind: Kind, part: object) -> Column:
+    """The numbers that `packed_column` gave.
+
+    Raises `ValueError`, `TypeError` or `OverflowError` for anything else.
+    """
+    if isinstance(part, list):
+        first, count = part
+        if type(first) is not int or type(count) is not int or not 0 < count <= MAX_ROWS:
+            message = "is no range of steps"
+            raise ValueError(message)
+        return array(kind, range(first, first + count))
+    if not isinstance(part, str):
+        message = "is neither a range nor base64"
+        raise TypeError(message)
+    numbers = array(kind)
+    numbers.frombytes(b64decode(part, validate=True))
+    return numbers
+
+
+def packed_column(column: bytes | range) -> str | list[int]:
+    """A column in one value that JSON has: its bytes in this machine's order, or its range."""
+    if isinstance(column, range):
+        return [column.start, len(column)]
+    return b64encode(column).decode("ascii")
+
+
+def held_column(numbers: Column) -> bytes | range:
+    """As little as holds the numbers: most steps follow each other."""
+    if numbers.typecode == SIGNED and numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
+        following = range(numbers[0], numbers[-1] + 1)
+        if numbers == array(SIGNED, following):
+            return following
+    return numbers.tobytes()
+
+
+def shown_column(kind: Kind, column: bytes | range) -> Sequence[Any]:
+    """The numbers of what is held, without a copy."""
+    return column if isinstance(column, range) else memoryview(column).cast(kind)
+
+
+def within(column: Column, least: float, most: float) -> bool:
+    """Whether no number is outside; none may be NaN."""
+    return not column or least <= min(column) <= max(column) <= most
 
 
 class Rows(Facts[Row]):
@@ -98,8 +144,8 @@ class Rows(Facts[Row]):
 
     @classmethod
     @abstractmethod
-    def of_plain(cls, records: list[Any], checked: Checked, /) -> Self:
-        """Hold what JSON has for records; `checked` are the records of some of them.
+    def of_plain(cls, records: list[Any]) -> Self:
+        """Hold what JSON has for records.
 
         Raises `ValueError`, `TypeError`, `KeyError` or `OverflowError` for whatever the record
         itself would not take, or would write in other words.
@@ -111,7 +157,7 @@ class Rows(Facts[Row]):
 
     @classmethod
     @abstractmethod
-    def unpacked(cls, parts: list[Any], checked: Checked, /) -> Self:
+    def unpacked(cls, parts: list[Any]) -> Self:
         """What `packed` gave; raises as `of_plain` does, for what no records could be."""
 
     @abstractmethod
@@ -152,23 +198,19 @@ class Rows(Facts[Row]):
     def _read(
         cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
     ) -> Self:
-        def checked(records: list[Any]) -> Iterable[Any]:
-            found: Iterable[Any] = handler(tuple(records))
-            return found
-
         if isinstance(value, cls):
             return value
         if info.mode != "json" or not isinstance(value, list):
             return cls.of(handler(value))
         packed = info.context == PACKED
         try:
-            return cls.unpacked(value, checked) if packed else cls.of_plain(value, checked)
+            return cls.unpacked(value) if packed else cls.of_plain(value)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             if packed:
                 message = "are no packed records"
                 raise ValueError(message) from error
         # record by record: says which one is wrong, and how
-        return cls.of(checked(value))
+        return cls.of(handler(tuple(value)))
 
     @classmethod
     def _written(cls, value: Iterable[Row], info: SerializationInfo) -> Self | list[Any]:
@@ -176,7 +218,9 @@ class Rows(Facts[Row]):
         rows = value if isinstance(value, cls) else cls.of(value)
         if not info.mode_is_json():
             return rows
-        return rows.packed() if info.context == PACKED else list(rows.plain())
+        if info.context == PACKED:
+            return rows.packed()
+        return [json.loads(fact) if isinstance(fact, str) else fact for fact in rows.facts()]
 
 
 class NumberRows(Rows[Row]):
@@ -188,60 +232,56 @@ class NumberRows(Rows[Row]):
     __slots__ = ("_columns",)
     kinds: ClassVar[tuple[Kind, ...]]
 
-    def __init__(self, rows: Iterable[tuple[Any, ...]] = ()) -> None:
-        """Rows of numbers, one of each kind; `ValueError` or `OverflowError` for no record's."""
-        columns = [array(kind) for kind in self.kinds]
-        for row in rows:
-            for column, number in zip(columns, self.taken(*row), strict=True):
-                column.append(number)
-        self._columns = tuple(column.tobytes() for column in columns)
+    def __init__(
+        self, rows: Iterable[tuple[Any, ...]] = (), *, columns: Iterable[Column] = ()
+    ) -> None:
+        """Rows of numbers, one of each kind, or their columns.
+
+        `ValueError` or `OverflowError` for what no records have.
+        """
+        taken = [*columns]
+        if not taken:
+            listed = [*rows]
+            turned = zip(*listed, strict=True) if listed else ((),) * len(self.kinds)
+            taken = [array(kind, one) for kind, one in zip(self.kinds, turned, strict=True)]
+        if len(taken) != len(self.kinds) or len({*map(len, taken)}) > 1:
+            message = "are no columns of one length"
+            raise ValueError(message)
+        self.settle(*taken)
+        steps, *others = taken
+        self._columns = (held_column(steps), *(other.tobytes() for other in others))
 
     @staticmethod
     @abstractmethod
-    def taken(*row: Number) -> tuple[Any, ...]:
-        """The row as it is held; `ValueError` where no record has these numbers."""
+    def settle(*columns: Any) -> None:  # noqa: ANN401 - a `Column` each
+        """Make of the numbers those that are held; `ValueError` where no record has them."""
 
     @staticmethod
     @abstractmethod
-    def row_of(record: Row) -> tuple[Any, ...]:
-        """The numbers of a record."""
+    def row_of(*_: Any, **fields: Any) -> tuple[Any, ...]:  # noqa: ANN401 - as JSON has them
+        """The numbers of a record's fields; faults as `of_plain` has them where JSON has others."""
 
     @staticmethod
     @abstractmethod
-    def row_of_plain(record: dict[str, Any]) -> tuple[Any, ...]:
-        """The numbers of what `plain_of` gave; faults as `of_plain` has them for all else."""
-
-    @staticmethod
-    @abstractmethod
-    def plain_of(*row: Number) -> dict[str, Any]:
-        """The record of these numbers as JSON has it."""
-
-    @staticmethod
-    @abstractmethod
-    def line_of(*row: Number) -> str:
-        """The same as a line of JSON, its keys sorted."""
-
-    @staticmethod
-    @abstractmethod
-    def record_of(*row: Number) -> Row:
-        """The record of these numbers."""
+    def line_of(*row: Any) -> str:  # noqa: ANN401 - integers and floats
+        """The record of these numbers as a line of JSON, its keys sorted."""
 
     @classmethod
     def of(cls, records: Iterable[Row]) -> Self:
         """Hold these records."""
-        return cls(map(cls.row_of, records))
+        return cls(cls.row_of(**vars(record)) for record in records)
 
     @classmethod
-    def of_plain(cls, records: list[Any], _checked: Checked, /) -> Self:
+    def of_plain(cls, records: list[Any]) -> Self:
         """Hold records as JSON has them; faults as the base has them."""
-        return cls(map(cls.row_of_plain, records))
+        return cls(cls.row_of(**record) for record in records)
 
-    def column(self, place: int) -> memoryview[Any]:
+    def column(self, place: int) -> Sequence[Any]:
         """The numbers of one kind; not to be written to."""
-        return memoryview(self._columns[place]).cast(self.kinds[place])
+        return shown_column(self.kinds[place], self._columns[place])
 
     @property
-    def steps(self) -> memoryview[int]:
+    def steps(self) -> Sequence[int]:
         """The steps alone; not to be written to."""
         return self.column(0)
 
@@ -253,32 +293,28 @@ class NumberRows(Rows[Row]):
         """Each record as a line of JSON."""
         return (self.line_of(*row) for row in self.rows())
 
-    def plain(self) -> Iterator[dict[str, Any]]:
-        """Each record as JSON has it."""
-        return (self.plain_of(*row) for row in self.rows())
-
     def packed(self) -> list[Any]:
-        """The bytes of each column as base64, in this machine's order."""
-        return [b64encode(column).decode("ascii") for column in self._columns]
+        """Each column in one value."""
+        return [*map(packed_column, self._columns)]
 
     @classmethod
-    def unpacked(cls, parts: list[Any], _checked: Checked, /) -> Self:
+    def unpacked(cls, parts: list[Any]) -> Self:
         """What `packed` gave; faults as the base has them."""
-        columns = [
-            memoryview(b64decode(part, validate=True)).cast(kind)
-            for part, kind in zip(parts, cls.kinds, strict=True)
-        ]
-        return cls(zip(*columns, strict=True))
+        pairs = zip(cls.kinds, parts, strict=True)
+        return cls(columns=[whole_column(kind, part) for kind, part in pairs])
 
     def at(self, place: int) -> Row:
         """The record at a place from 0 on."""
-        row = (self.column(number)[place] for number in range(len(self.kinds)))
-        return self.record_of(*row)
+        line = self.line_of(*(self.column(number)[place] for number in range(len(self.kinds))))
+        record: Row = self.record.model_validate_json(line)  # type: ignore[assignment] # its kind
+        return record
 
     def part(self, places: slice) -> Self:
         """Some of the records."""
-        columns = (self.column(number)[places] for number in range(len(self.kinds)))
-        return type(self)(zip(*columns, strict=True))
+        columns = (
+            array(kind, self.column(number)[places]) for number, kind in enumerate(self.kinds)
+        )
+        return type(self)(columns=columns)
 
     def __len__(self) -> int:
         return len(self.column(0))
@@ -303,7 +339,7 @@ class Points(NumberRows[Point]):
     kinds: ClassVar = (SIGNED, FLOAT)
 
     @property
-    def values(self) -> memoryview[float]:
+    def values(self) -> Sequence[float]:
         """The numbers alone; not to be written to."""
         return self.column(1)
 
@@ -313,50 +349,32 @@ class Points(NumberRows[Point]):
 
     def same_steps(self, other: Points) -> bool:
         """Whether both have the same steps in the same order."""
-        return self.steps == other.steps
+        return self._columns[0] == other._columns[0]
 
     @staticmethod
-    def taken(step: int, value: float) -> tuple[int, float]:
+    def settle(steps: Column, values: Column) -> None:
         """NaN has no sign or payload here: a point cannot have them either."""
-        if not 0 <= step <= MAX_STEP:
+        if not within(steps, 0, MAX_STEP):
             message = f"a step is below 0 or above {MAX_STEP}"
             raise ValueError(message)
-        return step, math.nan if math.isnan(value) else value
+        # a sum is NaN where one of the numbers is
+        if math.isnan(sum(values)):
+            values[:] = array(FLOAT, [math.nan if math.isnan(one) else one for one in values])
 
     @staticmethod
-    def row_of(record: Point) -> tuple[int, float]:
+    def row_of(step: int, decimal: str, hex: str) -> tuple[int, float]:  # noqa: A002 - the key's name
         """Step and value."""
-        return record.step, record.value
-
-    @staticmethod
-    def row_of_plain(record: dict[str, Any]) -> tuple[int, float]:
-        """Step and value of what `plain_of` gave."""
-        step, text = record["step"], record["hex"]
-        value = float.fromhex(text)
-        # whatever is not exactly what `plain_of` gives is left to the record to take or refuse
-        plain = type(step) is int and record.keys() == POINT_KEYS
-        if not plain or (repr(value), value.hex()) != (record["decimal"], text):
+        value = float.fromhex(hex)
+        # whatever is not written so is left to the record to take or refuse
+        if type(step) is not int or (repr(value), value.hex()) != (decimal, hex):
             message = "is no plain point"
             raise ValueError(message)
         return step, value
 
     @staticmethod
-    def plain_of(step: int, value: float) -> dict[str, Any]:
-        """A point as JSON has it."""
-        return {"step": step, "decimal": repr(value), "hex": value.hex()}
-
-    @staticmethod
     def line_of(step: int, value: float) -> str:
         """A point as a line of JSON."""
         return f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
-
-    @staticmethod
-    def record_of(step: int, value: float) -> Point:
-        """The point."""
-        return Point.of(step, value)
-
-
-POINT_KEYS = frozenset(Point.model_fields)
 
 
 # numbers that a float can hold: evidence may come from another job
@@ -379,45 +397,31 @@ class Memory(NumberRows[StepMemory]):
     kinds: ClassVar = (SIGNED, UNSIGNED, UNSIGNED)
 
     @property
-    def resident_bytes(self) -> memoryview[int]:
+    def resident_bytes(self) -> Sequence[int]:
         """What the host held; not to be written to."""
         return self.column(1)
 
     @property
-    def device_bytes(self) -> memoryview[int]:
+    def device_bytes(self) -> Sequence[int]:
         """What the device held; not to be written to."""
         return self.column(2)
 
     @staticmethod
-    def taken(step: int, resident_bytes: int, device_bytes: int) -> tuple[int, int, int]:
-        """All of it."""
-        if not (
-            1 <= step <= MAX_STEP
-            and 0 <= resident_bytes <= MAX_BYTES
-            and 0 <= device_bytes <= MAX_BYTES
-        ):
+    def settle(steps: Column, resident_bytes: Column, device_bytes: Column) -> None:
+        """All of it, as it is."""
+        sizes = within(resident_bytes, 0, MAX_BYTES) and within(device_bytes, 0, MAX_BYTES)
+        if not sizes or not within(steps, 1, MAX_STEP):
             message = "are the numbers of no memory"
             raise ValueError(message)
-        return step, resident_bytes, device_bytes
 
     @staticmethod
-    def row_of(record: StepMemory) -> tuple[int, int, int]:
+    def row_of(step: int, resident_bytes: int, device_bytes: int) -> tuple[int, int, int]:
         """As the columns hold it."""
-        return record.step, record.resident_bytes, record.device_bytes
-
-    @staticmethod
-    def row_of_plain(record: dict[str, Any]) -> tuple[int, int, int]:
-        """The numbers of what `plain_of` gave."""
-        row = record["step"], record["resident_bytes"], record["device_bytes"]
-        if {*map(type, row)} != {int} or record.keys() != MEMORY_KEYS:
+        row = step, resident_bytes, device_bytes
+        if {*map(type, row)} != {int}:
             message = "is no plain memory"
             raise ValueError(message)
         return row
-
-    @staticmethod
-    def plain_of(step: int, resident_bytes: int, device_bytes: int) -> dict[str, Any]:
-        """It as JSON has it."""
-        return {"step": step, "resident_bytes": resident_bytes, "device_bytes": device_bytes}
 
     @staticmethod
     def line_of(step: int, resident_bytes: int, device_bytes: int) -> str:
@@ -426,11 +430,3 @@ class Memory(NumberRows[StepMemory]):
             f'{{"device_bytes": {device_bytes}, "resident_bytes": {resident_bytes}, '
             f'"step": {step}}}'
         )
-
-    @staticmethod
-    def record_of(step: int, resident_bytes: int, device_bytes: int) -> StepMemory:
-        """The record."""
-        return StepMemory(step=step, resident_bytes=resident_bytes, device_bytes=device_bytes)
-
-
-MEMORY_KEYS = frozenset(StepMemory.model_fields)

@@ -6,17 +6,29 @@ to it by tests. The loss stands between `input` and `backward`, see `EventKind`.
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
-from base64 import b64decode, b64encode
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from gate.evidence.columns import FLOAT, MAX_STEP, SIGNED, Checked, NumberRows, Rows
+from gate.evidence.columns import (
+    FLOAT,
+    MAX_STEP,
+    SIGNED,
+    Column,
+    NumberRows,
+    Rows,
+    held_column,
+    packed_column,
+    shown_column,
+    whole_column,
+    within,
+)
 from gate.text.document import Document
 
 # what is observed together: a group has one sampling interval
@@ -112,60 +124,41 @@ class Timings(NumberRows[StepTiming]):
     kinds: ClassVar = (SIGNED, FLOAT, FLOAT, SIGNED)
 
     @property
-    def seconds(self) -> memoryview[float]:
+    def seconds(self) -> Sequence[float]:
         """The durations alone; not to be written to."""
         return self.column(1)
 
     @property
-    def harness_seconds(self) -> memoryview[float]:
+    def harness_seconds(self) -> Sequence[float]:
         """What the harness's work took; not to be written to."""
         return self.column(2)
 
     @property
-    def samples(self) -> memoryview[int]:
+    def samples(self) -> Sequence[int]:
         """The numbers of samples, or `UNKNOWN`; not to be written to."""
         return self.column(3)
 
     @staticmethod
-    def taken(
-        step: int, seconds: float, harness_seconds: float, samples: int
+    def settle(steps: Column, seconds: Column, harness_seconds: Column, samples: Column) -> None:
+        """Seconds in whole nanoseconds."""
+        known = within(steps, 1, MAX_STEP) and within(samples, UNKNOWN, MAX_SUMMED_SAMPLES)
+        for column in (seconds, harness_seconds):
+            # a sum is NaN where one of the numbers is, and the least of them is then any
+            if math.isnan(sum(column)) or not known or not within(column, 0, MAX_SUMMED_SECONDS):
+                message = "are the numbers of no timing"
+                raise ValueError(message)
+            column[:] = array(FLOAT, map(_whole_nanoseconds, column))
+
+    @staticmethod
+    def row_of(
+        step: int, seconds: float, harness_seconds: float, samples: int | None
     ) -> tuple[int, float, float, int]:
-        """All of it, in whole nanoseconds."""
-        known = 1 <= step <= MAX_STEP and UNKNOWN <= samples <= MAX_SUMMED_SAMPLES
-        # false for NaN
-        if not known or not (
-            0 <= seconds <= MAX_SUMMED_SECONDS and 0 <= harness_seconds <= MAX_SUMMED_SECONDS
-        ):
-            message = "are the numbers of no timing"
-            raise ValueError(message)
-        return step, _whole_nanoseconds(seconds), _whole_nanoseconds(harness_seconds), samples
-
-    @staticmethod
-    def row_of(record: StepTiming) -> tuple[int, float, float, int]:
         """As the columns hold it."""
-        samples = UNKNOWN if record.samples is None else record.samples
-        return record.step, record.seconds, record.harness_seconds, samples
-
-    @staticmethod
-    def row_of_plain(record: dict[str, Any]) -> tuple[int, float, float, int]:
-        """The numbers of what `plain_of` gave."""
-        samples = record["samples"]
-        row = record["step"], record["seconds"], record["harness_seconds"], samples
-        plain = tuple(map(type, row)) in PLAIN and record.keys() == KEYS and samples != UNKNOWN
-        if not plain or Timings.taken(*row[:3], 0)[1:3] != row[1:3]:
+        row = step, seconds, harness_seconds, samples
+        if tuple(map(type, row)) not in PLAIN or samples == UNKNOWN:
             message = "is no plain timing"
             raise ValueError(message)
-        return (*row[:3], UNKNOWN if samples is None else samples)
-
-    @staticmethod
-    def plain_of(step: int, seconds: float, harness_seconds: float, samples: int) -> dict[str, Any]:
-        """A timing as JSON has it."""
-        return {
-            "step": step,
-            "seconds": seconds,
-            "harness_seconds": harness_seconds,
-            "samples": None if samples == UNKNOWN else samples,
-        }
+        return step, seconds, harness_seconds, UNKNOWN if samples is None else samples
 
     @staticmethod
     def line_of(step: int, seconds: float, harness_seconds: float, samples: int) -> str:
@@ -176,18 +169,7 @@ class Timings(NumberRows[StepTiming]):
             f'"seconds": {seconds!r}, "step": {step}}}'
         )
 
-    @staticmethod
-    def record_of(step: int, seconds: float, harness_seconds: float, samples: int) -> StepTiming:
-        """The timing."""
-        return StepTiming(
-            step=step,
-            seconds=seconds,
-            harness_seconds=harness_seconds,
-            samples=None if samples == UNKNOWN else samples,
-        )
 
-
-KEYS = frozenset(StepTiming.model_fields)
 PLAIN = frozenset(((int, float, float, int), (int, float, float, type(None))))
 
 
@@ -239,12 +221,11 @@ class StepDigests(Rows[StepDigest]):
         `ValueError` or `OverflowError` for steps that no record may have, and records of others.
         """
         numbers = array(SIGNED, steps)
-        self._steps = numbers.tobytes()
+        self._steps = held_column(numbers)
         pairs = tuple(pair for pair in told if pair[1].parameters or pair[1].fingerprints)
         self._places = tuple(place for place, _ in pairs)
         self._told = tuple(one for _, one in pairs)
-        fits = not numbers or 1 <= min(numbers) <= max(numbers) <= MAX_STEP
-        if not fits or [numbers[place] for place in self._places] != [
+        if not within(numbers, 1, MAX_STEP) or [numbers[place] for place in self._places] != [
             one.step for one in self._told
         ]:
             message = "are no steps of these records"
@@ -257,9 +238,9 @@ class StepDigests(Rows[StepDigest]):
         return cls((one.step for one in found), enumerate(found))
 
     @property
-    def steps(self) -> memoryview[int]:
+    def steps(self) -> Sequence[int]:
         """The steps alone; not to be written to."""
-        return _numbers(self._steps)
+        return shown_column(SIGNED, self._steps)
 
     @property
     def told(self) -> tuple[StepDigest, ...]:
@@ -267,16 +248,18 @@ class StepDigests(Rows[StepDigest]):
         return self._told
 
     @classmethod
-    def of_plain(cls, records: list[Any], checked: Checked, /) -> Self:
+    def of_plain(cls, records: list[Any]) -> Self:
         """Hold records as JSON has them; faults as the base has them."""
-        bare = [one["parameters"] == "" and one.keys() == BARE_KEYS for one in records]
-        places = [place for place, without in enumerate(bare) if not without]
-        told = iter(checked([records[place] for place in places]))
+        told = [
+            (place, StepDigest.model_validate(one))
+            for place, one in enumerate(records)
+            if one["parameters"] != "" or one.keys() != BARE_KEYS
+        ]
         steps = [one["step"] for one in records]
         if not {*map(type, steps)} <= {int}:
             message = "a step is no whole number"
             raise ValueError(message)
-        return cls(steps, zip(places, told, strict=True))
+        return cls(steps, told)
 
     def facts(self) -> Iterator[dict[str, Any] | str]:
         """Each record, in one line where it has no digest."""
@@ -285,30 +268,22 @@ class StepDigests(Rows[StepDigest]):
             one = told.get(place)
             yield one.model_dump() if one else f'{{"parameters": "", "step": {step}}}'
 
-    def plain(self) -> Iterator[dict[str, Any]]:
-        """Each record as JSON has it."""
-        told = dict(zip(self._places, self._told, strict=True))
-        for place, step in enumerate(self.steps):
-            one = told.get(place)
-            yield one.model_dump() if one else {"step": step, "parameters": ""}
-
     def packed(self) -> list[Any]:
-        """The steps and the places of records as base64, in this machine's order; the records."""
-        places = array(SIGNED, self._places).tobytes()
-        columns = (b64encode(column).decode("ascii") for column in (self._steps, places))
-        return [*columns, [one.model_dump() for one in self._told]]
+        """The steps and the places of records, each in one value; the records."""
+        columns = (self._steps, array(SIGNED, self._places).tobytes())
+        return [*map(packed_column, columns), [one.model_dump() for one in self._told]]
 
     @classmethod
-    def unpacked(cls, parts: list[Any], checked: Checked, /) -> Self:
+    def unpacked(cls, parts: list[Any]) -> Self:
         """What `packed` gave; faults as the base has them."""
         first, second, told = parts
-        steps, places = (_numbers(b64decode(part, validate=True)) for part in (first, second))
+        steps, places = whole_column(SIGNED, first), whole_column(SIGNED, second)
         ordered = all(one < other for one, other in pairwise(places))
         if not ordered or (places and places[0] < 0):
             message = "places are not in order"
             raise ValueError(message)
         try:
-            return cls(steps, zip(places, checked(told), strict=True))
+            return cls(steps, zip(places, map(StepDigest.model_validate, told), strict=True))
         except IndexError as error:
             message = "a place is beyond the steps"
             raise ValueError(message) from error
@@ -347,7 +322,3 @@ class StepDigests(Rows[StepDigest]):
 
     def __hash__(self) -> int:
         return hash((self._steps, self._places))
-
-
-def _numbers(column: bytes) -> memoryview[int]:
-    return memoryview(column).cast(SIGNED)

@@ -41,9 +41,13 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
             steps.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
     numbers = {line.optimizer for rank in ranks for line in rank.lines}
     apart = 1 < len(numbers) <= APART
-    return StepDigests.of(
-        _digest(step, lines, apart=apart) for step, lines in sorted(steps.items())
+    told = (
+        (place, _digest(step, lines, apart=apart))
+        for place, (step, lines) in enumerate(sorted(steps.items()))
+        # most steps were not observed, and have no record
+        if any(line.parameters is not None or line.fingerprints for _, line in lines)
     )
+    return StepDigests(sorted(steps), told)
 
 
 def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> StepDigest:
@@ -126,7 +130,7 @@ def step_timings(rank: TrainedRank) -> Timings:
     steps: dict[int, list[StepLine]] = {}
     for line in rank.lines:
         steps.setdefault(line.step, []).append(line)
-    timings = []
+    timings: list[tuple[int, float, float, int]] = []
     for step, lines in sorted(steps.items()):
         known = [line.seconds for line in lines if line.seconds is not None]
         harness_seconds = sum(line.harness_seconds for line in lines)

@@ -33,7 +33,7 @@ def canonical_sha256(value: object) -> str:
 
 def _canonical(value: object) -> Iterator[bytes]:
     if isinstance(value, Facts) and value:
-        yield from _separated(b"[", ((canonical_json(row),) for row in value.plain()), b"]")
+        yield from _separated(b"[", ((_canonical_fact(row),) for row in value.facts()), b"]")
     elif isinstance(value, dict) and value:
         yield from _separated(
             b"{", (_canonical_item(key, value[key]) for key in sorted(value)), b"}"
@@ -42,6 +42,11 @@ def _canonical(value: object) -> Iterator[bytes]:
         yield from _separated(b"[", map(_canonical, value), b"]")
     else:
         yield canonical_json([] if isinstance(value, Facts) else value)
+
+
+def _canonical_fact(fact: dict[str, object] | str) -> bytes:
+    """A line of numbers has no space that counts."""
+    return fact.replace(" ", "").encode("ascii") if isinstance(fact, str) else canonical_json(fact)
 
 
 def _canonical_item(key: str, value: object) -> Iterator[bytes]:
@@ -78,7 +83,8 @@ def reviewable_pieces(value: object) -> Iterator[str]:
 def _pieces(value: object, depth: int) -> Iterator[str]:
     pad, close = INDENT * (depth + 1), INDENT * depth
     if isinstance(value, Facts) and value:
-        yield from _enclosed("[", (_fact(pad, one, depth) for one in value.facts()), f"\n{close}]")
+        yield from _facts(value, pad, depth)
+        yield f"\n{close}]"
     elif isinstance(value, dict) and value:
         rows = (_keyed(pad, key, value[key], depth) for key in sorted(value))
         yield from _enclosed("{", rows, f"\n{close}}}")
@@ -102,8 +108,16 @@ def _keyed(pad: str, key: str, value: object, depth: int) -> Iterator[str]:
     yield from _pieces(value, depth + 1)
 
 
-def _fact(pad: str, fact: dict[str, object] | str, depth: int) -> Iterable[str]:
-    return (pad, fact) if isinstance(fact, str) else _item(pad, fact, depth)
+def _facts(facts: Facts[Any], pad: str, depth: int) -> Iterator[str]:
+    before = "[\n"
+    for fact in facts.facts():
+        if isinstance(fact, str):
+            # there may be millions: one piece each, and no generator of its own
+            yield f"{before}{pad}{fact}"
+        else:
+            yield before
+            yield from _item(pad, fact, depth)
+        before = ",\n"
 
 
 def _item(pad: str, item: object, depth: int) -> Iterator[str]:
@@ -132,7 +146,7 @@ def _inline(value: object) -> str:
 Row = TypeVar("Row")
 
 
-# Apart from `rows.py`, which needs pydantic: whoever only writes JSON imports nothing slow.
+# Apart from `columns.py`, which needs pydantic: whoever only writes JSON imports nothing slow.
 class Facts(Sequence[Row]):
     """Records that never change, of which no more than one has to be in memory."""
 
@@ -140,11 +154,10 @@ class Facts(Sequence[Row]):
 
     @abstractmethod
     def facts(self) -> Iterator[dict[str, Any] | str]:
-        """Each record as JSON has it, or as a line of JSON whose keys are sorted."""
+        """Each record as JSON has it, or as a line of JSON.
 
-    @abstractmethod
-    def plain(self) -> Iterator[dict[str, Any]]:
-        """Each record as JSON has it."""
+        The keys of a line are sorted, and no text in it has a space or more than ASCII.
+        """
 
 
 # between the gate and its own reading process: what is written in this context, it alone reads

@@ -92,6 +92,9 @@ def _check_depth(text: str, source: str) -> None:
 
     What is left of the brackets outside strings loses its innermost pairs, once for each level.
     """
+    # most lines: whatever their order, so few make no level too many
+    if sum(map(text.count, "[]{}")) <= MAX_DEPTH:
+        return
     left = NO_BRACKETS.sub("", STRINGS.sub("", text))
     # each pass removes the innermost pairs, so what is left after as many passes lies deeper
     for _ in range(MAX_DEPTH):
@@ -104,13 +107,15 @@ def _check_depth(text: str, source: str) -> None:
 
 
 def _distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        # RFC 8259, section 4: what readers make of two equal keys is unpredictable
-        if key in found:
-            message = f"key {key[:80]!r} is given twice"
-            raise ValueError(message)
-        found[key] = value
+    found = dict(pairs)
+    # RFC 8259, section 4: what readers make of two equal keys is unpredictable
+    if len(found) < len(pairs):
+        known = set[str]()
+        for key, _ in pairs:
+            if key in known:
+                message = f"key {key[:80]!r} is given twice"
+                raise ValueError(message)
+            known.add(key)
     return found
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -197,6 +198,14 @@ STEP_1, STEP_2 = "AQAAAAAAAAA=", "AgAAAAAAAAA="
         ("points", []),
         ("points", ["A", "A"]),
         ("points", ["AAAA", "AAAA"]),
+        ("points", [[1, 0], ""]),
+        ("points", [[1, 2], STEP_1]),
+        ("points", [[True, 1], STEP_1]),
+        ("points", [[1, 1, 1], STEP_1]),
+        ("points", [[2**63, 1], STEP_1]),
+        ("points", [[1, 2**40], STEP_1]),
+        ("steps", [[1, 2**40], "", []]),
+        ("steps", [[MAX_STEP, 2], "", []]),
         ("points", [STEP_1, ""]),
         ("points", ["////////////", STEP_1]),
         ("points", [STEP_1, "AAAA\nAAAAAAA="]),
@@ -230,9 +239,19 @@ def test_numbers_that_no_point_has_are_refused() -> None:
             Points([(step, 1.0)])
 
 
-def test_a_long_series_takes_sixteen_bytes_a_point() -> None:
-    points = Points((step, math.sqrt(step)) for step in range(1000))
-    assert points.steps.nbytes + points.values.nbytes == 16_000
+def test_a_long_series_takes_eight_bytes_a_number_and_none_for_steps_in_a_row() -> None:
+    def held_bytes(rows: list[tuple[int, float]]) -> int:
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        held = Points(rows)
+        taken = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert list(held.pairs()) == rows
+        return taken
+
+    rows = [(step, math.sqrt(step)) for step in range(1000)]
+    assert held_bytes(rows) < 8 * 1000 + 1000
+    assert held_bytes([(2 * step, value) for step, value in rows]) < 16 * 1000 + 1000
 
 
 @given(PLAIN)

@@ -69,7 +69,7 @@ def test_all_that_a_training_writes_may_still_be_empty(
         path = harness.path.parent / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
-    assert read(harness, settings, partial=True).steps.steps.tolist() == [1, 2]
+    assert [*read(harness, settings, partial=True).steps.steps] == [1, 2]
 
 
 def test_what_it_wrote_by_then_is_read(harness: HarnessFolder) -> None:
