@@ -27,7 +27,7 @@ from gate.pipelines.delivery import DeliveredVerdict, judging, run_and_deliver, 
 from gate.pipelines.gate import gate
 from gate.publishing.history import HistoryBranch
 from gate.report.assembly import ReportLinks
-from gate.report.comment import Publication, comment_text, publish, summary_text, wanted
+from gate.report.comment import Publication, comment_text, creates_comment, publish, summary_text
 from gate.report.entry_words import history_line
 from gate.report.escape import safe_url
 from gate.report.outputs import (
@@ -384,7 +384,7 @@ def _publish(
     token = InputSecrets(runner.variables, runner.files).token()
     if not token:
         return Publication(reason_not_posted="no token was given")
-    create = wanted(settings.comment, verdict)
+    create = creates_comment(settings.comment, verdict)
     first_line = comment.partition("\n")[0]
     try:
         with runner.comments(context, token) as comments:

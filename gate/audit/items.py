@@ -256,23 +256,35 @@ RUN: Final = "repro-gate gate"
 NOTHING_TO_TYPE: Final = "Do not use this package: no command fixes it."
 
 
-def passed(part: AuditedPart, code: str, found: str) -> AuditItem:
+def passed(part: AuditedPart, code: str, fact: str) -> AuditItem:
     """It is there and as it should be."""
-    return AuditItem(code=code, part=part, result=AuditResult.PASS, found=_cut(found))
+    return AuditItem(code=code, part=part, result=AuditResult.PASS, found=_cut(fact))
 
 
 def failed(
-    part: AuditedPart, code: str, found: str, *, risk: str, remedy: str = "", command: str = ""
+    part: AuditedPart,
+    code: str,
+    fact: str,
+    *,
+    risk: str,
+    remedy: str = "",
+    command: str = "",
 ) -> AuditItem:
     """It is missing or wrong: how the number could be wrong because of it, and what mends it."""
-    return _open(AuditResult.FAIL, part, code, (found, risk, remedy, command))
+    return _open(AuditResult.FAIL, part, code, (fact, risk, remedy, command))
 
 
 def unknown(
-    part: AuditedPart, code: str, found: str, *, risk: str, remedy: str = "", command: str = ""
+    part: AuditedPart,
+    code: str,
+    fact: str,
+    *,
+    risk: str,
+    remedy: str = "",
+    command: str = "",
 ) -> AuditItem:
     """It cannot be told from here; what would tell it stands there as for a failure."""
-    return _open(AuditResult.UNKNOWN, part, code, (found, risk, remedy, command))
+    return _open(AuditResult.UNKNOWN, part, code, (fact, risk, remedy, command))
 
 
 def missing_document(

@@ -91,7 +91,7 @@ def doctor_command(
         event_fault=event_fault,
     )
     adapters = build_adapters(FILES, asked.top, QuietProgress(), INTERRUPTS, os.environ)
-    report = examine(asked, adapters, _senses(os.environ, event, repository, adapters.host["PATH"]))
+    report = examine(asked, adapters, _probes(os.environ, event, repository, adapters.host["PATH"]))
     show(report, doctor_view(report), as_json=as_json)
     raise typer.Exit(int(report.exit_code))
 
@@ -116,7 +116,7 @@ def _event(variables: Mapping[str, str]) -> tuple[ActionContext | None, GateErro
         return None, fault
 
 
-def _senses(
+def _probes(
     variables: Mapping[str, str],
     event: ActionContext | None,
     repository: GitRepository,

@@ -22,19 +22,19 @@ CHUNK_BYTES: Final = 1024 * 1024
 MAX_LINE: Final = 16 * 1024 * 1024
 
 
-def first_difference(files: Files, one: Path, other: Path) -> str:
+def first_difference(files: Files, expected: Path, observed: Path) -> str:
     """Where the second file leaves the first, in a few words; empty where they are equal.
 
     By what the name's ending says the file is, as far as it can be read as that.
     """
-    ending = one.suffix.lower()
+    ending = expected.suffix.lower()
     if ending in STATES:
         try:
-            return _in_state(files, one, other)
+            return _in_state(files, expected, observed)
         except (EvidenceError, StorageError):
             # what cannot be read as a state has bytes all the same
-            return _byte(files, one, other)
-    return _row(files, one, other) if ending in ROWS else _byte(files, one, other)
+            return _byte(files, expected, observed)
+    return _row(files, expected, observed) if ending in ROWS else _byte(files, expected, observed)
 
 
 def _in_state(files: Files, one: Path, other: Path) -> str:

@@ -35,7 +35,7 @@ PROPORTIONAL: Final = 1e-6
 NAMED_GROUPS: Final = 2
 
 
-class Settled(Protocol):
+class WorkingResult(Protocol):
     """What a result tells of the settings that it was made under."""
 
     @property
@@ -54,7 +54,7 @@ class Settled(Protocol):
         ...
 
 
-def compare_work(expected: Settled, observed: Settled) -> tuple[WorkChange, ...]:
+def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[WorkChange, ...]:
     """How many samples and backward passes a step has, where both sides know it and differ."""
     pairs = _at_common_steps(expected, observed)
     in_a_step = (
@@ -108,7 +108,7 @@ def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> Wor
 
 
 def _at_common_steps(
-    expected: Settled, observed: Settled
+    expected: WorkingResult, observed: WorkingResult
 ) -> list[tuple[int, tuple[StepGiven, StepGiven]]]:
     """What each told step that both sides took was given on both."""
     last = min(len(expected.steps), len(observed.steps))
@@ -161,7 +161,7 @@ class _Course:
 
 
 def compare_optimizer_settings(
-    expected: Settled, observed: Settled, tensors: Iterable[TensorDelta]
+    expected: WorkingResult, observed: WorkingResult, tensors: Iterable[TensorDelta]
 ) -> tuple[OptimizerSettingChange, ...]:
     """The settings of optimizers that differ, with both numbers where known.
 

@@ -238,10 +238,10 @@ def _standard_error(one: Sample, other: Sample) -> float:
     )
 
 
-def welch_freedom(one: Sample, other: Sample) -> float:
+def welch_freedom(baseline: Sample, head: Sample) -> float:
     """Welch's degrees of freedom (the Welch-Satterthwaite equation)."""
-    share = (one.deviation / math.sqrt(one.seeds) / _standard_error(one, other)) ** 2
-    return 1 / (share**2 / (one.seeds - 1) + (1 - share) ** 2 / (other.seeds - 1))
+    share = (baseline.deviation / math.sqrt(baseline.seeds) / _standard_error(baseline, head)) ** 2
+    return 1 / (share**2 / (baseline.seeds - 1) + (1 - share) ** 2 / (head.seeds - 1))
 
 
 def _seeds_needed(baseline: Sample, head: Sample, room: float) -> int | None:

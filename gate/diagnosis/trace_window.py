@@ -138,15 +138,15 @@ def _of_metric(event: Event, run: RunEvidence) -> str | None:
     return "absent" if event.kind is EventKind.METRIC_MISSING and past else None
 
 
-def same_thing(event: Event, one: RunEvidence, other: RunEvidence) -> bool | None:
-    """Whether two runs have the thing alike that differs elsewhere; None where one lacks it."""
-    left, right = shown_by(event, one), shown_by(event, other)
+def same_thing(event: Event, first: RunEvidence, second: RunEvidence) -> bool | None:
+    """Whether two runs have the thing alike that differs elsewhere; None where a run lacks it."""
+    left, right = shown_by(event, first), shown_by(event, second)
     if left is not None and right is not None:
         return left == right
     # both ended at the same step, and what they ended in is known
-    at_one_step = len(one.steps) == len(other.steps)
+    at_one_step = len(first.steps) == len(second.steps)
     if event.kind in IN_THE_STATE and at_one_step:
-        return one.checkpoint.root == other.checkpoint.root
+        return first.checkpoint.root == second.checkpoint.root
     return None
 
 

@@ -214,8 +214,8 @@ def _acquitted(suspect: Suspect) -> Suspect:
     return suspect if raced else suspect.model_copy(update={"possible": True})
 
 
-def remedy_of(one: TriedSetting) -> str:
+def remedy_of(trial: TriedSetting) -> str:
     """What to do about a cause that this setting shows; empty where nothing is known."""
-    if one.setting in FILLS:
-        return WRITE_FIRST if one.follows else ""
-    return REMEDIES.get(one.setting, "")
+    if trial.setting in FILLS:
+        return WRITE_FIRST if trial.follows else ""
+    return REMEDIES.get(trial.setting, "")

@@ -173,7 +173,7 @@ class Preprocessing:
             except StorageError:
                 return ""
             copies.append(copy)
-        return self._ask(DataDifferenceQuestion(one=copies[0], other=copies[1]))
+        return self._ask(DataDifferenceQuestion(first=copies[0], second=copies[1]))
 
 
 def _with_its_own_limits(settings: GateSettings, made: PreprocessSettings) -> GateSettings:

@@ -300,7 +300,7 @@ def _data_statistics(question: reading.DataStatisticsQuestion) -> tuple[DataStat
 
 
 def _data_difference(question: reading.DataDifferenceQuestion) -> str:
-    return first_difference(FILES, question.one, question.other)[:MAX_TEXT]
+    return first_difference(FILES, question.first, question.second)[:MAX_TEXT]
 
 
 # The one place that registers a question. Each is answered in a child of its own.

@@ -335,5 +335,5 @@ class DataDifferenceQuestion(Question[Text]):
     """Where two files that preprocessing wrote first differ."""
 
     task: Literal["data-difference"] = "data-difference"
-    one: AbsolutePath
-    other: AbsolutePath
+    first: AbsolutePath
+    second: AbsolutePath

@@ -192,24 +192,25 @@ def derived_words(derived: Derivation | None) -> str:
     )
 
 
-def calibration_headline(found: CalibrationDocument) -> str:
+def calibration_headline(document: CalibrationDocument) -> str:
     """What was derived, in one sentence."""
-    if not found.tolerances:
+    if not document.tolerances:
         return (
-            f"Of {found.measured}, no metric moved: it needs no tolerance, which would only hide "
-            "changes."
+            f"Of {document.measured}, no metric moved: it needs no tolerance, which would only "
+            "hide changes."
         )
     return (
-        f"{count(len(found.tolerances), 'tolerance')} derived from {found.measured}, "
-        f"{count(found.environments, 'environment')}, confidence {found.confidence * 100:g} %."
+        f"{count(len(document.tolerances), 'tolerance')} derived from {document.measured}, "
+        f"{count(document.environments, 'environment')}, "
+        f"confidence {document.confidence * 100:g} %."
     )
 
 
-def calibration_sections(found: CalibrationDocument, limit: int) -> tuple[Section, ...]:
+def calibration_sections(document: CalibrationDocument, limit: int) -> tuple[Section, ...]:
     """The tolerances with their origin, and what has none or could not catch much."""
     headings = ("Metric", "Steps", "Limit", "Catches more than", "Spread", "At step", "k")
-    rows = table_of(headings, map(_calibrated_row, found.tolerances), limit, 3, 4, 5, 6)
-    notes = table_of(("Note",), ((Cell(note),) for note in found.notes), limit)
+    rows = table_of(headings, map(_calibrated_row, document.tolerances), limit, 3, 4, 5, 6)
+    notes = table_of(("Note",), ((Cell(note),) for note in document.notes), limit)
     sections = (
         Section(title="Derived tolerances", table=rows),
         Section(title="What to know", table=notes),

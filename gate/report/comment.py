@@ -81,7 +81,7 @@ def comment_change(listed: Iterable[Comment], *, author: str, marker: str, body:
     return Create()
 
 
-def wanted(policy: CommentPolicy, verdict: Verdict) -> bool:
+def creates_comment(policy: CommentPolicy, verdict: Verdict) -> bool:
     """Whether a pull request without a comment gets one after this verdict."""
     if policy is CommentPolicy.CHANGES:
         return not verdict.passes or verdict.outcome is not Outcome.REPRODUCED

@@ -189,12 +189,12 @@ def data_change_words(verdict: Verdict) -> str:
     )
 
 
-def unrepeated_words(found: UnrepeatedData) -> str:
+def unrepeated_words(data: UnrepeatedData) -> str:
     """What the preprocessing did."""
-    where = f", first at {found.where}" if found.where else ""
+    where = f", first at {data.where}" if data.where else ""
     return (
-        f"The preprocessing does not repeat: two runs of {found.command} wrote different data: "
-        f"{move_sentence(found.move)}{where}. The trainings were given what the second run wrote."
+        f"The preprocessing does not repeat: two runs of {data.command} wrote different data: "
+        f"{move_sentence(data.move)}{where}. The trainings were given what the second run wrote."
     )
 
 

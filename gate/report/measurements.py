@@ -517,24 +517,28 @@ def noise_markdown(noise: NoiseDocument) -> str:
     return _markdown("Noise floor", noise_headline(noise), parts, noise.provenance)
 
 
-def calibration_view(found: CalibrationDocument) -> RenderableType:
+def calibration_view(document: CalibrationDocument) -> RenderableType:
     """Derived tolerances for a terminal, as YAML to copy."""
     view = _view(
-        calibration_headline(found), calibration_sections(found, SHOWN_ROWS), found.provenance
+        calibration_headline(document),
+        calibration_sections(document, SHOWN_ROWS),
+        document.provenance,
     )
-    if not found.block:
+    if not document.block:
         return view
-    block = Text(found.block, no_wrap=True, overflow="ignore")
+    block = Text(document.block, no_wrap=True, overflow="ignore")
     return Group(view, Text("\nFor repro-gate.yml:", style="bold"), block)
 
 
-def calibration_markdown(found: CalibrationDocument) -> str:
+def calibration_markdown(document: CalibrationDocument) -> str:
     """The same as a section of Markdown."""
-    sections = calibration_sections(found, SHOWN_ROWS)
+    sections = calibration_sections(document, SHOWN_ROWS)
     parts = tuple(opened(section) for section in sections)
-    if found.block:
-        parts += (Part(text=f"#### For repro-gate.yml\n\n{code_block(found.block)}"),)
-    return _markdown("Derived tolerances", calibration_headline(found), parts, found.provenance)
+    if document.block:
+        parts += (Part(text=f"#### For repro-gate.yml\n\n{code_block(document.block)}"),)
+    return _markdown(
+        "Derived tolerances", calibration_headline(document), parts, document.provenance
+    )
 
 
 def _view(headline: str, sections: tuple[Section, ...], origin: Provenance) -> RenderableType:

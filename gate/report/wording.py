@@ -196,16 +196,16 @@ def setting_words(change: OptimizerSettingChange) -> str:
     return f"optimizer {number}, {words}{late}"
 
 
-def not_finite_words(found: NotFiniteResult) -> str:
+def not_finite_words(result: NotFiniteResult) -> str:
     """`the loss is NaN from step 1 on (baseline: 2.321)`, or what a tensor holds."""
-    number = found.number
+    number = result.number
     # a training chose it, and a headline is shown in many places
     name = clean_name(number.name, SHORT_NAME)
     if number.step is None:
         return f"{name} holds {number.value}"
     value = "infinite" if number.infinite else "NaN"
     when = f"from step {number.step} on" if number.lasting else f"at step {number.step}"
-    was = f" (baseline: {four_digits(found.expected)})" if found.expected else ""
+    was = f" (baseline: {four_digits(result.expected)})" if result.expected else ""
     return f"{'the loss' if name == 'loss' else name} is {value} {when}{was}"
 
 

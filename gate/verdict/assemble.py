@@ -348,7 +348,7 @@ def _findings(
         *_of_the_runs(assessment, run),
         *findings.budget_not_applied(facts.settings.cost, priced=request.priced),
         *levels.unfit_seeds(assessment.seeds_problem),
-        *levels.brought_seeds(assessment.seeds_of_brought),
+        *levels.seeds_of_entry(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
         *entropy_stopped_pass(facts.entropy, by_chance=decision.by_chance),

@@ -391,21 +391,21 @@ def same_code(baseline: Comparison) -> str:
     )
 
 
-def moved_data(moves: DataMoves, *, brought: bool) -> str:
-    """Which declared data is not the baseline's, the first by name; `brought` by the change."""
+def moved_data(moves: DataMoves, *, by_change: bool) -> str:
+    """Which declared data is not the baseline's, the first by name; `by_change`: it moved them."""
     rest = len(moves) - SHOWN_CHANGES
     more = f"; and {rest} more" if rest > 0 else ""
     named = "; ".join(move_sentence(move) for move in moves[:SHOWN_CHANGES])
-    whose = "the change brings other data" if brought else "the declared data moved"
+    whose = "the change brings other data" if by_change else "the declared data moved"
     return f"{whose} ({named}{more})"
 
 
-def unrepeated_data(found: UnrepeatedData) -> str:
+def unrepeated_data(data: UnrepeatedData) -> str:
     """What the preprocessing command wrote differently when it ran again."""
-    where = f", {found.where}" if found.where else ""
+    where = f", {data.where}" if data.where else ""
     return (
-        f"the preprocessing does not repeat: two runs of {found.command} wrote different data "
-        f"({move_sentence(found.move)}{where})"
+        f"the preprocessing does not repeat: two runs of {data.command} wrote different data "
+        f"({move_sentence(data.move)}{where})"
     )
 
 

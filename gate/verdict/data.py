@@ -15,7 +15,7 @@ def with_moved_data(facts: Facts, baseline: Comparison) -> Decision:
     The base commit, run here with the data as it is now, tells whether the change moves the result
     as well; where the change itself brings the data, it trains with its own and says nothing.
     """
-    moved = causes.moved_data(facts.data_moved, brought=facts.data_brought)
+    moved = causes.moved_data(facts.data_moved, by_change=facts.data_brought)
     base = facts.base_run
     if base is None or facts.data_brought or not _repeats(facts):
         return _drift(facts, baseline, f"{moved}, and the result {_differs(baseline)}")

@@ -111,13 +111,13 @@ def device_groups(used: Isolation) -> tuple[Finding, ...]:
     )
 
 
-def changed_by_pull_request(paths: tuple[str, ...], brought: str) -> tuple[Finding, ...]:
+def changed_by_pull_request(paths: tuple[str, ...], new_baseline: str) -> tuple[Finding, ...]:
     """Does the pull request change the policy files?
 
-    `brought` is the baseline that the pull request brings and its own run reproduces, or empty:
-    that one decided, by the base commit's policy.
+    `new_baseline` is that of the pull request where its own run reproduces it, or empty: that one
+    decided, by the base commit's policy.
     """
-    return tuple(_changed(path, decided=path == brought) for path in paths)
+    return tuple(_changed(path, decided=path == new_baseline) for path in paths)
 
 
 def _changed(path: str, *, decided: bool) -> Finding:

@@ -92,16 +92,16 @@ class SeedsOfBrought(Enum):
         return self is not SeedsOfBrought.OTHER
 
 
-def brought_seeds(found: SeedsOfBrought) -> tuple[Finding, ...]:
+def seeds_of_entry(seeds: SeedsOfBrought) -> tuple[Finding, ...]:
     """Does a brought entry say of seeds what this call did not see?"""
-    if found is SeedsOfBrought.OTHER:
+    if seeds is SeedsOfBrought.OTHER:
         return warning(
             "brought-seeds",
             message="the pull request's baseline holds other results of seeds or variants than "
             "this call saw, so it does not count as reproduced",
             remedy="Record it again with these settings, or accept this call's proposal.",
         )
-    if found is SeedsOfBrought.UNCHECKED:
+    if seeds is SeedsOfBrought.UNCHECKED:
         return warning(
             "brought-seeds",
             message="the pull request's baseline holds results of seeds or variants, and nothing "

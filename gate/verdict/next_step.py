@@ -150,11 +150,11 @@ def after_entropy(call: str, place: str) -> tuple[NextStep, ...]:
 
 
 def where_not_finite(
-    found: NotFiniteResult, change: ShownChange | None, *, own_settings: bool
+    result: NotFiniteResult, change: ShownChange | None, *, own_settings: bool
 ) -> tuple[NextStep, ...]:
     """What to do about NaN and infinity; `own_settings`: those of this very commit decide."""
     steps = []
-    if found.starts_differ:
+    if result.starts_differ:
         steps.append(_step(UNWRITTEN))
     if change is not None and change.how is HowKnown.RAN_BEFORE_NAN:
         steps.append(_step(f"Look at {change.places} first, the nearest changed line. {NO_ENTRY}"))
@@ -162,12 +162,12 @@ def where_not_finite(
         steps.append(_step(f"Undo the change of {change.places}. {NO_ENTRY}"))
     else:
         steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))
-    if found.number.step is None:
+    if result.number.step is None:
         where = "repro-gate.yml" if own_settings else "repro-gate.yml of the base branch"
         steps.append(
             _step(
                 f"If the tensor is intended to hold it, such as a mask or a bound, add to {where}:",
-                _allowing(found.number),
+                _allowing(result.number),
             )
         )
     return tuple(steps)

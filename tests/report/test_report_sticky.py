@@ -15,8 +15,8 @@ from gate.report.comment import (
     Unchanged,
     Update,
     comment_change,
+    creates_comment,
     publish,
-    wanted,
 )
 from gate.settings.gate_settings import CommentPolicy
 from gate.system.github.records import Comment
@@ -117,7 +117,9 @@ def test_after_a_result_that_needs_no_comment_only_an_older_one_is_replaced() ->
 def test_the_policy_says_after_which_results_there_is_a_comment(
     policy: CommentPolicy, commented: set[str]
 ) -> None:
-    assert {name for name, verdict in CASES.items() if wanted(policy, verdict)} == commented
+    assert {
+        name for name, verdict in CASES.items() if creates_comment(policy, verdict)
+    } == commented
 
 
 def test_a_refusal_is_told_and_not_raised() -> None:

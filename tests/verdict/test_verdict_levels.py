@@ -18,7 +18,7 @@ from gate.settings.levels import Level, ReachedLevel
 from gate.settings.load import parse_settings
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
-from gate.verdict.levels import SeedsOfBrought, brought_seeds
+from gate.verdict.levels import SeedsOfBrought, seeds_of_entry
 from gate.verdict.verdict import Outcome
 
 RUN = evidence_of()
@@ -191,6 +191,6 @@ def test_a_missed_threshold_stops_a_level_over_seeds() -> None:
 def test_a_brought_entry_whose_seeds_nobody_saw_is_a_finding(
     found: SeedsOfBrought, words: str
 ) -> None:
-    (finding,) = brought_seeds(found)
+    (finding,) = seeds_of_entry(found)
     assert words in finding.message
-    assert brought_seeds(SeedsOfBrought.AS_SEEN) == ()
+    assert seeds_of_entry(SeedsOfBrought.AS_SEEN) == ()

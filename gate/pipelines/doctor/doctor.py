@@ -135,29 +135,29 @@ class Workplace:
     fault: GateError | None = None
 
 
-def examine(asked: Checks, adapters: Adapters, senses: Probes) -> DoctorReport:
+def examine(asked: Checks, adapters: Adapters, probes: Probes) -> DoctorReport:
     """Run every check once, whatever the others found: what raises is a row, not the end."""
     pull_request = asked.event is not None and asked.event.pull_request is not None
     settings, path, about_settings = _settings(asked, adapters, pull_request=pull_request)
     work = _workplace(asked, adapters, settings)
     # only now: no process of the training's account is left
-    token = _rows("token", lambda: _token(asked.event, senses, settings))
+    token = _rows("token", lambda: _token(asked.event, probes, settings))
     host = _host(adapters)
     training, isolation = work.training, work.isolation
     rows = (
         *([failed("event", asked.event_fault)] if asked.event_fault else []),
         about_settings,
         *_rows("gates", lambda: _gates(asked, adapters)),
-        *_rows("history", lambda: _clone(asked, adapters.git, senses)),
-        *_commit(asked, adapters, senses, settings, path),
+        *_rows("history", lambda: _clone(asked, adapters.git, probes)),
+        *_commit(asked, adapters, probes, settings, path),
         *token,
-        examined_engine(settings, _why_no_engine(senses)),
+        examined_engine(settings, _why_no_engine(probes)),
         work.about_isolation,
         examined_python(training),
         examined_gpu(settings, training, host, isolation),
         examined_driver(settings, training, host),
         examined_shared_memory(training, isolation),
-        *_rows("disk", lambda: (_room(asked.out, senses, work.fault),)),
+        *_rows("disk", lambda: (_room(asked.out, probes, work.fault),)),
         *_rows("baseline", lambda: (_baseline(adapters, settings, path, training),)),
     )
     return DoctorReport(version=VERSION, examined=rows)
@@ -188,19 +188,19 @@ def _host(adapters: Adapters) -> GpusSeen:
     return GpusSeen(problem=found.message) if isinstance(found, GateError) else found
 
 
-def _why_no_engine(senses: Probes) -> str:
-    found = _attempt(senses.engine)
+def _why_no_engine(probes: Probes) -> str:
+    found = _attempt(probes.engine)
     return found.message if isinstance(found, GateError) else found
 
 
 def _token(
-    event: ActionContext | None, senses: Probes, settings: GateSettings
+    event: ActionContext | None, probes: Probes, settings: GateSettings
 ) -> tuple[Examined, ...]:
     """What the token may do; what it needs for earlier runs, where the settings ask for them."""
     pull_request = event is not None and event.pull_request is not None
     # elsewhere the job needs no such permission, and should not have it
     writes = settings.report.history and event is not None and event.on_default_branch
-    token = senses.token(writes) if senses.token else None
+    token = probes.token(writes) if probes.token else None
     row = examined_token(token, pull_request=pull_request)
     if not settings.report.history:
         return (row,)
@@ -257,13 +257,13 @@ def _may_be_settings(name: str) -> bool:
     return "repro-gate" in path.stem and path.suffix in {".yml", ".yaml"}
 
 
-def _clone(asked: Checks, git: Git, senses: Probes) -> tuple[Examined, ...]:
+def _clone(asked: Checks, git: Git, probes: Probes) -> tuple[Examined, ...]:
     base = asked.base
     if asked.event is not None and asked.event.pull_request is not None:
         base = asked.event.pull_request.base_sha
     if asked.event is None:
         git.resolve("HEAD")
-    shallow, credentials = senses.shallow(), git.credentials_left()
+    shallow, credentials = probes.shallow(), git.credentials_left()
     try:
         missing = bool(base) and not git.resolve(base)
     except RepositoryError:
@@ -275,7 +275,7 @@ def _clone(asked: Checks, git: Git, senses: Probes) -> tuple[Examined, ...]:
 def _commit(
     asked: Checks,
     adapters: Adapters,
-    senses: Probes,
+    probes: Probes,
     settings: GateSettings,
     path: Path | None,
 ) -> tuple[Examined, ...]:
@@ -289,7 +289,7 @@ def _commit(
     if path is None or asked.top.resolve() not in path.resolve().parents:
         return rows
     place = path.resolve().parent.relative_to(asked.top.resolve()) / settings.train.workdir
-    look = partial(_command, asked.top, senses, settings, commit, place)
+    look = partial(_command, asked.top, probes, settings, commit, place)
     folder = path.resolve().parent.relative_to(asked.top.resolve()).as_posix()
     return (
         *rows,
@@ -316,12 +316,12 @@ def _work_tree(git: Git) -> Examined:
 
 
 def _command(
-    top: Path, senses: Probes, settings: GateSettings, commit: str, workdir: Path
+    top: Path, probes: Probes, settings: GateSettings, commit: str, workdir: Path
 ) -> CommandSeen:
     command = settings.train.command
     paths = named_paths(command, workdir.as_posix())
     script = script_of(command)
-    missing = {word for word, named in paths.items() if not senses.holds(commit, named)}
+    missing = {word for word, named in paths.items() if not probes.holds(commit, named)}
     there = {word for word in missing if (top / paths[word]).exists()}
     # an image has programs of its own
     here = (
@@ -329,16 +329,16 @@ def _command(
     )
     return CommandSeen(
         program=command[0],
-        program_missing=here and "/" not in command[0] and not senses.program(command[0]),
+        program_missing=here and "/" not in command[0] and not probes.program(command[0]),
         script=script,
         script_missing=script in missing,
         script_exists=script in there,
-        ignored=tuple(sorted(paths[word] for word in there if senses.ignores(paths[word]))),
+        ignored=tuple(sorted(paths[word] for word in there if probes.ignores(paths[word]))),
     )
 
 
-def _room(out: Path, senses: Probes, fault: GateError | None) -> Examined:
-    return failed("disk", fault) if fault else examined_room(senses.free_bytes(out))
+def _room(out: Path, probes: Probes, fault: GateError | None) -> Examined:
+    return failed("disk", fault) if fault else examined_room(probes.free_bytes(out))
 
 
 def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Workplace:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from gate.errors import ExitCode
 from gate.text.document import Document
 
-DOCTOR_SCHEMA: Final = "repro-gate.pipelines.doctor/1"
+DOCTOR_SCHEMA: Final = "repro-gate.doctor/1"
 
 
 class CheckResult(StrEnum):
@@ -32,7 +32,7 @@ class Examined(Document):
 class DoctorReport(Document):
     """All that was looked at, in the order in which a gate call would meet it."""
 
-    schema_version: Literal["repro-gate.pipelines.doctor/1"] = DOCTOR_SCHEMA
+    schema_version: Literal["repro-gate.doctor/1"] = DOCTOR_SCHEMA
     version: str
     examined: tuple[Examined, ...]
 

@@ -113,11 +113,11 @@ def by_step(pair: Pair) -> int:
     return pair[0]
 
 
-def evenly(count: int, wanted: int) -> list[int]:
-    """At most `wanted` places among `count`, the first and the last included, evenly spaced."""
-    if count <= wanted:
+def evenly(count: int, most: int) -> list[int]:
+    """At most `most` places among `count`, the first and the last included, evenly spaced."""
+    if count <= most:
         return list(range(count))
-    return [round(place * (count - 1) / (wanted - 1)) for place in range(wanted)]
+    return [round(place * (count - 1) / (most - 1)) for place in range(most)]
 
 
 WIDTH, HEIGHT = 720, 210
