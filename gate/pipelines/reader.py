@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gate.baseline.entry import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, BaselineEntry
-from gate.baseline.folder import files_in, read_entries, read_entry
+from gate.baseline.folder import files_in, read_entries, read_entry, zip_member
 from gate.checkpoint.digest import CAPTURED
 from gate.checkpoint.tensor_hashing import available_threads
 from gate.comparison.data_difference import first_difference
@@ -53,7 +53,6 @@ from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 from gate.settings.policy_files import PolicyChange
 from gate.system.files.files import LocalFiles
-from gate.system.github.artifacts import zip_member
 from gate.system.github.records import MAX_ARTIFACT_BYTES
 from gate.text.document import Document
 from gate.text.documents import read_document

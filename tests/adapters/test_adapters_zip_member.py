@@ -13,8 +13,8 @@ from github_artifacts import archive_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.baseline.folder import zip_member
 from gate.errors import DocumentError, GateError
-from gate.system.github.artifacts import zip_member
 
 NAME = "proposed-baseline.json"
 GOOD = archive_of({"verdict.json": b"{}", f"folder/{NAME}": b'{"a": 1}' * 20})
