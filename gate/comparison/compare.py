@@ -152,6 +152,27 @@ def compare_results(
     )
 
 
+class Comparisons:
+    """The comparisons of one call: two results are compared once, however often that is asked.
+
+    Of many points it takes long. A result is known by its identity, as evidence never changes.
+    """
+
+    def __init__(self, settings: ComparisonSettings) -> None:
+        """Nothing is compared yet."""
+        self._settings = settings
+        self._made: dict[tuple[int, int, tuple[str, str]], tuple[Result, Result, Comparison]] = {}
+
+    def of(self, expected: Result, observed: Result, names: tuple[str, str]) -> Comparison:
+        """As `compare_results`."""
+        key = id(expected), id(observed), names
+        if key not in self._made:
+            comparison = compare_results(expected, observed, self._settings, names)
+            # both are held: an identity is free again once its object is gone
+            self._made[key] = expected, observed, comparison
+        return self._made[key][-1]
+
+
 def _in_both(expected: CheckpointManifest, observed: CheckpointManifest) -> int:
     """How many tensors have one name on both sides."""
     return len(

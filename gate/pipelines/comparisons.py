@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Final
 
 from gate.baseline.entry import BaselineEntry
 from gate.baseline.select import key_place
-from gate.comparison.checks import never_passes
 from gate.comparison.compare import (
     compare_environments,
     compare_results,
-    equal_results,
     missed_share,
     on_one_cpu_thread,
 )
-from gate.comparison.differences import BASELINE_SIDE, Comparison, EnvironmentChange, EventKind
+from gate.comparison.differences import Comparison, EnvironmentChange
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
@@ -35,15 +32,14 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import ShownChange
 from gate.settings.train_sections import DiagnosisSettings
 from gate.system.clock import Clock
-from gate.training.plan import plan_gate, plan_operator_audit, plan_seeds
-from gate.training.runs import Commit, PlannedRun, RunMode
+from gate.training.runs import Commit, RunMode
 from gate.verdict.blind_spots import rare_faults
 from gate.verdict.causes import concluded_class
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
 from gate.verdict.request import GateRequest
 from gate.verdict.sources import changed_precision, suspected_sources
-from gate.verdict.verdict import EqualRuns, NotRun, Outcome, Part, WhyNotRun
+from gate.verdict.verdict import EqualRuns, Outcome, led_by_settings
 
 LEAST_SECONDS: Final = 1.0
 # where all runs together take less, most of it is the start of Python: a few runs may take as long
@@ -92,11 +88,6 @@ def repeats_of(runs: tuple[RunEvidence, ...], request: GateRequest) -> tuple[Com
     return tuple(against_run(first, run, request) for run in others)
 
 
-def first_two(runs: tuple[RunEvidence, ...], request: GateRequest) -> Comparison | None:
-    """The first two runs of one kind against each other; None where there are not two."""
-    return next(iter(repeats_of(runs[:2], request)), None) if runs else None
-
-
 def alone(run: RunEvidence) -> Comparison:
     """Of a run that no other was made beside: nothing was compared."""
     return Comparison(
@@ -126,18 +117,6 @@ def against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -
     """Two runs, named by their labels."""
     names = (expected.run.label, run.run.label)
     return compare_results(expected, run, request.settings.compare, names)
-
-
-def against_entry(
-    entry: BaselineEntry | None,
-    run: RunEvidence,
-    request: GateRequest,
-    side: str = BASELINE_SIDE,
-) -> Comparison | None:
-    """A run against an entry, which reports call `side`; None where there is no entry."""
-    if entry is None:
-        return None
-    return compare_results(entry, run, request.settings.compare, (side, run.run.label))
 
 
 def separated(
@@ -188,7 +167,9 @@ def beside_the_difference(
     folder = request.repository_path(request.settings.train.workdir)
     if not_finite:
         return ran_before_nan(evidence.change, evidence.trace, folder), False
-    if diagnosis is None or not _may_be_its_own(decision, diagnosis):
+    # where the environment moved as well, a setting of the run is still the change's
+    own = decision.outcome in ITS_OWN or led_by_settings(decision.outcome, diagnosis)
+    if diagnosis is None or not own:
         return None, False
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
     opened = {
@@ -200,13 +181,6 @@ def beside_the_difference(
     shown = shown_change(evidence.change, diagnosis, opened, folder, drift=drift)
     named = diagnosis.likely[0].code_place if diagnosis.likely else None
     return shown, unchanged(evidence.change, named, folder)
-
-
-def _may_be_its_own(decision: Decision, diagnosis: Diagnosis) -> bool:
-    """Where the environment moved as well, a setting of the run is still the change's."""
-    led_by_settings = diagnosis.kind is not EventKind.ENVIRONMENT
-    moved = decision.outcome is Outcome.ENVIRONMENT_DRIFT
-    return decision.outcome in ITS_OWN or (moved and led_by_settings)
 
 
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
@@ -250,76 +224,3 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         children=(*strict[0].children, *strict[0].weaker_children),
     )
     return diagnose_repeat(decision.decided, known, one_cpu_thread=alone)
-
-
-Made = tuple[RunEvidence, ...]
-
-
-def strict_of_head(runs: Made) -> Made:
-    """The strict runs of the commit under test."""
-    wanted = (Commit.HEAD, RunMode.STRICT)
-    return tuple(run for run in runs if (run.run.commit, run.run.mode) == wanted)
-
-
-def differ(runs: Made, request: GateRequest) -> bool:
-    """Whether two strict runs of the commit under test differ: then this is the outcome."""
-    strict = strict_of_head(runs)
-    # most are equal, which is seen without looking for where they part
-    return any(
-        not equal_results(strict[0], run)
-        and not against_run(strict[0], run, request).numerically_equal
-        for run in strict[1:]
-    )
-
-
-def never_pass(runs: Made, request: GateRequest) -> bool:
-    """Whether a strict run of the commit has a number that never passes: the outcome too."""
-    return never_passes(strict_of_head(runs), request.settings.compare.allow_not_finite)
-
-
-def made_until_they_differ(
-    turns: Generator[Made], planned: tuple[PlannedRun, ...], request: GateRequest
-) -> Made:
-    """The runs of each turn, in the order of the plan; no further turn once the outcome is known.
-
-    That is when two strict runs differ, or one holds a number that never passes.
-    """
-    made: dict[str, RunEvidence] = {}
-    with closing(turns):
-        for turn in turns:
-            made |= {run.run.label: run for run in turn}
-            known = tuple(made.values())
-            if len(made) < len(planned) and (differ(known, request) or never_pass(known, request)):
-                break
-    return tuple(made[run.label] for run in planned if run.label in made)
-
-
-def not_run(
-    request: GateRequest, evidence: EvidenceSet, *, failed_audit: bool
-) -> tuple[NotRun, ...]:
-    """What this call could have run and did not, because of its settings or of what it found.
-
-    `failed_audit`: the operator audit was tried.
-    """
-    unpriced = _missing(plan_gate(request.strict_runs, priced=True), evidence, RunMode.DEFAULT)
-    found = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
-    apart = differ(evidence.runs, request)
-    if apart or never_pass(evidence.runs, request):
-        why = WhyNotRun.RUNS_DIFFER if apart else WhyNotRun.NOT_FINITE
-        planned = plan_gate(request.strict_runs, priced=request.priced)
-        asked = request.settings.operator_audit and not failed_audit
-        audit = (plan_operator_audit(),) if asked else ()
-        seeds = plan_seeds(request.settings) if not evidence.seeded else ()
-        stopped = (
-            (Part.STRICT_RUNS, _missing(planned, evidence, RunMode.STRICT)),
-            (Part.DEFAULT_RUNS, _missing(planned, evidence, RunMode.DEFAULT)),
-            (Part.SEEDS, len(seeds)),
-            (Part.OPERATOR_AUDIT, _missing(audit, evidence, RunMode.AUDIT)),
-        )
-        found += [(part, why, runs) for part, runs in stopped]
-    return tuple(NotRun(part=part, why=why, runs=runs) for part, why, runs in found if runs)
-
-
-def _missing(planned: tuple[PlannedRun, ...], evidence: EvidenceSet, mode: RunMode) -> int:
-    labels = {run.run.label for run in evidence.runs}
-    return sum(run.mode is mode and run.label not in labels for run in planned)

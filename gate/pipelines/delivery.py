@@ -33,9 +33,9 @@ from gate.package.seal_files import (
 from gate.package.seal_records import Package, SealContext
 from gate.package.signing import Identity, SealServices, Secrets, Signer, has_sigstore
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.comparisons import differ, never_pass
+from gate.pipelines.case import case_of
 from gate.pipelines.escalation import lines_of_the_change
-from gate.pipelines.gate import Gated, Ran, judge, train_all
+from gate.pipelines.gate import Gated, judge, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.policy_files import read_baselines
 from gate.pipelines.publish import SealedPackage, publish
@@ -345,17 +345,12 @@ def judging(folder: Path) -> Pipeline:
     def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
         baselines = read_baselines(request, adapters)
         imported = take_over(request, adapters, folder)
-        evidence = imported.evidence
-        stopped = differ(evidence.runs, request) or never_pass(evidence.runs, request)
-        asked = request.settings.operator_audit and not stopped
-        missed = asked and not evidence.runs_of(RunMode.AUDIT)
-        ran = Ran(
-            evidence=evidence,
-            documents=imported.documents,
-            isolation=imported.isolation,
-            operator_audit_failure="the job that ran took none" if missed else "",
-        )
-        return judge(request, baselines, ran)
+        evidence, isolation = imported.evidence, imported.isolation
+        closed = case_of(request, baselines, evidence, isolation, imported.documents)
+        asked = request.settings.operator_audit and not closed.case.outcome_known
+        if asked and not evidence.runs_of(RunMode.AUDIT):
+            closed = replace(closed, operator_audit_failure="the job that ran took none")
+        return judge(closed)
 
     return judge_imported
 

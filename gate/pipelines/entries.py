@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gate.baseline.acceptance import FarFromPeers, Movement, ProvisionalEntry
-from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.movement import far_from_peers, movement_of
 from gate.baseline.record import with_digest, with_entry
 from gate.baseline.select import Selection, judging_entries, peers_of, replaced_by, select_entry
-from gate.comparison.compare import compare_results
+from gate.comparison.compare import Comparisons
 from gate.comparison.differences import BASELINE_SIDE, Comparison
 from gate.data.data_sets import DataSets
 from gate.evidence.run_evidence import RunEvidence
@@ -46,22 +46,23 @@ def recorded_data(request: GateRequest, baseline: Baseline | None) -> DataSets:
 def provisional_entry(
     request: GateRequest,
     run: RunEvidence,
-    trusted: Baseline | None,
-    brought: Baseline | None,
+    baselines: Baselines,
     data: DataSets,
+    compared: Comparisons,
 ) -> ProvisionalEntry | None:
     """The entry of this environment where it may not judge yet.
 
     One that a pull request brings counts where this run repeats it; else it is no more than a
     claim, and what decides is the base's.
     """
-    for baseline in (brought, trusted):
+    trusted = baselines.trusted
+    for baseline in (baselines.brought, trusted):
         found = _nearest(request, run, baseline, data)
         entry = found.entry
         if entry is None or entry.far is None or not (entry.provisional and found.same_training):
             continue
         names = (BASELINE_SIDE, run.run.label)
-        repeated = compare_results(entry, run, request.settings.compare, names).numerically_equal
+        repeated = compared.of(entry, run, names).numerically_equal
         if repeated or baseline is trusted:
             return ProvisionalEntry(
                 far=entry.far, repeated=repeated, brought=baseline is not trusted
@@ -112,7 +113,8 @@ def settled(
     moved on purpose, as those beside it were not yet: there `moved` says how far.
     """
     replaced = replaced_by(baseline, entry)
-    earlier = _earlier(entry, (baseline, also), request)
+    compared = Comparisons(request.settings.compare)
+    earlier = _earlier(entry, (replaced, replaced_by(also, entry)), compared)
     if earlier is not None:
         # the same call accepted twice is one recording
         again = earlier.recorded_at != entry.recorded_at
@@ -125,7 +127,7 @@ def settled(
         content = {
             "far": _far(entry, replaced, baseline, request),
             "recordings": 1,
-            "moved": _moved(entry, replaced, request, outcome),
+            "moved": _moved(entry, replaced, request, compared, outcome),
         }
     return with_digest(entry.model_copy(update=content))
 
@@ -143,12 +145,16 @@ def _far(
 
 
 def _moved(
-    entry: BaselineEntry, replaced: BaselineEntry | None, request: GateRequest, outcome: str
+    entry: BaselineEntry,
+    replaced: BaselineEntry | None,
+    request: GateRequest,
+    compared: Comparisons,
+    outcome: str,
 ) -> Movement | None:
     if replaced is None:
         return None
     return movement_of(
-        _compared(replaced, entry, request),
+        compared.of(replaced, entry, (BASELINE_SIDE, NEW)),
         request.settings.compare.tolerances,
         commit=replaced.commit,
         outcome=outcome,
@@ -168,13 +174,12 @@ def with_settled(
 
 
 def _earlier(
-    entry: BaselineEntry, baselines: tuple[Baseline | None, ...], request: GateRequest
+    entry: BaselineEntry, known: tuple[BaselineEntry | None, ...], compared: Comparisons
 ) -> BaselineEntry | None:
     """The recording of the very same bits in the same environment that counts most calls."""
-    found = (one for known in baselines if (one := replaced_by(known, entry)) is not None)
-    equal = (one for one in found if _compared(one, entry, request).numerically_equal)
+    equal = (
+        one
+        for one in known
+        if one is not None and compared.of(one, entry, (BASELINE_SIDE, NEW)).numerically_equal
+    )
     return max(equal, key=lambda one: one.recordings, default=None)
-
-
-def _compared(before: BaselineEntry, after: BaselineEntry, request: GateRequest) -> Comparison:
-    return compare_results(before, after, request.settings.compare, (BASELINE_SIDE, NEW))

@@ -25,7 +25,8 @@ from gate.errors import GateError, RepositoryError, RunTimeoutError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding, Traces
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.comparisons import Budget, diagnosis_of, run_within
+from gate.pipelines.case import ClosedCase
+from gate.pipelines.comparisons import Budget, run_within
 from gate.pipelines.runs import Session
 from gate.system.git.changes import Change
 from gate.training.plan import plan_trace
@@ -64,27 +65,25 @@ def lines_of_the_change(request: GateRequest, adapters: Adapters) -> Change | No
 
 
 def escalate(
-    session: Session,
-    decision: Decision,
-    evidence: EvidenceSet,
-    change: Change | None,
-    budget: Budget,
+    session: Session, closed: ClosedCase, change: Change | None, budget: Budget
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
 
     Two runs of one commit that differ are repeated; a drift is traced against the base commit.
     Where settings explain a drift, and their line is known, a trace has nothing to add.
     """
+    decision, request = closed.decision, session.request
     compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
-    request = session.request
     if compared is None or decision.passes or not _to_be_traced(request, decision):
         return None
-    diagnosis = diagnosis_of(decision, evidence)
+    diagnosis = closed.diagnosis
     folder = request.repository_path(request.settings.train.workdir)
     if drift and explained_by_settings(diagnosis) and named_by_change(change, diagnosis, folder):
         return not_found(EXPLAINED, NoTrace.EXPLAINED)
     try:
-        return _Escalation(session, compared, evidence.runs, budget, drift=drift).found(change)
+        return _Escalation(session, compared, closed.evidence.runs, budget, drift=drift).found(
+            change
+        )
     except RunTimeoutError:
         return not_found(NO_TIME, NoTrace.BUDGET)
     except GateError as fault:

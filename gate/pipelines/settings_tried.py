@@ -13,7 +13,7 @@ from gate.comparison.differences import Comparison
 from gate.diagnosis.trace_window import reach_of, same_thing, same_until
 from gate.diagnosis.trials import Candidate, candidates
 from gate.errors import GateError
-from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.trace import (
     CERTAIN_CONTROLS,
     CERTAIN_RUNS,
@@ -21,12 +21,12 @@ from gate.evidence.trace import (
     TriedSettings,
     runs_needed,
 )
-from gate.pipelines.comparisons import Budget, against_run, diagnosis_of, repeats_of, run_within
+from gate.pipelines.case import ClosedCase
+from gate.pipelines.comparisons import Budget, against_run, run_within
 from gate.pipelines.runs import Session
 from gate.settings.variations import SECOND_FILL, Setting
 from gate.training.plan import plan_trial
-from gate.training.runs import RunMode, Trial
-from gate.verdict.facts import Decision
+from gate.training.runs import Trial
 from gate.verdict.verdict import Outcome
 
 # a training as short as this runs whole: stopping it earlier saves nothing
@@ -39,18 +39,16 @@ Pair = tuple[RunEvidence, RunEvidence]
 PLAIN: Final = Candidate(setting=Setting.NOTHING, written="nothing")
 
 
-def try_settings(
-    session: Session, decision: Decision, evidence: EvidenceSet, budget: Budget
-) -> TriedSettings | None:
+def try_settings(session: Session, closed: ClosedCase, budget: Budget) -> TriedSettings | None:
     """What settings say that were moved one at a time; None where there is nothing to try.
 
-    The trace of `evidence` comes first, since it names what the settings can only make likely.
+    The trace of its evidence comes first, since it names what the settings can only make likely.
     """
-    strict = evidence.runs_of(RunMode.STRICT)
+    strict, outcome = closed.case.strict, closed.decision.outcome
     # a default run that differs, where strict runs agree, is a fault too rare for a few pairs
-    apart = [one for one in repeats_of(strict, session.request) if not one.numerically_equal]
-    diagnosis = diagnosis_of(decision, evidence)
-    if decision.outcome is not Outcome.NONDETERMINISTIC or not apart or diagnosis is None:
+    apart = [one for one in closed.case.repeats if not one.numerically_equal]
+    diagnosis = closed.diagnosis
+    if outcome is not Outcome.NONDETERMINISTIC or not apart or diagnosis is None:
         return None
     settings = session.request.settings
     chosen = candidates(diagnosis, strict[0], settings)

@@ -25,7 +25,6 @@ from gate.report.wording import (
     CAUSE_TITLES,
     PAIR,
     TWO,
-    led_by_settings,
     missed_words,
     moved_words,
     not_finite_words,
@@ -38,7 +37,7 @@ from gate.report.wording import (
 )
 from gate.settings.levels import ReachedLevel
 from gate.training.runs import Commit
-from gate.verdict.verdict import Answer, NotFiniteResult, Outcome, Verdict
+from gate.verdict.verdict import Answer, NotFiniteResult, Outcome, Verdict, led_by_settings
 
 MAX_PARTS_NAMED = 3
 
@@ -226,7 +225,7 @@ def _environment_drift(verdict: Verdict) -> str:
             f"the repository moved, or the hardware. {numbers_words(verdict.baseline)}"
         )
     moved = _moved(verdict.baseline)
-    if led_by_settings(verdict):
+    if led_by_settings(verdict.outcome, verdict.diagnosis):
         return (
             f"{numbers_words(verdict.baseline)} A setting of the run is different, and since the "
             f"baseline was recorded the environment moved too: {moved}."

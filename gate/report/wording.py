@@ -27,6 +27,7 @@ from gate.verdict.verdict import (
     Part,
     Verdict,
     WhyNotRun,
+    led_by_settings,
 )
 
 SHORT_DIGEST = 12
@@ -132,16 +133,10 @@ def headline(verdict: Verdict) -> str:
     return f"{_headline(verdict)}{until}"
 
 
-def led_by_settings(verdict: Verdict) -> bool:
-    """Whether settings of the run explain the difference, where the environment moved as well."""
-    led = verdict.diagnosis is not None and verdict.diagnosis.kind is not EventKind.ENVIRONMENT
-    return led and verdict.outcome is Outcome.ENVIRONMENT_DRIFT and not verdict.nothing_moved
-
-
 def _environment_title(verdict: Verdict) -> str:
     if verdict.nothing_moved:
         return "another result from the same code"
-    if led_by_settings(verdict):
+    if led_by_settings(verdict.outcome, verdict.diagnosis):
         return "a setting of the run is different, and the environment moved"
     return TITLES[Outcome.ENVIRONMENT_DRIFT][1]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gate.baseline.entry import PROPOSED_BASELINE
-from gate.comparison.differences import EventKind, NotFinite, OtherSetting
+from gate.comparison.differences import NotFinite, OtherSetting
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.evidence.trace import HowKnown, ShownChange
@@ -16,7 +16,7 @@ from gate.settings.gate_settings import FILE_NAME
 from gate.system.gate_names import OUTPUT_FOLDER
 from gate.verdict.causes import settings_words
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome
+from gate.verdict.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome, led_by_settings
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
@@ -271,7 +271,7 @@ def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ..
 
 def _environment_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     steps = []
-    if diagnosis is not None and diagnosis.kind is not EventKind.ENVIRONMENT:
+    if led_by_settings(Outcome.ENVIRONMENT_DRIFT, diagnosis):
         steps.append(_step(_look(diagnosis, place.change)))
     if not place.base_commit:
         how = "check out with fetch-depth: 0" if place.on_runner else "name the base with --base"

@@ -12,6 +12,7 @@ from gate.comparison.differences import (
     Comparison,
     DeterminismCost,
     EnvironmentChange,
+    EventKind,
     KnobCosts,
     NotFinite,
     OtherSetting,
@@ -142,6 +143,12 @@ class Outcome(StrEnum):
 DRIFTS: Final = frozenset(
     (Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT, Outcome.DATA_DRIFT)
 )
+
+
+def led_by_settings(outcome: Outcome, diagnosis: Diagnosis | None) -> bool:
+    """Whether a setting of the run leads a difference where the environment moved as well."""
+    led = diagnosis is not None and diagnosis.kind is not EventKind.ENVIRONMENT
+    return led and outcome is Outcome.ENVIRONMENT_DRIFT
 
 
 class Severity(StrEnum):

@@ -22,8 +22,9 @@ from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.record import with_entry
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.pipelines.case import case_of
 from gate.pipelines.entries import settled
-from gate.pipelines.gate import Gated, Ran, judge
+from gate.pipelines.gate import Gated, judge
 from gate.report.brief import brief_of
 from gate.report.wording import headline
 from gate.settings.gate_settings import GateSettings
@@ -49,8 +50,8 @@ def _gated(
         | {"commit": COMMIT, "base_commit": BASE, "created_at": now}
     )
     baselines = Baselines(trusted=trusted, brought=brought)
-    ran = Ran(evidence=evidence, documents=(), isolation=ISOLATED)
-    return judge(replace(REQUEST, settings=under), baselines, ran)
+    request = replace(REQUEST, settings=under)
+    return judge(case_of(request, baselines, evidence, ISOLATED))
 
 
 def _baseline(*entries: BaselineEntry) -> Baseline:

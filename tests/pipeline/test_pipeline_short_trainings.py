@@ -17,7 +17,8 @@ from gate.baseline.record import with_entry
 from gate.commands.measure import compare_view
 from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
-from gate.pipelines.gate import Gated, Ran, judge
+from gate.pipelines.case import case_of
+from gate.pipelines.gate import Gated, judge
 from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import compare_page, page_html
 from gate.report.page.page_sources import page_sources
@@ -86,8 +87,8 @@ def _run(draw: st.DrawFn, label: str, usual: int, begun: float) -> RunEvidence:
 
 def judged(request: GateRequest, runs: tuple[RunEvidence, ...], trusted: Baseline | None) -> Gated:
     evidence = evidence_set_of(*runs)
-    ran = Ran(evidence=evidence, documents=(), isolation=NOT_ISOLATED)
-    return judge(request, Baselines(trusted=trusted, brought=None), ran)
+    baselines = Baselines(trusted=trusted, brought=None)
+    return judge(case_of(request, baselines, evidence, NOT_ISOLATED))
 
 
 def reports(gated: Gated) -> str:

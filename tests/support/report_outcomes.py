@@ -35,7 +35,8 @@ from gate.evidence.run_evidence import (
 )
 from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timings
 from gate.isolation.modes import Isolation, IsolationMode, RunIsolation
-from gate.pipelines.gate import Ran, judge
+from gate.pipelines.case import case_of
+from gate.pipelines.gate import judge
 from gate.settings.data import DataKind
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
@@ -225,8 +226,7 @@ def judged(
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
     baselines = Baselines(trusted=trusted, brought=bringing, same_code=same)
-    call = Ran(evidence=evidence, documents=(), isolation=ISOLATED)
-    verdict = judge(request, baselines, call).verdict
+    verdict = judge(case_of(request, baselines, evidence, ISOLATED)).verdict
     return verdict.model_copy(update={"timeline": TIMELINE})
 
 

@@ -1,0 +1,344 @@
+"""The case of one gate call: what was asked, the baselines, the runs so far.
+
+Each question about them is asked here and answered once, on first use: which entry judges, whether
+the runs are equal, how they compare with entry and base commit, what the decision is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gate.baseline.acceptance import Movement
+from gate.baseline.entry import BaselineEntry, Baselines
+from gate.baseline.select import Selection
+from gate.comparison.checks import first_not_finite, never_passes, run_self_test, threshold_results
+from gate.comparison.compare import Comparisons, runs_of_the_same_work
+from gate.comparison.cost import determinism_cost
+from gate.comparison.data_moves import moved_data
+from gate.comparison.differences import (
+    BASELINE_SIDE,
+    Comparison,
+    DeterminismCost,
+    NotFinite,
+    SelfTestProbe,
+)
+from gate.data.data_sets import DataSets, brings_data, same_data
+from gate.diagnosis.diagnosis import Diagnosis
+from gate.evidence.folder import WrittenDocument
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.isolation.modes import Isolation
+from gate.pipelines.comparisons import alone, diagnosis_of, most_telling, separated
+from gate.pipelines.entries import movement, provisional_entry, rules_in_force, selected
+from gate.pipelines.seed_results import judged, seeds_are_open, seeds_of_brought
+from gate.settings.gate_settings import ComparisonSettings
+from gate.training.plan import plan_gate, plan_operator_audit, plan_seeds
+from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode
+from gate.verdict.decision import decide
+from gate.verdict.facts import Decision, Facts
+from gate.verdict.levels import SeedsOfBrought
+from gate.verdict.overrides import drawn_entropy
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import NotRun, Outcome, Part, WhyNotRun
+
+BROUGHT_SIDE = "the pull request's baseline"
+Runs = tuple[RunEvidence, ...]
+
+
+# no slots: the answers are kept in the instance, as `cached_property` does it
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A gate call's request, baselines and runs so far; with more runs it is made anew.
+
+    `data` is the declared data that head's runs find. `compared` goes from one case to the next, so
+    that no two results are compared again.
+    """
+
+    request: GateRequest
+    baselines: Baselines
+    data: DataSets
+    runs: Runs
+    compared: Comparisons
+
+    def with_runs(self, runs: Runs) -> Case:
+        """The case with these runs as well, in this order."""
+        return replace(self, runs=(*self.runs, *runs)) if runs else self
+
+    def _runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> Runs:
+        kind = mode, commit
+        return tuple(
+            run
+            for run in self.runs
+            if (run.run.mode, run.run.commit) == kind and run.run.label != BASE_HERE
+        )
+
+    @property
+    def _rules(self) -> ComparisonSettings:
+        return self.request.settings.compare
+
+    @cached_property
+    def strict(self) -> Runs:
+        """The strict runs of the commit under test."""
+        return self._runs_of(RunMode.STRICT)
+
+    @cached_property
+    def default(self) -> Runs:
+        """Its runs under the training's own settings."""
+        return self._runs_of(RunMode.DEFAULT)
+
+    @cached_property
+    def base(self) -> Runs:
+        """The base commit's runs, each side in its own environment where it has one."""
+        return self._runs_of(RunMode.STRICT, Commit.BASE)
+
+    @property
+    def first(self) -> RunEvidence:
+        """The run that is judged."""
+        return self.strict[0]
+
+    def _between(self, expected: RunEvidence, observed: RunEvidence) -> Comparison:
+        return self.compared.of(expected, observed, (expected.run.label, observed.run.label))
+
+    @cached_property
+    def repeats(self) -> tuple[Comparison, ...]:
+        """The first strict run against each other one."""
+        return tuple(self._between(self.first, run) for run in self.strict[1:])
+
+    @cached_property
+    def differ(self) -> bool:
+        """Whether two strict runs of the commit under test differ: then this is the outcome."""
+        return any(not one.numerically_equal for one in self.repeats)
+
+    @cached_property
+    def never_passes(self) -> bool:
+        """Whether a strict run of the commit has a number that never passes: the outcome too."""
+        return never_passes(self.strict, self._rules.allow_not_finite)
+
+    @property
+    def outcome_known(self) -> bool:
+        """Whether no further run of the commit could change the outcome."""
+        return self.differ or self.never_passes
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Which entry of the trusted baseline judges, or why none does."""
+        return selected(self.request, self.first, self.baselines.trusted, self.data)
+
+    @property
+    def entry(self) -> BaselineEntry | None:
+        """The entry that the run is compared with; of another training it does not judge."""
+        return self.selection.entry
+
+    @property
+    def judging_entry(self) -> BaselineEntry | None:
+        """The entry where it was recorded of the same training."""
+        return self.selection.entry if self.selection.same_training else None
+
+    @cached_property
+    def against_entry(self) -> Comparison | None:
+        """The first strict run against the entry; None without one."""
+        if self.entry is None:
+            return None
+        return self.compared.of(self.entry, self.first, (BASELINE_SIDE, self.first.run.label))
+
+    @cached_property
+    def brought_entry(self) -> BaselineEntry | None:
+        """The entry for this run and its data that the pull request itself brings."""
+        selection = selected(self.request, self.first, self.baselines.brought, self.data)
+        entry = selection.entry if selection.same_training else None
+        # recorded with other data it would call the next run's data moved, whatever bits it holds
+        return entry if entry is not None and same_data(entry.data, self.data) else None
+
+    @property
+    def against_brought(self) -> Comparison | None:
+        """The first strict run against that entry."""
+        brought = self.brought_entry
+        if brought is None:
+            return None
+        return self.compared.of(brought, self.first, (BROUGHT_SIDE, self.first.run.label))
+
+    @property
+    def base_run(self) -> Comparison | None:
+        """Head against the base commit, on this machine."""
+        return self._between(self.base[0], self.first) if self.base else None
+
+    @property
+    def base_repeat(self) -> Comparison | None:
+        """Two runs of the base commit."""
+        return self._between(*self.base[:2]) if self.base[1:] else None
+
+    @cached_property
+    def base_here_run(self) -> RunEvidence | None:
+        """The base commit in the change's environment, where its own runs had their own."""
+        return next((run for run in self.runs if run.run.label == BASE_HERE), None)
+
+    @property
+    def base_here(self) -> Comparison | None:
+        """Head against the base commit, both in the change's environment."""
+        here = self.base_here_run
+        return self._between(here, self.first) if here is not None else None
+
+    @property
+    def base_moved(self) -> Comparison | None:
+        """The base commit in the two environments."""
+        here = self.base_here_run
+        return self._between(self.base[0], here) if here is not None and self.base else None
+
+    @property
+    def default_repeat(self) -> Comparison | None:
+        """Two runs under the training's own settings."""
+        return self._between(*self.default[:2]) if self.default[1:] else None
+
+    @cached_property
+    def not_finite(self) -> NotFinite | None:
+        """The first number of head or base that never passes."""
+        return first_not_finite((*self.strict, *self.base), self._rules.allow_not_finite)
+
+    @cached_property
+    def self_test(self) -> tuple[SelfTestProbe, ...]:
+        """What the comparators see of planted faults; without a number that never passes."""
+        return () if self.not_finite else run_self_test(self.first, self._rules)
+
+    @cached_property
+    def like_strict(self) -> tuple[Comparison, ...]:
+        """The first strict run against each other run that does the same work."""
+        return runs_of_the_same_work(self.first, self.default, self._rules)
+
+    @cached_property
+    def cost(self) -> DeterminismCost | None:
+        """The price of determinism; without default runs nothing was priced, and none failed."""
+        if not (self.default[1:] and self.strict[1:]):
+            return None
+        return determinism_cost(self.strict[:2], self.default, self.request.settings.cost)
+
+    @property
+    def seeds_are_open(self) -> bool:
+        """Whether the policy's level, or a proposed entry, hangs on runs of more seeds."""
+        if not self.request.settings.policy.level.needs_seeds or self.differ:
+            return False
+        if first_not_finite(self.strict, self._rules.allow_not_finite):
+            return False
+        return seeds_are_open(self.selection, self.against_entry, self.brought_entry)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedCase:
+    """A case whose runs have ended, with the evidence that was written of it: it can be decided.
+
+    `documents` are what the evidence was written to. `operator_audit_failure` says why that audit
+    is missing. A diagnosis rests on the traces of this very `evidence`.
+    """
+
+    case: Case
+    evidence: EvidenceSet
+    documents: tuple[WrittenDocument, ...]
+    isolation: Isolation
+    operator_audit_failure: str = ""
+
+    @cached_property
+    def seeds_of_brought(self) -> SeedsOfBrought:
+        """What a brought entry says of seeds, beside what this call saw of them."""
+        case = self.case
+        settings = case.request.settings
+        return seeds_of_brought(case.brought_entry, case.judging_entry, self.evidence, settings)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """All that the outcome depends on."""
+        case, evidence = self.case, self.evidence
+        settings, entry = case.request.settings, case.judging_entry
+        return Facts(
+            settings=settings,
+            # a number that never passes is an answer of one run
+            repeat=most_telling(case.repeats) if case.repeats else alone(case.first),
+            strict_runs=len(case.strict),
+            unequal=sum(not one.numerically_equal for one in case.repeats),
+            self_test=case.self_test,
+            not_finite=case.not_finite,
+            base_not_finite=first_not_finite(case.base, settings.compare.allow_not_finite)
+            is not None,
+            like_strict=case.like_strict,
+            baseline=case.against_entry,
+            same_training=case.selection.same_training,
+            other_settings=case.selection.other_settings,
+            # with other results of seeds than were seen here it is not reproduced
+            proposed=case.against_brought if self.seeds_of_brought.seen else None,
+            base_run=case.base_run,
+            base_repeat=case.base_repeat,
+            own_environments=any(run.run.environment is Commit.BASE for run in case.base),
+            base_here=case.base_here,
+            base_moved=case.base_moved,
+            nearest=separated(case.selection.nearest, case.first, case.request),
+            provisional=provisional_entry(
+                case.request, case.first, case.baselines, case.data, case.compared
+            ),
+            quarantine=rules_in_force(case.request, case.entry, evidence.created_at),
+            same_code=case.entry is not None and case.entry.commit in case.baselines.same_code,
+            thresholds=threshold_results(case.first, settings.policy.thresholds),
+            judged=judged(entry, evidence, settings),
+            entropy=drawn_entropy(case.strict),
+            cost=case.cost,
+            data_moved=moved_data(entry.data, case.data) if entry is not None else (),
+            data_brought=brings_data(evidence.base_data, case.data),
+            unrepeated=evidence.unrepeated,
+        )
+
+    @cached_property
+    def decision(self) -> Decision:
+        """The outcome, and why."""
+        return decide(self.facts)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """Why the comparison that decided came out as it did, where that is not a pass."""
+        return diagnosis_of(self.decision, self.evidence)
+
+    @property
+    def movement(self) -> Movement | None:
+        """How far the run is from the entry, where the change brings a new one."""
+        if self.decision.outcome is not Outcome.BASELINE_CHANGE:
+            return None
+        return movement(self.case.request, self.case.against_entry, self.case.entry)
+
+    @property
+    def not_run(self) -> tuple[NotRun, ...]:
+        """What this call could have run and did not, by its settings or by what it found."""
+        case, request = self.case, self.case.request
+        unpriced = self._missing(plan_gate(request.strict_runs, priced=True), RunMode.DEFAULT)
+        parts = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
+        if case.outcome_known:
+            why = WhyNotRun.RUNS_DIFFER if case.differ else WhyNotRun.NOT_FINITE
+            planned = plan_gate(request.strict_runs, priced=request.priced)
+            asked = request.settings.operator_audit and not self.operator_audit_failure
+            audit = (plan_operator_audit(),) if asked else ()
+            seeds = plan_seeds(request.settings) if not self.evidence.seeded else ()
+            stopped = (
+                (Part.STRICT_RUNS, self._missing(planned, RunMode.STRICT)),
+                (Part.DEFAULT_RUNS, self._missing(planned, RunMode.DEFAULT)),
+                (Part.SEEDS, len(seeds)),
+                (Part.OPERATOR_AUDIT, self._missing(audit, RunMode.AUDIT)),
+            )
+            parts += [(part, why, runs) for part, runs in stopped]
+        return tuple(NotRun(part=part, why=why, runs=runs) for part, why, runs in parts if runs)
+
+    def _missing(self, planned: tuple[PlannedRun, ...], mode: RunMode) -> int:
+        labels = {run.run.label for run in self.evidence.runs}
+        return sum(run.mode is mode and run.label not in labels for run in planned)
+
+
+def open_case(request: GateRequest, baselines: Baselines, data: DataSets) -> Case:
+    """A case at its beginning: nothing ran yet."""
+    compared = Comparisons(request.settings.compare)
+    return Case(request=request, baselines=baselines, data=data, runs=(), compared=compared)
+
+
+def case_of(
+    request: GateRequest,
+    baselines: Baselines,
+    evidence: EvidenceSet,
+    isolation: Isolation,
+    documents: tuple[WrittenDocument, ...] = (),
+) -> ClosedCase:
+    """The case of evidence that is there already, wherever it was made."""
+    case = open_case(request, baselines, evidence.data).with_runs(evidence.runs)
+    return ClosedCase(case=case, evidence=evidence, documents=documents, isolation=isolation)
