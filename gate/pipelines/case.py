@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gate.baseline.acceptance import Movement
-from gate.baseline.entry import BaselineEntry, Baselines
+from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.select import Selection
 from gate.comparison.checks import first_not_finite, never_passes, run_self_test, threshold_results
-from gate.comparison.compare import Comparisons, runs_of_the_same_work
+from gate.comparison.compare import Comparisons, missed_share, runs_of_the_same_work
 from gate.comparison.cost import determinism_cost
 from gate.comparison.data_moves import moved_data
 from gate.comparison.differences import (
@@ -34,13 +34,15 @@ from gate.pipelines.seed_results import judged, seeds_are_open, seeds_of_brought
 from gate.settings.gate_settings import ComparisonSettings
 from gate.training.plan import plan_gate, plan_operator_audit, plan_seeds
 from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode
+from gate.verdict.blind_spots import rare_faults
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.levels import SeedsOfBrought
 from gate.verdict.overrides import drawn_entropy
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import NotRun, Outcome, Part, WhyNotRun
+from gate.verdict.verdict import EqualRuns, NotRun, Outcome, Part, Verdict, WhyNotRun
 
+RARE = 0.1
 BROUGHT_SIDE = "the pull request's baseline"
 Runs = tuple[RunEvidence, ...]
 
@@ -301,6 +303,29 @@ class ClosedCase:
         return movement(self.case.request, self.case.against_entry, self.case.entry)
 
     @property
+    def _runs_alike(self) -> int:
+        """How many runs of this call did one and the same work."""
+        return len(self.case.strict) + len(self.case.like_strict)
+
+    @property
+    def rare_faults(self) -> tuple[str, ...]:
+        """What the equal runs leave open, where they are equal at all."""
+        if not self.facts.repeat.numerically_equal:
+            return ()
+        strict, runs = len(self.case.strict), self._runs_alike
+        every = missed_share(runs, RARE) if self.case.like_strict else None
+        return rare_faults((strict, runs), missed_share(strict, RARE), every)
+
+    @property
+    def equal_runs(self) -> EqualRuns | None:
+        """The equal runs of one and the same work, and the share of rare faults that they miss."""
+        alike = (self.facts.repeat, *self.case.like_strict)
+        if not all(one.numerically_equal for one in alike):
+            return None
+        runs = self._runs_alike
+        return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))
+
+    @property
     def not_run(self) -> tuple[NotRun, ...]:
         """What this call could have run and did not, by its settings or by what it found."""
         case, request = self.case, self.case.request
@@ -324,6 +349,20 @@ class ClosedCase:
     def _missing(self, planned: tuple[PlannedRun, ...], mode: RunMode) -> int:
         labels = {run.run.label for run in self.evidence.runs}
         return sum(run.mode is mode and run.label not in labels for run in planned)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gated:
+    """What a gate call found: a verdict, what it rests on, the entry that it would propose.
+
+    `documents` are what the evidence was written to.
+    """
+
+    verdict: Verdict
+    evidence: EvidenceSet
+    documents: tuple[WrittenDocument, ...]
+    baseline: Baseline | None
+    proposed: BaselineEntry | None
 
 
 def open_case(request: GateRequest, baselines: Baselines, data: DataSets) -> Case:

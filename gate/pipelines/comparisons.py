@@ -10,7 +10,6 @@ from gate.baseline.select import key_place
 from gate.comparison.compare import (
     compare_environments,
     compare_results,
-    missed_share,
     on_one_cpu_thread,
 )
 from gate.comparison.differences import Comparison, EnvironmentChange
@@ -33,13 +32,12 @@ from gate.evidence.trace import ShownChange
 from gate.settings.train_sections import DiagnosisSettings
 from gate.system.clock import Clock
 from gate.training.runs import Commit, RunMode
-from gate.verdict.blind_spots import rare_faults
 from gate.verdict.causes import concluded_class
-from gate.verdict.facts import Decision, Facts
+from gate.verdict.facts import Decision
 from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
 from gate.verdict.request import GateRequest
 from gate.verdict.sources import changed_precision, suspected_sources
-from gate.verdict.verdict import EqualRuns, Outcome, led_by_settings
+from gate.verdict.verdict import Outcome, led_by_settings
 
 LEAST_SECONDS: Final = 1.0
 # where all runs together take less, most of it is the start of Python: a few runs may take as long
@@ -130,29 +128,8 @@ def separated(
     return tuple(sorted(changes, key=lambda change: key_place(change.part)))
 
 
-RARE = 0.1
 # where the difference may be the change's own
 ITS_OWN = frozenset((Outcome.CODE_DRIFT, Outcome.NOT_COMPARABLE, Outcome.NONDETERMINISTIC))
-
-
-def rare_faults_of(facts: Facts) -> tuple[str, ...]:
-    """What the equal runs leave open, where they are equal at all."""
-    if not facts.repeat.numerically_equal:
-        return ()
-    strict = facts.strict_runs
-    runs = strict + len(facts.like_strict)
-    every = missed_share(runs, RARE) if facts.like_strict else None
-    return rare_faults((strict, runs), missed_share(strict, RARE), every)
-
-
-def equal_runs_of(facts: Facts) -> EqualRuns | None:
-    """The equal runs of one and the same work, and the share of rare faults that they miss."""
-    if not facts.repeat.numerically_equal or any(
-        not other.numerically_equal for other in facts.like_strict
-    ):
-        return None
-    runs = facts.strict_runs + len(facts.like_strict)
-    return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))
 
 
 def beside_the_difference(

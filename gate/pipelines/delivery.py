@@ -1,4 +1,4 @@
-"""A call is carried out, and its verdict becomes files: documents, reports, package and seals."""
+"""A verdict becomes files: documents, reports, package and seals."""
 
 from __future__ import annotations
 
@@ -31,15 +31,11 @@ from gate.package.seal_files import (
     write_seals,
 )
 from gate.package.seal_records import Package, SealContext
-from gate.package.signing import Identity, SealServices, Secrets, Signer, has_sigstore
+from gate.package.signing import Identity, SealServices, Secrets, Signer
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.case import case_of
-from gate.pipelines.escalation import lines_of_the_change
-from gate.pipelines.gate import Gated, judge, train_all
-from gate.pipelines.imported_evidence import take_over
-from gate.pipelines.policy_files import read_baselines
+from gate.pipelines.case import Gated
 from gate.pipelines.publish import SealedPackage, publish
-from gate.pipelines.snapshots import claim_out
+from gate.pipelines.snapshots import claim_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import page_html
@@ -53,8 +49,6 @@ from gate.system.version import VERSION
 from gate.text.digests import sha256_hex
 from gate.text.documents import document_chunks, write_document
 from gate.text.untrusted_text import masked
-from gate.training.runs import RunMode
-from gate.training.timeline import CallTime
 from gate.verdict.assemble import error_verdict, raised_at
 from gate.verdict.named_places import with_named_places
 from gate.verdict.request import GateRequest
@@ -305,6 +299,13 @@ def stale_outputs(out: Path) -> tuple[Path, ...]:
     return (*(out / name for name in names), package, *seal_paths(package))
 
 
+def clear_out(out: Path, files: Files) -> None:
+    """Take the folder; an older verdict and its seal must not be read as this call's own."""
+    claim_out(out, files)
+    for path in stale_outputs(out):
+        files.remove_tree(path)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveredVerdict:
     """The result of a gate call; `fault` is what stopped it, if anything did.
@@ -324,87 +325,6 @@ class DeliveredVerdict:
     lines: Mapping[str, int] = field(default_factory=dict)
 
 
-Pipeline = Callable[[GateRequest, Adapters], Gated]
-
-
-def run_only(request: GateRequest, adapters: Adapters) -> Path:
-    """The first of two jobs: train, judge nothing; the folder with the evidence."""
-    with adapters.files.held_folder(request.out):
-        claim_out(request.out, adapters.files)
-        # this call judges nothing: an older verdict beside its evidence would be read as its own
-        for path in stale_outputs(request.out):
-            adapters.files.remove_tree(path)
-        baselines = read_baselines(request, adapters)
-        train_all(request, adapters, baselines, CallTime(adapters.clock))
-    return request.out / "evidence"
-
-
-def judging(folder: Path) -> Pipeline:
-    """The second of two jobs: judge the evidence in a folder; nothing is trained."""
-
-    def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
-        baselines = read_baselines(request, adapters)
-        imported = take_over(request, adapters, folder)
-        evidence, isolation = imported.evidence, imported.isolation
-        closed = case_of(request, baselines, evidence, isolation, imported.documents)
-        asked = request.settings.operator_audit and not closed.case.outcome_known
-        if asked and not evidence.runs_of(RunMode.AUDIT):
-            closed = replace(closed, operator_audit_failure="the job that ran took none")
-        return judge(closed)
-
-    return judge_imported
-
-
-def run_and_deliver(
-    request: GateRequest,
-    adapters: Adapters,
-    secrets: Secrets,
-    pipeline: Pipeline,
-    *,
-    trusted_keys: str = "",
-    allow_plain_key: bool = False,
-) -> DeliveredVerdict:
-    """Come to a verdict, then write every document; a fault on the way is written down as well.
-
-    `trusted_keys` is the file that the verify command names, where it is not the one of the
-    settings. Settings, usage and cancellation are no verdict: their errors pass through, and so
-    does that of another call which works in the output folder.
-    """
-    refuse_unready(request, secrets, has_sigstore=has_sigstore())
-    refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
-    adapters = with_secrets_closed(request, adapters, secrets)
-    with adapters.files.held_folder(request.out):
-        claim_out(request.out, adapters.files)
-        # a call that fails early must not leave an older verdict and its seal to be read as its own
-        for path in stale_outputs(request.out):
-            adapters.files.remove_tree(path)
-        # now, for a fault's report too: git does not look at a clone that was trained beside
-        commit = request.commit or adapters.git.resolve("HEAD")
-        named = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
-        trust = _Trust(
-            keys=named,
-            allow_plain_key=allow_plain_key,
-            root=_trusted_root(request, adapters, commit),
-        )
-        change = lines_of_the_change(request, adapters)
-        lines = _python_lines(adapters.git, commit)
-        try:
-            gated = pipeline(request, adapters)
-        except GateError as fault:
-            if fault.exit_code is not ExitCode.ERROR:
-                raise
-            return _deliver_fault(request, adapters, commit, fault, lines, change)
-        # before anything is made of it: every reader is told the same
-        gated = replace(gated, verdict=with_named_places(gated.verdict, lines))
-        try:
-            return _deliver(request, adapters, gated, secrets, trust, lines)
-        except AttestationError as fault:
-            # asked for a seal that cannot be made: no verdict stands without it, and none is lost
-            judged = f"the runs themselves were judged: {gated.verdict.outcome}"
-            fault.details = (*fault.details, judged)
-            return _deliver_fault(request, adapters, commit, fault, lines)
-
-
 def _python_lines(git: Git, commit: str) -> Mapping[str, int]:
     """The lines that a verdict may state as a fact; none where git cannot tell them."""
     try:
@@ -415,59 +335,123 @@ def _python_lines(git: Git, commit: str) -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Trust:
-    """The trust file to name, which keys are taken, and the text of the trusted root, if any."""
+class Delivery:
+    """Where a call's result goes, known before its training.
 
-    keys: str
+    `trusted_keys` is the trust file that the verify command names, `trusted_root` the text of the
+    root, if any. `lines` are the lines of each Python file of the commit.
+    """
+
+    request: GateRequest
+    adapters: Adapters
+    secrets: Secrets
     allow_plain_key: bool
-    root: bytes | None
+    trusted_keys: str
+    commit: str
+    trusted_root: bytes | None
+    change: Change | None
+    lines: Mapping[str, int]
+
+    def deliver(self, gated: Gated) -> DeliveredVerdict:
+        """Write the package, seal it, publish it and write the reports.
+
+        A seal that is asked for and cannot be made is the result: no verdict stands without it.
+        """
+        # before anything is made of it: every reader is told the same
+        gated = replace(gated, verdict=with_named_places(gated.verdict, self.lines))
+        try:
+            return self._sealed(gated)
+        except AttestationError as fault:
+            judged = f"the runs themselves were judged: {gated.verdict.outcome}"
+            fault.details = (*fault.details, judged)
+            return replace(self, change=None).fault(fault)
+
+    def _sealed(self, gated: Gated) -> DeliveredVerdict:
+        request, adapters, files = self.request, self.adapters, self.adapters.files
+        verdict, evidence, baseline = gated.verdict, gated.evidence, gated.baseline
+        adapters.progress.step("writing the package and the reports")
+        package = write_package(verdict, evidence, baseline, request, files, gated.documents)
+        signer = PackageSigner(
+            secrets=self.secrets,
+            allow_plain_key=self.allow_plain_key,
+            # of the canonical form: line ends of a checkout do not change what was compared with
+            baseline_digest=sha256_hex(write_document(baseline)) if baseline else "",
+            services=partial(adapters.seal_services, request.settings.signing),
+            trusted_root=self.trusted_root,
+        )
+        sealing = seal_package(verdict, evidence, package, request, signer, files)
+        target = ""
+        if gated.proposed is not None:
+            folder = request.repository_path(request.settings.baseline.path)
+            target = f"{folder}/{entry_name(gated.proposed)}"
+            files.write_bytes(request.out / PROPOSED_BASELINE, write_document(gated.proposed))
+        links = ReportLinks(
+            run_url=request.run_url,
+            package_path=str(request.shown_out / package.path.name),
+            verify_command=verify_line(verdict, request, sealing, self.trusted_keys),
+            history=request.history.lines,
+            published=publish(gated, _sealed(package, sealing), request, adapters),
+        )
+        drawn = page_sources(verdict, evidence, baseline)
+        return DeliveredVerdict(
+            verdict=verdict,
+            reports=write_reports(verdict, request, links, files, drawn),
+            sealing=sealing,
+            package=package.path,
+            out=request.out,
+            exit_code=verdict.exit_code,
+            proposed_target=target,
+            lines=self.lines,
+        )
+
+    def fault(self, fault: GateError) -> DeliveredVerdict:
+        """The reports of what stopped the call."""
+        request = self.request
+        now = self.adapters.clock.now().isoformat()
+        folder = request.repository_path(request.settings.train.workdir)
+        shown = where_raised(self.change, raised_at(fault), folder)
+        verdict = error_verdict(request, self.commit, now, fault, shown)
+        verdict = with_named_places(verdict, self.lines)
+        links = ReportLinks(run_url=request.run_url, history=request.history.lines)
+        try:
+            reports = write_reports(verdict, request, links, self.adapters.files)
+        except StorageError as second:
+            # the first fault is the answer; that it could not be written is a second one
+            raise fault from second
+        return DeliveredVerdict(
+            verdict=verdict,
+            reports=reports,
+            sealing=Sealing(why_not="only a pass is sealed"),
+            package=None,
+            out=request.out,
+            exit_code=verdict.exit_code,
+            fault=fault,
+            lines=self.lines,
+        )
 
 
-def _deliver(
+def prepared_delivery(
     request: GateRequest,
     adapters: Adapters,
-    gated: Gated,
     secrets: Secrets,
-    trust: _Trust,
-    lines: Mapping[str, int],
-) -> DeliveredVerdict:
-    adapters.progress.step("writing the package and the reports")
-    judged, files = (gated.verdict, gated.evidence, gated.baseline), adapters.files
-    package = write_package(*judged, request, files, gated.documents)
-    signer = PackageSigner(
+    *,
+    trusted_keys: str,
+    allow_plain_key: bool,
+) -> Delivery:
+    """All that a result's way needs of the repository: git does not look at it after a training."""
+    # for a fault's report too
+    commit = request.commit or adapters.git.resolve("HEAD")
+    named = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
+    return Delivery(
+        request=request,
+        adapters=adapters,
         secrets=secrets,
-        allow_plain_key=trust.allow_plain_key,
-        # of the canonical form: line ends of a checkout do not change what was compared with
-        baseline_digest=sha256_hex(write_document(gated.baseline)) if gated.baseline else "",
-        services=partial(adapters.seal_services, request.settings.signing),
-        trusted_root=trust.root,
-    )
-    sealing = seal_package(gated.verdict, gated.evidence, package, request, signer, adapters.files)
-    target = ""
-    if gated.proposed is not None:
-        folder = request.repository_path(request.settings.baseline.path)
-        target = f"{folder}/{entry_name(gated.proposed)}"
-        path = request.out / PROPOSED_BASELINE
-        adapters.files.write_bytes(path, write_document(gated.proposed))
-    command = verify_line(gated.verdict, request, sealing, trust.keys)
-    shown = request.shown_out / package.path.name
-    links = ReportLinks(
-        run_url=request.run_url,
-        package_path=str(shown),
-        verify_command=command,
-        history=request.history.lines,
-        published=publish(gated, _sealed(package, sealing), request, adapters),
-    )
-    drawn = page_sources(gated.verdict, gated.evidence, gated.baseline)
-    return DeliveredVerdict(
-        verdict=gated.verdict,
-        reports=write_reports(gated.verdict, request, links, adapters.files, drawn),
-        sealing=sealing,
-        package=package.path,
-        out=request.out,
-        exit_code=gated.verdict.exit_code,
-        proposed_target=target,
-        lines=lines,
+        allow_plain_key=allow_plain_key,
+        trusted_keys=named,
+        commit=commit,
+        trusted_root=_trusted_root(request, adapters, commit),
+        change=lines_of_the_change(request, adapters.git),
+        lines=_python_lines(adapters.git, commit),
     )
 
 
@@ -505,33 +489,3 @@ def _committed_root(request: GateRequest, git: Git, commit: str, path: str) -> b
             "counts.",
         )
     return text
-
-
-def _deliver_fault(
-    request: GateRequest,
-    adapters: Adapters,
-    commit: str,
-    fault: GateError,
-    lines: Mapping[str, int],
-    change: Change | None = None,
-) -> DeliveredVerdict:
-    now = adapters.clock.now().isoformat()
-    folder = request.repository_path(request.settings.train.workdir)
-    shown = where_raised(change, raised_at(fault), folder)
-    verdict = with_named_places(error_verdict(request, commit, now, fault, shown), lines)
-    links = ReportLinks(run_url=request.run_url, history=request.history.lines)
-    try:
-        reports = write_reports(verdict, request, links, adapters.files)
-    except StorageError as second:
-        # the first fault is the answer; that it could not be written down as well is a second one
-        raise fault from second
-    return DeliveredVerdict(
-        verdict=verdict,
-        reports=reports,
-        sealing=Sealing(why_not="only a pass is sealed"),
-        package=None,
-        out=request.out,
-        exit_code=verdict.exit_code,
-        fault=fault,
-        lines=lines,
-    )

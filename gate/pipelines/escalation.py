@@ -21,10 +21,9 @@ from gate.diagnosis.trace_window import (
 )
 from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
-from gate.errors import GateError, RepositoryError, RunTimeoutError
+from gate.errors import GateError, RunTimeoutError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding, Traces
-from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import ClosedCase
 from gate.pipelines.comparisons import Budget, run_within
 from gate.pipelines.runs import Session
@@ -51,17 +50,6 @@ class _Traced:
     run: RunEvidence
     traces: Traces
     plain: RunEvidence | None
-
-
-def lines_of_the_change(request: GateRequest, adapters: Adapters) -> Change | None:
-    """The hunks between base and head, to be read before any training; None where git cannot."""
-    if request.base_commit is None:
-        return None
-    try:
-        head = request.commit or adapters.git.resolve("HEAD")
-        return adapters.git.changed_lines(request.base_commit, head)
-    except RepositoryError:
-        return None
 
 
 def escalate(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 
 from gate.baseline.entry import MAX_RUN_URL, Baseline, BaselineEntry, Baselines, entry_name
 from gate.baseline.record import propose_entry, recorded_price, successor
@@ -15,22 +17,27 @@ from gate.comparison.performance import performance_of
 from gate.comparison.tolerances import tolerance_uses
 from gate.data.data_sets import DataSets, move_sentence, same_data
 from gate.diagnosis.touched_lines import by_its_files, shortened
-from gate.errors import EvidenceError, RunError
+from gate.errors import EvidenceError, ExitCode, GateError, RunError
 from gate.evidence.capture import state_roots
-from gate.evidence.folder import WrittenDocument
 from gate.evidence.given import SeedResults
 from gate.evidence.operators import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.package.signing import Secrets, has_sigstore
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.case import Case, ClosedCase, open_case
+from gate.pipelines.case import RARE, Case, ClosedCase, Gated, case_of, open_case
 from gate.pipelines.comparisons import (
-    RARE,
     Budget,
     beside_the_difference,
-    equal_runs_of,
     most_telling,
-    rare_faults_of,
     repeats_of,
+)
+from gate.pipelines.delivery import (
+    DeliveredVerdict,
+    clear_out,
+    prepared_delivery,
+    refuse_unready,
+    refuse_unusable_key,
+    with_secrets_closed,
 )
 from gate.pipelines.entries import (
     recorded_data,
@@ -38,12 +45,14 @@ from gate.pipelines.entries import (
     settled,
     with_settled,
 )
-from gate.pipelines.escalation import escalate, lines_of_the_change, trace_not_finite
+from gate.pipelines.escalation import escalate, trace_not_finite
+from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.policy_files import read_baselines, work_tree_baseline
 from gate.pipelines.runs import Session
 from gate.pipelines.seed_results import entry_results, recorded_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
+from gate.pipelines.snapshots import lines_of_the_change
 from gate.settings.load import settings_digest, training_settings
 from gate.system.git.changes import Change
 from gate.training.lanes import turns_of
@@ -60,21 +69,70 @@ from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operators import operator_report
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import Outcome, Verdict
+from gate.verdict.verdict import Outcome
+
+Pipeline = Callable[[GateRequest, Adapters], Gated]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gated:
-    """What a gate call found: a verdict, what it rests on, the entry that it would propose.
+def run_only(request: GateRequest, adapters: Adapters) -> Path:
+    """The first of two jobs: train, judge nothing; the folder with the evidence."""
+    with adapters.files.held_folder(request.out):
+        clear_out(request.out, adapters.files)
+        baselines = read_baselines(request, adapters)
+        train_all(request, adapters, baselines, CallTime(adapters.clock))
+    return request.out / "evidence"
 
-    `documents` are what the evidence was written to.
+
+def judging(folder: Path) -> Pipeline:
+    """The second of two jobs: judge the evidence in a folder; nothing is trained."""
+
+    def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
+        baselines = read_baselines(request, adapters)
+        imported = take_over(request, adapters, folder)
+        evidence, isolation = imported.evidence, imported.isolation
+        closed = case_of(request, baselines, evidence, isolation, imported.documents)
+        asked = request.settings.operator_audit and not closed.case.outcome_known
+        if asked and not evidence.runs_of(RunMode.AUDIT):
+            closed = replace(closed, operator_audit_failure="the job that ran took none")
+        return judge(closed)
+
+    return judge_imported
+
+
+def run_and_deliver(
+    request: GateRequest,
+    adapters: Adapters,
+    secrets: Secrets,
+    pipeline: Pipeline,
+    *,
+    trusted_keys: str = "",
+    allow_plain_key: bool = False,
+) -> DeliveredVerdict:
+    """Come to a verdict, then write every document; a fault on the way is written down as well.
+
+    `trusted_keys` is the file that the verify command names, where it is not the one of the
+    settings. Settings, usage and cancellation are no verdict: their errors pass through, and so
+    does that of another call which works in the output folder.
     """
-
-    verdict: Verdict
-    evidence: EvidenceSet
-    documents: tuple[WrittenDocument, ...]
-    baseline: Baseline | None
-    proposed: BaselineEntry | None
+    refuse_unready(request, secrets, has_sigstore=has_sigstore())
+    refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
+    adapters = with_secrets_closed(request, adapters, secrets)
+    with adapters.files.held_folder(request.out):
+        clear_out(request.out, adapters.files)
+        delivery = prepared_delivery(
+            request,
+            adapters,
+            secrets,
+            trusted_keys=trusted_keys,
+            allow_plain_key=allow_plain_key,
+        )
+        try:
+            gated = pipeline(request, adapters)
+        except GateError as fault:
+            if fault.exit_code is not ExitCode.ERROR:
+                raise
+            return delivery.fault(fault)
+        return delivery.deliver(gated)
 
 
 def gate(request: GateRequest, adapters: Adapters) -> Gated:
@@ -94,7 +152,7 @@ def train_all(
     request: GateRequest, adapters: Adapters, baselines: Baselines, call: CallTime
 ) -> ClosedCase:
     """All runs of a gate call: head's, the base commit's where those decide, what explains."""
-    change = lines_of_the_change(request, adapters)
+    change = lines_of_the_change(request, adapters.git)
     recorded = recorded_data(request, baselines.trusted)
     at_a_time = request.strict_runs
     session = Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call)
@@ -249,8 +307,8 @@ def judge(closed: ClosedCase) -> Gated:
         proposed=entry_name(proposed) if proposed is not None else "",
         movement=closed.movement,
         tolerances=tolerance_uses(first, request.settings.compare.tolerances),
-        rare_faults=rare_faults_of(closed.facts),
-        equal_runs=equal_runs_of(closed.facts),
+        rare_faults=closed.rare_faults,
+        equal_runs=closed.equal_runs,
         performance=performance_of(evidence.runs, request.settings.cost),
         operator_audit=operator_report(evidence, closed.operator_audit_failure),
         not_run=closed.not_run,

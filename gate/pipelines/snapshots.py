@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.pipelines.doctor.commit_checks import refused, uncommitted
 from gate.system.files.port import Files
+from gate.system.git.changes import Change
 from gate.system.git.repository import Git
 from gate.training.runs import Commit, Snapshot
 from gate.verdict.request import GateRequest
@@ -150,3 +151,14 @@ def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:
                 hint="The training can write where it must not: let the gate isolate it "
                 "(isolation.minimum: uid), and look at what else writes to --out.",
             )
+
+
+def lines_of_the_change(request: GateRequest, git: Git) -> Change | None:
+    """The hunks between base and head, to be read before any training; None where git cannot."""
+    if request.base_commit is None:
+        return None
+    try:
+        head = request.commit or git.resolve("HEAD")
+        return git.changed_lines(request.base_commit, head)
+    except RepositoryError:
+        return None

@@ -11,8 +11,8 @@ from played_training import Project
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.baseline.folder import write_entries
 from gate.errors import EvidenceError
-from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.gate import Gated, gate
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import gate, judging, run_only
 from gate.pipelines.proposals import accepted, last_proposal
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text

@@ -15,8 +15,8 @@ from played_training import Project
 from gate.errors import EvidenceError
 from gate.package.archive import read_archive
 from gate.package.members import write_package
-from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.gate import Gated
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import judging, run_only
 from gate.report.assembly import ReportLinks
 from gate.report.page.maps import heat_cell
 from gate.report.page.page import page_html

@@ -22,9 +22,9 @@ from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.record import with_entry
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.pipelines.case import case_of
+from gate.pipelines.case import Gated, case_of
 from gate.pipelines.entries import settled
-from gate.pipelines.gate import Gated, judge
+from gate.pipelines.gate import judge
 from gate.report.brief import brief_of
 from gate.report.wording import headline
 from gate.settings.gate_settings import GateSettings

@@ -13,7 +13,8 @@ from played_training import SETTINGS, Project
 
 from gate.errors import RunError
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
-from gate.pipelines.gate import Gated, gate
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import gate
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
 from gate.system.machine import GpusSeen

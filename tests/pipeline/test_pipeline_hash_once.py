@@ -19,7 +19,8 @@ from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.package.archive import read_archive
 from gate.package.members import write_package
-from gate.pipelines.gate import Gated, gate
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import gate
 from gate.pipelines.reader import read_question
 from gate.pipelines.reading import Question, RunQuestion
 from gate.training.runs import FIRST_STRICT

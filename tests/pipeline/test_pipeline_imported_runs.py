@@ -18,8 +18,8 @@ from played_training import Project
 
 from gate.errors import EvidenceError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.gate import Gated
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import judging, run_only
 from gate.text.digests import sha256_hex
 from gate.verdict.verdict import Outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate_bench import Bench
 from played_training import Project
 
-from gate.pipelines.gate import Gated
+from gate.pipelines.case import Gated
 from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits
 from gate.settings.levels import ReachedLevel

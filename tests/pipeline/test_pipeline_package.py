@@ -17,8 +17,8 @@ from gate.checkpoint.formats.formats import open_state
 from gate.errors import EvidenceError, RepositoryError
 from gate.evidence.run_evidence import StateName
 from gate.package.members import write_package
-from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.gate import Gated
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import judging, run_only
 from gate.system.git.export import open_source_pack
 from gate.system.git.repository import GitRepository
 from gate.text.digests import sha256_hex

@@ -15,8 +15,8 @@ from gate.baseline.entry import BaselineEntry
 from gate.baseline.folder import read_entry
 from gate.baseline.record import with_digest
 from gate.errors import BaselineError, EvidenceError, RunError
-from gate.pipelines.delivery import judging, run_only
-from gate.pipelines.gate import Gated, gate
+from gate.pipelines.case import Gated
+from gate.pipelines.gate import gate, judging, run_only
 from gate.pipelines.seed_runs import announced
 from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits

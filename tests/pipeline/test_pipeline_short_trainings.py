@@ -17,8 +17,8 @@ from gate.baseline.record import with_entry
 from gate.commands.measure import compare_view
 from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
-from gate.pipelines.case import case_of
-from gate.pipelines.gate import Gated, judge
+from gate.pipelines.case import Gated, case_of
+from gate.pipelines.gate import judge
 from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import compare_page, page_html
 from gate.report.page.page_sources import page_sources

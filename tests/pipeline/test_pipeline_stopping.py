@@ -9,7 +9,7 @@ from gate_bench import Bench
 from played_training import SCRIPT, Project
 
 from gate.errors import EvidenceError, RunError
-from gate.pipelines.delivery import judging, run_only
+from gate.pipelines.gate import judging, run_only
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
 from gate.training.runs import StoppedBy

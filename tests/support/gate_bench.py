@@ -14,8 +14,9 @@ from scenes import baseline_of
 from gate.baseline.folder import write_entries
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.case import Gated
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
-from gate.pipelines.gate import Gated, gate, record_baseline
+from gate.pipelines.gate import gate, record_baseline
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.verdict.request import GateRequest
