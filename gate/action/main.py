@@ -23,8 +23,8 @@ from gate.isolation.container_config import this_process
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.package.secrets import InputSecrets
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.delivery import DeliveredVerdict
-from gate.pipelines.gate import gate, judging, run_and_deliver, run_only
+from gate.pipelines.delivery import DeliveredVerdict, run_and_deliver
+from gate.pipelines.gate import gate, judging, run_only
 from gate.publishing.history import HistoryBranch
 from gate.report.assembly import ReportLinks
 from gate.report.comment import Publication, comment_text, creates_comment, publish, summary_text

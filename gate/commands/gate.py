@@ -30,7 +30,8 @@ from gate.commands.options import (
 from gate.commands.program import FILES
 from gate.errors import SettingsError
 from gate.package.secrets import FileSecrets
-from gate.pipelines.gate import gate, run_and_deliver
+from gate.pipelines.delivery import run_and_deliver
+from gate.pipelines.gate import gate
 from gate.settings.event import SigningMethod
 from gate.verdict.request import GateRequest
 

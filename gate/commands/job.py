@@ -39,8 +39,9 @@ from gate.commands.options import (
 from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
+from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.diagnose import KeptDiagnosis, Retold, diagnose_kept
-from gate.pipelines.gate import judging, run_and_deliver, run_only
+from gate.pipelines.gate import judging, run_only
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
 from gate.report.brief import brief_of
 from gate.report.context import diagnosis_section

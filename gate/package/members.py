@@ -8,6 +8,7 @@ from gate.evidence.folder import READABLE_NAMES, WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet
 from gate.package.instructions import WORKFLOW_OPTIONS, package_readme
 from gate.package.packing import CALL_NAME, SOURCE_MEMBER, CallDocument, code_members, pack
+from gate.package.seal_files import PACKAGE
 from gate.package.seal_records import Package, PackageMember
 from gate.settings.event import SigningMethod
 from gate.system.files.port import Files
@@ -16,8 +17,6 @@ from gate.text.documents import write_document
 from gate.text.package_names import MODEL_FOLDER, STATE_MEMBER
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
-
-PACKAGE = "package.tar"
 
 
 def write_package(

@@ -1,4 +1,4 @@
-"""The files of a seal: their names, beside the package, and what belongs into each."""
+"""A package and the files of its seals beside it: their names, and what belongs into each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gate.package.seal_records import SealFile, StatementKind
 from gate.system.files.port import Files
 from gate.text.package_names import MAX_SEAL_BYTES
 
+PACKAGE: Final = "package.tar"
 BARE_SUFFIX: Final = ".dsse.json"
 BUNDLE_SUFFIX: Final = ".sigstore.json"
 PROVENANCE_BARE_SUFFIX: Final = ".provenance.dsse.json"

@@ -21,21 +21,21 @@ from gate.errors import (
     StorageError,
 )
 from gate.evidence.run_evidence import EvidenceSet
-from gate.package.members import PACKAGE, write_package
+from gate.package.members import write_package
 from gate.package.seal_files import (
     BUNDLE_SUFFIX,
+    PACKAGE,
     PROVENANCE_BUNDLE_SUFFIX,
     seal_file,
     seal_path,
-    seal_paths,
     write_seals,
 )
 from gate.package.seal_records import Package, SealContext
-from gate.package.signing import Identity, SealServices, Secrets, Signer
+from gate.package.signing import Identity, SealServices, Secrets, Signer, has_sigstore
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.publish import SealedPackage, publish
-from gate.pipelines.snapshots import claim_out, lines_of_the_change
+from gate.pipelines.snapshots import BADGE, clear_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import page_html
@@ -248,7 +248,6 @@ def _words(identity: Identity) -> tuple[str, str]:
     return masked(identity.name), masked(identity.issuer)
 
 
-BADGE = "badge.json"
 # a line of what is behind them is only what the run names
 MAX_CODE_FILES = 5000
 MAX_CODE_BYTES = 32 * 1024 * 1024
@@ -290,20 +289,6 @@ def write_reports(
     for name, data in documents.items():
         files.write_bytes(request.out / name, data)
     return Reports(comment=comment, summary=summary, links=links)
-
-
-def stale_outputs(out: Path) -> tuple[Path, ...]:
-    """What an earlier call may have left, which would otherwise look like this call's."""
-    names = ("verdict.json", "comment.md", "summary.md", "report.html", BADGE, PROPOSED_BASELINE)
-    package = out / PACKAGE
-    return (*(out / name for name in names), package, *seal_paths(package))
-
-
-def clear_out(out: Path, files: Files) -> None:
-    """Take the folder; an older verdict and its seal must not be read as this call's own."""
-    claim_out(out, files)
-    for path in stale_outputs(out):
-        files.remove_tree(path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -489,3 +474,42 @@ def _committed_root(request: GateRequest, git: Git, commit: str, path: str) -> b
             "counts.",
         )
     return text
+
+
+Pipeline = Callable[[GateRequest, Adapters], Gated]
+
+
+def run_and_deliver(
+    request: GateRequest,
+    adapters: Adapters,
+    secrets: Secrets,
+    pipeline: Pipeline,
+    *,
+    trusted_keys: str = "",
+    allow_plain_key: bool = False,
+) -> DeliveredVerdict:
+    """Come to a verdict, then write every document; a fault on the way is written down as well.
+
+    `trusted_keys` is the file that the verify command names, where it is not the one of the
+    settings. Settings, usage and cancellation are no verdict: their errors pass through, and so
+    does that of another call which works in the output folder.
+    """
+    refuse_unready(request, secrets, has_sigstore=has_sigstore())
+    refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
+    adapters = with_secrets_closed(request, adapters, secrets)
+    with adapters.files.held_folder(request.out):
+        clear_out(request.out, adapters.files)
+        delivery = prepared_delivery(
+            request,
+            adapters,
+            secrets,
+            trusted_keys=trusted_keys,
+            allow_plain_key=allow_plain_key,
+        )
+        try:
+            gated = pipeline(request, adapters)
+        except GateError as fault:
+            if fault.exit_code is not ExitCode.ERROR:
+                raise
+            return delivery.fault(fault)
+        return delivery.deliver(gated)

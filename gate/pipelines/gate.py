@@ -17,12 +17,11 @@ from gate.comparison.performance import performance_of
 from gate.comparison.tolerances import tolerance_uses
 from gate.data.data_sets import DataSets, move_sentence, same_data
 from gate.diagnosis.touched_lines import by_its_files, shortened
-from gate.errors import EvidenceError, ExitCode, GateError, RunError
+from gate.errors import EvidenceError, RunError
 from gate.evidence.capture import state_roots
 from gate.evidence.given import SeedResults
 from gate.evidence.operators import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.package.signing import Secrets, has_sigstore
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import RARE, Case, ClosedCase, Gated, case_of, open_case
 from gate.pipelines.comparisons import (
@@ -30,14 +29,6 @@ from gate.pipelines.comparisons import (
     beside_the_difference,
     most_telling,
     repeats_of,
-)
-from gate.pipelines.delivery import (
-    DeliveredVerdict,
-    clear_out,
-    prepared_delivery,
-    refuse_unready,
-    refuse_unusable_key,
-    with_secrets_closed,
 )
 from gate.pipelines.entries import (
     recorded_data,
@@ -52,7 +43,7 @@ from gate.pipelines.runs import Session
 from gate.pipelines.seed_results import entry_results, recorded_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
-from gate.pipelines.snapshots import lines_of_the_change
+from gate.pipelines.snapshots import clear_out, lines_of_the_change
 from gate.settings.load import settings_digest, training_settings
 from gate.system.git.changes import Change
 from gate.training.lanes import turns_of
@@ -71,8 +62,6 @@ from gate.verdict.operators import operator_report
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Outcome
 
-Pipeline = Callable[[GateRequest, Adapters], Gated]
-
 
 def run_only(request: GateRequest, adapters: Adapters) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
@@ -83,7 +72,7 @@ def run_only(request: GateRequest, adapters: Adapters) -> Path:
     return request.out / "evidence"
 
 
-def judging(folder: Path) -> Pipeline:
+def judging(folder: Path) -> Callable[[GateRequest, Adapters], Gated]:
     """The second of two jobs: judge the evidence in a folder; nothing is trained."""
 
     def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
@@ -97,42 +86,6 @@ def judging(folder: Path) -> Pipeline:
         return judge(closed)
 
     return judge_imported
-
-
-def run_and_deliver(
-    request: GateRequest,
-    adapters: Adapters,
-    secrets: Secrets,
-    pipeline: Pipeline,
-    *,
-    trusted_keys: str = "",
-    allow_plain_key: bool = False,
-) -> DeliveredVerdict:
-    """Come to a verdict, then write every document; a fault on the way is written down as well.
-
-    `trusted_keys` is the file that the verify command names, where it is not the one of the
-    settings. Settings, usage and cancellation are no verdict: their errors pass through, and so
-    does that of another call which works in the output folder.
-    """
-    refuse_unready(request, secrets, has_sigstore=has_sigstore())
-    refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
-    adapters = with_secrets_closed(request, adapters, secrets)
-    with adapters.files.held_folder(request.out):
-        clear_out(request.out, adapters.files)
-        delivery = prepared_delivery(
-            request,
-            adapters,
-            secrets,
-            trusted_keys=trusted_keys,
-            allow_plain_key=allow_plain_key,
-        )
-        try:
-            gated = pipeline(request, adapters)
-        except GateError as fault:
-            if fault.exit_code is not ExitCode.ERROR:
-                raise
-            return delivery.fault(fault)
-        return delivery.deliver(gated)
 
 
 def gate(request: GateRequest, adapters: Adapters) -> Gated:

@@ -12,7 +12,7 @@ from gate.baseline.entry import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, Ba
 from gate.baseline.folder import read_entry, refuse_future
 from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
-from gate.package.members import PACKAGE
+from gate.package.seal_files import PACKAGE
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entries import settled, with_settled
 from gate.pipelines.policy_files import HeadFiles, work_tree_baseline

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from gate.baseline.entry import PROPOSED_BASELINE
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
+from gate.package.seal_files import PACKAGE, seal_paths
 from gate.pipelines.doctor.commit_checks import refused, uncommitted
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
 from gate.system.git.repository import Git
 from gate.training.runs import Commit, Snapshot
 from gate.verdict.request import GateRequest
+
+BADGE: Final = "badge.json"
 
 IGNORE_NAME: Final = ".gitignore"
 IGNORE_ALL: Final = b"*\n"
@@ -151,6 +155,20 @@ def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:
                 hint="The training can write where it must not: let the gate isolate it "
                 "(isolation.minimum: uid), and look at what else writes to --out.",
             )
+
+
+def stale_outputs(out: Path) -> tuple[Path, ...]:
+    """What an earlier call may have left, which would otherwise look like this call's."""
+    names = ("verdict.json", "comment.md", "summary.md", "report.html", BADGE, PROPOSED_BASELINE)
+    package = out / PACKAGE
+    return (*(out / name for name in names), package, *seal_paths(package))
+
+
+def clear_out(out: Path, files: Files) -> None:
+    """Take the folder; an older verdict and its seal must not be read as this call's own."""
+    claim_out(out, files)
+    for path in stale_outputs(out):
+        files.remove_tree(path)
 
 
 def lines_of_the_change(request: GateRequest, git: Git) -> Change | None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from workflows_in_documents import workflows
 
-from gate.pipelines.delivery import stale_outputs
+from gate.pipelines.snapshots import stale_outputs
 from gate.settings.gate_settings import TrainSettings
 from gate.system.gate_names import artifact_name, output_folder
 
