@@ -112,7 +112,7 @@ def train_all(
     with session:
         session.change = shortened(change)
         tell_moved_data(recorded, session)
-        case = _own_runs(session, open_case(request, baselines, session.data), call)
+        case = _own_runs(session, open_case(request, baselines, session.data))
         skipped = len(plan_gate(request.strict_runs, priced=request.priced)) - len(case.runs)
         # of a commit that does not repeat itself, neither base nor seeds nor operators say more
         case = case if case.differ else case.with_runs(_base_runs(session, case))
@@ -135,7 +135,7 @@ def train_all(
         return _explained(session, closed, change, budget)
 
 
-def _own_runs(session: Session, case: Case, call: CallTime) -> Case:
+def _own_runs(session: Session, case: Case) -> Case:
     """The case with the runs of head, in the order of the plan.
 
     No further turn is begun once the outcome is known: two strict runs differ, or one holds a
@@ -149,9 +149,7 @@ def _own_runs(session: Session, case: Case, call: CallTime) -> Case:
             made |= {run.run.label: run for run in turn}
             runs = tuple(made[run.label] for run in planned if run.label in made)
             case = replace(case, runs=runs)
-            with call.own(OwnWork.JUDGING):
-                known = case.outcome_known
-            if known and len(made) < len(planned):
+            if len(made) < len(planned) and case.outcome_known:
                 break
     return case
 
