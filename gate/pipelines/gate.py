@@ -1,4 +1,4 @@
-"""The gate on one page: run, judge, record; each hands one package's product to the next."""
+"""The gate on one page: prepare, train, decide, explain, judge; `delivery.py` makes files of it."""
 
 from __future__ import annotations
 
