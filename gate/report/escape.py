@@ -88,11 +88,14 @@ def spans(text: str, limit: int = TEXT_LIMIT) -> str:
     pieces = clean(text, limit).split("`")
     if len(pieces) % 2 == 0:
         return prose(text, limit)
-    shown = (
+    # at an end there is no neighbour to part from; all else that cannot be seen is there to stay:
+    # it keeps a last @ from mentioning whoever comes next
+    ends = (0, len(pieces) - 1)
+    return "".join(
         code(piece, limit) if number % 2 and piece.strip() else _kept(piece, limit)
         for number, piece in enumerate(pieces)
+        if piece or number not in ends
     )
-    return "".join(shown).strip(ZERO_WIDTH_SPACE)
 
 
 def _kept(piece: str, limit: int) -> str:

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -92,6 +92,8 @@ def test_a_table_keeps_its_shape(left: str, right: str, escape: Callable[[str], 
 
 
 @given(ANY, st.sampled_from([prose, code, spans]))
+@example("@", spans)
+@example("`a` @", spans)
 def test_nothing_is_left_to_link_or_mention(text: str, escape: object) -> None:
     assert callable(escape)
     shown = escape(text)
