@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import itertools
 import mmap
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,14 +47,15 @@ class CacheGroup:
     # of this process: those that run, and those that ended beside one that still does
     _living: set[CacheGroup] = set()  # noqa: RUF012 - shared on purpose
     _ended: set[CacheGroup] = set()  # noqa: RUF012 - shared on purpose
-    _numbers = itertools.count()
 
     def __init__(self) -> None:
         """Raises `RunError` where kernel or container do not allow one."""
         hierarchy = _hierarchy()
         _remove_abandoned(hierarchy.folder)
         self._legacy = hierarchy.legacy
-        self._folder = hierarchy.folder / f"{PREFIX}{os.getpid()}-{next(self._numbers)}"
+        # two gates in namespaces of their own may have one number, and both count from 0
+        own = f"{_process_namespace()}-{os.getpid()}-{secrets.token_hex(8)}"
+        self._folder = hierarchy.folder / f"{PREFIX}{own}"
         try:
             self._folder.mkdir()
         except OSError as error:
@@ -168,10 +169,18 @@ def _own_groups() -> Iterator[tuple[str, str]]:
         yield from ((name, group) for name in controllers.split(","))
 
 
+def _process_namespace() -> int:
+    """Whose numbers of processes this process sees (pid_namespaces(7))."""
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
 def _remove_abandoned(folder: Path) -> None:
-    """Those of a gate that was killed; one that has a process refuses."""
-    for path in folder.glob(f"{PREFIX}*-*"):
-        number = path.name.removeprefix(PREFIX).partition("-")[0]
+    """Those of a gate that was killed; one that has a process refuses.
+
+    Of another namespace nothing is known: a number there may be of a gate that lives.
+    """
+    for path in folder.glob(f"{PREFIX}{_process_namespace()}-*-*"):
+        number = path.name.removeprefix(PREFIX).split("-")[1]
         if not Path("/proc", number).exists():
             with suppress(OSError):
                 path.rmdir()

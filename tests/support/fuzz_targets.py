@@ -293,7 +293,7 @@ BROUGHT = (
     MINIMAL_FILE.encode(),
     (
         b"version: 1\ntrain: {command: x, max_steps: 1, pass_env: [A], device: cuda}\n"
-        b"data: [{path: /srv/x, as: y, at: z}]\nruns: {cache: /srv/x}\nfetch: {cache: /srv/x}\n"
+        b"data: [{path: /srv/x, as: y, at: z}]\nfetch: {cache: /srv/x}\n"
     ),
     (
         b"version: 1\ntrain: {command: x, max_steps: 1}\nisolation: {mode: uid, network: true}\n"

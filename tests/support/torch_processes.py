@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,11 +112,17 @@ class TorchParent:
         assert line, "the process that imported torch has ended"
         return int(line)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether something has ended it: tests of signals and of families of processes may."""
+        return self._process.poll() is not None
+
     def end(self) -> None:
         """End it."""
         self._answers.close()
-        # it ends where its input does
-        self._process.communicate()
+        # it ends where its input does; what ended before has not read all of that
+        with suppress(BrokenPipeError):
+            self._process.communicate()
 
 
 _parents: dict[frozenset[tuple[str, str]], TorchParent] = {}
@@ -125,6 +132,9 @@ def _parent(variables: Mapping[str, str]) -> TorchParent:
     key = frozenset(variables.items())
     # the one that was not asked for longest goes first
     found = _parents.pop(key, None)
+    if found is not None and found.has_ended:
+        found.end()
+        found = None
     if found is None:
         if len(_parents) == MOST_PARENTS:
             _parents.pop(next(iter(_parents))).end()
