@@ -103,9 +103,12 @@ main()
 """
 CHORUS = """
 for path in sorted((here / "tries").iterdir()):
-    print("TRY NEXT", path.stem, flush=True)
     asked = {**os.environ, "GATE_PROCESS": str(gate)}
-    subprocess.run([sys.executable, str(path)], env=asked, check=False)
+    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run([sys.executable, str(path)], env=asked, check=False, **both)
+    # with its name in each line: what a run beside this one prints comes between them
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        print(line, "TRY", path.stem, flush=True)
 """
 
 

@@ -16,7 +16,7 @@ MODES = EVERYWHERE
 REFUSED = "ATTEMPT refused"
 GOT = "ATTEMPT GOT"
 ACCOUNT = "ACCOUNT"
-TRY = "TRY NEXT"
+TRY = " TRY "
 # stands before every script; a script that raises would only fail its own training
 PRELUDE = f"""
 import ctypes, json, os, pathlib, signal, socket, struct, subprocess, sys, tempfile, time, zipfile

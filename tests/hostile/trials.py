@@ -55,10 +55,5 @@ def _of_one(place: Arena, name: str) -> list[str]:
 
 def _part(place: Arena, name: str) -> str:
     """The lines that one of the attempts printed, in all runs."""
-    kept, current = [], ""
-    for line in place.log.splitlines():
-        if TRY in line:
-            current = line.split()[-1]
-        elif current == name:
-            kept.append(line)
+    kept = [line for line in place.log.splitlines() if line.endswith(f"{TRY}{name}")]
     return "\n".join(kept)
