@@ -26,13 +26,13 @@ _LONG_KEY: Final = re.compile(
 def parse_toml(text: str) -> dict[str, Any]:
     """Read one TOML document.
 
-    Raises `DocumentError` for what is no TOML, nested too deep, takes too much memory, or has a key
-    of more than `MAX_PARTS` parts.
+    Raises `DocumentError` for what is no TOML, nested too deep, takes too much memory, or has
+    more than `MAX_PARTS` words joined by dots: in a value too, since none is told from a key here.
     """
     if _LONG_KEY.search(text):
         raise DocumentError(
-            f"a key of more than {MAX_PARTS} parts",
-            hint="Write a shorter key; the limit protects the machine that reads it.",
+            f"more than {MAX_PARTS} words joined by dots, in a key or a value",
+            hint="Shorten it; the limit protects the machine that reads it.",
         )
     try:
         return tomllib.loads(text)
