@@ -60,7 +60,7 @@ test-properties: $(READY) ## Run the laws with 1,000 new examples each (LAWS=tes
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) $(PARALLEL) -m "hypothesis and $(FAST)" $(LAWS)
 
 .PHONY: planted-faults
-planted-faults: $(READY) ## Plant sixty faults, one at a time, and see that the tests find each; all of them write docs/results/planted-faults.md (FAULTS="verdict codec")
+planted-faults: $(READY) ## Plant sixty faults, one at a time, and see that the tests find each; all of them write docs/results/planted-faults.md (FAULTS="verdict text")
 	$(BIN)/python scripts/planted_faults.py $(or $(FAULTS),--write $(RESULTS)/planted-faults.md)
 
 .PHONY: nightly

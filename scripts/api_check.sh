@@ -37,4 +37,4 @@ for _ in $(seq 120); do
   sleep 0.5
 done
 
-GITHUB_OPENAPI="$slice" PRISM_URL="http://127.0.0.1:$port" "$bin"/python -m pytest -q tests/api
+GITHUB_OPENAPI="$slice" PRISM_URL="http://127.0.0.1:$port" "$bin"/python -m pytest -q tests/system/test_system_github_contract.py

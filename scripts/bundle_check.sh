@@ -14,4 +14,4 @@ mkdir -p "$tools"
 npm install --silent --no-audit --no-fund --no-package-lock --prefix "$tools" \
   @sigstore/bundle@4.0.0 @sigstore/protobuf-specs@0.5.2 @sigstore/verify@3.1.1
 
-SIGSTORE_JS="$tools/node_modules" "$bin"/python -m pytest -q -n 0 tests/attestation/test_attestation_bundle_elsewhere.py
+SIGSTORE_JS="$tools/node_modules" "$bin"/python -m pytest -q -n 0 tests/package/test_package_bundle_elsewhere.py

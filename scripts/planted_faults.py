@@ -3,7 +3,7 @@
 Each row is a fault that somebody could make: an operator flipped, a branch removed, a bound moved.
 It is found where a test fails with it and passes without it. A row that nothing finds names a law
 that no test holds. `make planted-faults` writes `docs/results/planted-faults.md`; with names of
-packages, `FAULTS="verdict codec"`, it prints these alone.
+packages, `FAULTS="verdict text"`, it prints these alone.
 """
 
 from __future__ import annotations

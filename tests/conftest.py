@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 from scenes import SCENES
 
+pytest_plugins = ("real_parts",)
+
 # A required check must answer the same for the same commit; developers draw new examples, as few.
 # `make nightly` looks for what thirty do not find.
 settings.register_profile("ci", max_examples=30, derandomize=True, deadline=None)

@@ -3,7 +3,7 @@
 Each class has two forms. Two runs of one commit that differ were struck by something that the gate
 does not pin; a commit that differs from its baseline was most likely changed on purpose, so there
 the words say what the change did. The classes were validated with planted faults
-(tests/fingerprints).
+(tests/diagnosis).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Each law is one test over all files, which names every offender at once.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from module_imports import GATE, ROOT, imported_modules, parsed
@@ -67,6 +68,22 @@ INSIDE = {
         ("training_packages",),
         ("main", "post_step"),
     ),
+}
+# Folders of tests that are about no one package of `gate/`: tests/README.md says what each is for.
+OF_THE_WHOLE_PROGRAM = {
+    "architecture",
+    "browser",
+    "container",
+    "documents",
+    "examples",
+    "frameworks",
+    "fuzz",
+    "hostile",
+    "interop",
+    "shipping",
+    "support",
+    "vectors",
+    "zoo",
 }
 LINES_OF_A_FILE = 600
 LINES_OF_A_FUNCTION = 60
@@ -189,3 +206,29 @@ def test_lines_of_a_function_and_the_layer_of_a_module_are_what_a_reader_counts(
     assert isinstance(longest, ast.FunctionDef)
     assert _lines_of_code(longest) == 61
     assert _place("comment", INSIDE["report"])[0] > _place("wording", INSIDE["report"])[0]
+
+
+def test_tests_lie_in_the_folder_of_a_package_and_bear_its_name() -> None:
+    files = sorted((ROOT / "tests").glob("*/*.py"))
+    assert {file.parent.name for file in files} <= set(ORDER) | {"harness"} | OF_THE_WHOLE_PROGRAM
+    assert [
+        _name(file)
+        for file in files
+        if file.stem.startswith("test_")
+        if not f"{file.stem}_".startswith(f"test_{file.parent.name}_")
+        if file.parent.name not in OF_THE_WHOLE_PROGRAM
+    ] == []
+
+
+def test_the_laws_of_the_tests_name_files_that_are_there() -> None:
+    text = (ROOT / "tests" / "README.md").read_text("utf-8")
+    rows = text[text.index("| without this law |") :].partition("\n\n")[0]
+    folder, missing = "", []
+    for name in re.findall(r"`([\w/…]+)`", rows):
+        folder = name.split("/")[0] if "/" in name else folder
+        stem = name.rpartition("/")[2].replace("…", f"test_{folder}")
+        if not (
+            ROOT / "tests" / folder / f"{stem}.py" if stem else ROOT / "tests" / folder
+        ).exists():
+            missing.append(name)
+    assert missing == []

@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 from harness_folder import HarnessFolder
 
-from gate.system.files.files import LocalFiles
-
 if TYPE_CHECKING:
     from torch_states import Save
-
-
-@pytest.fixture
-def files() -> LocalFiles:
-    return LocalFiles()
 
 
 @pytest.fixture

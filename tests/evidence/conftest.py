@@ -1,22 +1,13 @@
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from harness_folder import HarnessFolder
 
-from gate.system.files.files import LocalFiles
-
 if TYPE_CHECKING:
     from torch_states import Save
-
-
-@pytest.fixture
-def files() -> LocalFiles:
-    return LocalFiles()
 
 
 @pytest.fixture
@@ -24,15 +15,6 @@ def harness(tmp_path: Path) -> HarnessFolder:
     folder = tmp_path / "out"
     folder.mkdir()
     return HarnessFolder(path=folder)
-
-
-@pytest.fixture
-def open_folder_for_all() -> Iterator[Path]:
-    """A folder that another account can enter, which pytest's own are not."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        path.chmod(0o755)
-        yield path
 
 
 @pytest.fixture

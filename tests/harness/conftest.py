@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness_runs import HarnessRuns
 from torch_processes import run_script
 
 from gate.system.files.files import LocalFiles
@@ -121,6 +122,12 @@ def copy_harness(target: Path) -> Path:
 def harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
     folder = copy_harness(tmp_path_factory.mktemp("harness") / "copy")
     return Harness(folder=folder, runs=tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def runs(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> HarnessRuns:
+    """The same harness, whose runs are read as evidence."""
+    return HarnessRuns(folder=harness.folder, runs=tmp_path_factory.mktemp("evidence-runs"))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Attempts of two strict runs to tell each other a number while both live.
 
 Each run listens for the other as long as it likes, then says for a while that it is there. That the
-channels carry anything is held by tests/adapters/test_adapters_own_view.py.
+channels carry anything is held by tests/isolation/test_isolation_own_view.py.
 """
 
 from __future__ import annotations

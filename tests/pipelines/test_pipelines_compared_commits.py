@@ -20,10 +20,10 @@ QUICK = "cost: {warmup_steps: 1, min_steps: 4}\n"
 
 
 def compare(
-    bench: Bench, base: str = "HEAD~1", *, runs: int = 2, **call: object
+    priced: Bench, base: str = "HEAD~1", *, runs: int = 2, **call: object
 ) -> ComparedCommits:
-    request = bench.request(base=base, **call)
-    found = compare_commits(request, bench.adapters(), base_name=base, rounds=runs)
+    request = priced.request(base=base, **call)
+    found = compare_commits(request, priced.adapters(), base_name=base, rounds=runs)
     assert len(found.runs) == 4 * runs
     return found.document
 
@@ -35,9 +35,9 @@ def commits(project: Project, base: dict[str, object], head: dict[str, object]) 
     project.play(**{"losses": LOSSES, **head})
 
 
-def test_equal_commits_are_equal_bit_for_bit(bench: Bench, project: Project) -> None:
+def test_equal_commits_are_equal_bit_for_bit(priced: Bench, project: Project) -> None:
     commits(project, {}, {"says": "another word"})
-    found = compare(bench)
+    found = compare(priced)
     assert (found.closeness, found.repeatable, found.first) == (Closeness.EQUAL, True, None)
     assert (found.base.strict_results, found.head.default_results) == (1, 1)
     assert found.base.checkpoint_digest == found.head.checkpoint_digest
@@ -49,13 +49,13 @@ def test_equal_commits_are_equal_bit_for_bit(bench: Bench, project: Project) -> 
     assert found.order[:4] == ("base-1", "strict-1", "default-1", "base-default-1")
 
 
-def test_settings_of_the_base_are_named_and_not_used(bench: Bench, project: Project) -> None:
+def test_settings_of_the_base_are_named_and_not_used(priced: Bench, project: Project) -> None:
     project.play(losses=LOSSES)
     # the gate would not run a base under these; who asks for it by name gets it
     policy = "policy: {run_base_on_drift: false}\n"
     project.settings(f"cost: {{min_steps: 4}}\n{policy}")
     project.settings(QUICK + policy)
-    found = compare(bench)
+    found = compare(priced)
     changes = {change.what: (change.before, change.after) for change in found.settings_changes}
     assert changes == {"cost.warmup_steps": ("5", "1")}
     assert found.ratios[0].steps_used == len(LOSSES) - 1
@@ -72,7 +72,7 @@ def test_settings_of_the_base_are_named_and_not_used(bench: Bench, project: Proj
     ],
 )
 def test_a_base_without_readable_settings_runs_all_the_same(
-    bench: Bench, project: Project, text: str | None, note: str
+    priced: Bench, project: Project, text: str | None, note: str
 ) -> None:
     if text is None:
         project.git("rm", "-q", "--cached", "repro-gate.yml")
@@ -81,59 +81,59 @@ def test_a_base_without_readable_settings_runs_all_the_same(
         project.write("repro-gate.yml", text)
     project.commit()
     project.settings(QUICK)
-    found = compare(bench)
+    found = compare(priced)
     assert (found.closeness, found.settings_changes) == (Closeness.EQUAL, ())
     assert found.notes == (note,)
 
 
 def test_uncommitted_changes_are_a_head_where_they_are_allowed(
-    bench: Bench, project: Project
+    priced: Bench, project: Project
 ) -> None:
     commits(project, {}, {})
     project.write("play.json", (project.path / "play.json").read_text().replace("2.5", "2.625"))
     with pytest.raises(RepositoryError, match="the work tree has 1 uncommitted change"):
-        compare(bench, "HEAD")
-    found = compare(bench, "HEAD", allow_dirty=True)
+        compare(priced, "HEAD")
+    found = compare(priced, "HEAD", allow_dirty=True)
     assert found.head.changed_files == ("play.json",)
     assert found.closeness is Closeness.APART
 
 
-def test_one_commit_is_nothing_to_compare(bench: Bench, project: Project) -> None:
+def test_one_commit_is_nothing_to_compare(priced: Bench, project: Project) -> None:
     with pytest.raises(
         SettingsError, match=r"--base HEAD is the commit itself, \w{12}: there is"
     ) as no:
-        compare(bench, "HEAD")
+        compare(priced, "HEAD")
     assert "repro-gate noise" in no.value.hint
-    assert "work" not in {path.name for path in bench.out.glob("*")}
+    assert "work" not in {path.name for path in priced.out.glob("*")}
     assert project.path.is_dir()
 
 
-def test_an_odd_number_of_rounds_would_favour_one(bench: Bench, project: Project) -> None:
+def test_an_odd_number_of_rounds_would_favour_one(priced: Bench, project: Project) -> None:
     commits(project, {}, {})
     with pytest.raises(SettingsError, match="--runs 3: an odd number") as no:
-        compare(bench, runs=3)
+        compare(priced, runs=3)
     assert no.value.hint == "Use --runs 4."
 
 
-def test_a_base_that_fails_is_called_by_its_name(bench: Bench, project: Project) -> None:
+def test_a_base_that_fails_is_called_by_its_name(priced: Bench, project: Project) -> None:
     commits(project, {"exit": 3}, {})
     with pytest.raises(RunError, match=r"the base commit \(HEAD~1\): run base-1: ") as failed:
-        compare(bench)
+        compare(priced)
     assert "Name a base that trains under this repro-gate.yml." in failed.value.hint
 
 
 def test_a_base_that_cannot_be_exported_is_called_by_its_name(
-    bench: Bench, project: Project
+    priced: Bench, project: Project
 ) -> None:
     (project.path / "out").symlink_to("/etc/passwd")
     project.commit()
     (project.path / "out").unlink()
     project.settings(QUICK)
     with pytest.raises(RunError, match=r"the base commit \(HEAD~1\): the link out points out of"):
-        compare(bench)
+        compare(priced)
 
 
-def test_a_head_that_fails_is_not_the_base(bench: Bench, project: Project) -> None:
+def test_a_head_that_fails_is_not_the_base(priced: Bench, project: Project) -> None:
     commits(project, {}, {"exit": 3})
     with pytest.raises(RunError, match=r"^run strict-1: "):
-        compare(bench)
+        compare(priced)

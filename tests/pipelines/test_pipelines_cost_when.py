@@ -29,17 +29,17 @@ def _play(project: Project, settings: str) -> None:
     project.settings(settings)
 
 
-def _gate(bench: Bench, *, nightly: bool = True) -> Gated:
-    request = replace(bench.request(), nightly=nightly)
-    found = gate(request, bench.adapters())
+def _gate(priced: Bench, *, nightly: bool = True) -> Gated:
+    request = replace(priced.request(), nightly=nightly)
+    found = gate(request, priced.adapters())
     if found.proposed is not None:
-        FILES.write_bytes(bench.out / PROPOSED_BASELINE, write_document(found.proposed))
+        FILES.write_bytes(priced.out / PROPOSED_BASELINE, write_document(found.proposed))
     return found
 
 
-def _accept(bench: Bench, project: Project) -> None:
+def _accept(priced: Bench, project: Project) -> None:
     """Take the last call's proposal over, as `baseline accept` does."""
-    request, adapters = bench.request(), bench.adapters()
+    request, adapters = priced.request(), priced.adapters()
     baseline = accepted(request, adapters, last_proposal(request, adapters), "first", "")
     write_entries(FILES, project.path / request.settings.baseline.path, None, baseline)
     project.commit()
@@ -53,10 +53,10 @@ def _notices(verdict: Verdict) -> dict[str, str]:
     return {finding.code: finding.message for finding in verdict.findings}
 
 
-def test_a_call_that_is_not_priced_makes_strict_runs_alone(bench: Bench, project: Project) -> None:
+def test_a_call_that_is_not_priced_makes_strict_runs_alone(priced: Bench, project: Project) -> None:
     _play(project, NEVER)
-    bench.record()
-    verdict = bench.gate().verdict
+    priced.record()
+    verdict = priced.gate().verdict
     assert _labels(verdict) == ["strict-1", "strict-2"]
     assert (verdict.outcome, verdict.passes, verdict.cost) == (Outcome.REPRODUCED, True, None)
     assert _notices(verdict)["budget-not-applied"] == (
@@ -68,15 +68,15 @@ def test_a_call_that_is_not_priced_makes_strict_runs_alone(bench: Bench, project
     assert "Cost of determinism" not in comment_text(verdict, ReportLinks())
 
 
-def test_the_price_of_the_baseline_is_told_with_its_date(bench: Bench, project: Project) -> None:
+def test_the_price_of_the_baseline_is_told_with_its_date(priced: Bench, project: Project) -> None:
     _play(project, NIGHTLY)
-    nightly = _gate(bench)
+    nightly = _gate(priced)
     assert set(_labels(nightly.verdict)) == {"strict-1", "strict-2", "default-1", "default-2"}
     assert nightly.proposed is not None
     price = nightly.proposed.price
     assert price is not None
-    _accept(bench, project)
-    by_day = _gate(bench, nightly=False)
+    _accept(priced, project)
+    by_day = _gate(priced, nightly=False)
     verdict = by_day.verdict
     # too much for the budget, which an old price does not break
     assert (price.low > 1.05, verdict.passes) == (True, True)
@@ -88,19 +88,19 @@ def test_the_price_of_the_baseline_is_told_with_its_date(bench: Bench, project: 
     # an entry that such a call proposes keeps the price, with its own date
     assert by_day.proposed is not None
     assert by_day.proposed.price == price
-    assert not _gate(bench).verdict.passes
+    assert not _gate(priced).verdict.passes
 
 
 def test_the_judging_job_takes_the_runs_that_its_call_would_make(
-    bench: Bench, project: Project
+    priced: Bench, project: Project
 ) -> None:
     _play(project, NIGHTLY)
-    commit = bench.record()
-    by_day = replace(bench.request(commit=commit), nightly=False)
-    folder = run_only(by_day, bench.adapters())
+    commit = priced.record()
+    by_day = replace(priced.request(commit=commit), nightly=False)
+    folder = run_only(by_day, priced.adapters())
     judge = judging(folder)
-    bench.out = bench.out.parent / "judged"
-    by_day = replace(bench.request(commit=commit), nightly=False, imported_runs=True)
-    assert judge(by_day, bench.adapters()).verdict.passes
+    priced.out = priced.out.parent / "judged"
+    by_day = replace(priced.request(commit=commit), nightly=False, imported_runs=True)
+    assert judge(by_day, priced.adapters()).verdict.passes
     with pytest.raises(EvidenceError, match="the evidence contains the runs 'strict-1, strict-2'"):
-        judge(replace(by_day, nightly=True), bench.adapters())
+        judge(replace(by_day, nightly=True), priced.adapters())

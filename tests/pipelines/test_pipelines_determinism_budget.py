@@ -10,19 +10,19 @@ from gate.verdict.verdict import Outcome, Verdict
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 
 
-def _gated(bench: Bench, project: Project, budget: float) -> Verdict:
+def _gated(priced: Bench, project: Project, budget: float) -> Verdict:
     project.play(losses=LOSSES, knob_seconds={"deterministic_algorithms": 0.02})
     project.settings(f"cost: {{warmup_steps: 1, min_steps: 4, budget_percent: {budget}}}\n")
-    bench.record()
-    return bench.gate().verdict
+    priced.record()
+    return priced.gate().verdict
 
 
-def test_a_pass_that_costs_too_much_fails_with_its_outcome(bench: Bench, project: Project) -> None:
-    verdict = _gated(bench, project, 5)
+def test_a_pass_that_costs_too_much_fails_with_its_outcome(priced: Bench, project: Project) -> None:
+    verdict = _gated(priced, project, 5)
     assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, False)
     assert "determinism costs at least 19." in verdict.cause
     assert verdict.next_steps[0].command == "repro-gate cost --attribute"
 
 
-def test_a_pass_inside_the_budget_passes(bench: Bench, project: Project) -> None:
-    assert _gated(bench, project, 50).passes
+def test_a_pass_inside_the_budget_passes(priced: Bench, project: Project) -> None:
+    assert _gated(priced, project, 50).passes

@@ -60,6 +60,12 @@ class Altered:
 
 
 @pytest.fixture
+def harness(tmp_path: Path) -> HarnessFolder:
+    (tmp_path / "out").mkdir()
+    return HarnessFolder(path=tmp_path / "out")
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "taken"
     made.mkdir()

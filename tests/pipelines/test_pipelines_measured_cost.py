@@ -20,14 +20,14 @@ def _settings(project: Project, **cost: object) -> None:
     project.settings("cost: {" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}")
 
 
-def _cost(bench: Bench, *, attribute: bool = False) -> CostDocument:
-    return measure_cost(bench.request(), bench.adapters(), attribute=attribute)
+def _cost(priced: Bench, *, attribute: bool = False) -> CostDocument:
+    return measure_cost(priced.request(), priced.adapters(), attribute=attribute)
 
 
-def test_each_arm_is_priced_in_interleaved_rounds(bench: Bench, project: Project) -> None:
+def test_each_arm_is_priced_in_interleaved_rounds(priced: Bench, project: Project) -> None:
     project.play(losses=LOSSES, knob_seconds={"deterministic_algorithms": 0.01, **FILL})
     _settings(project, rounds=3)
-    cost = _cost(bench)
+    cost = _cost(priced)
     assert cost.order[:8] == (
         *("default-a-r1", "strict-r1", "strict-fill-r1", "default-b-r1"),
         *("default-b-r2", "strict-fill-r2", "strict-r2", "default-a-r2"),
@@ -40,45 +40,45 @@ def test_each_arm_is_priced_in_interleaved_rounds(bench: Bench, project: Project
     assert cost.steps_used == 7
 
 
-def test_two_rounds_claim_nothing(bench: Bench, project: Project) -> None:
+def test_two_rounds_claim_nothing(priced: Bench, project: Project) -> None:
     project.play(losses=LOSSES, knob_seconds=FILL)
     _settings(project, rounds=2)
-    cost = _cost(bench)
+    cost = _cost(priced)
     assert {price.state for price in cost.prices} == {CostState.INCONCLUSIVE}
     assert cost.prices[0].reason == "fewer than 3 rounds"
 
 
-def test_short_runs_are_not_measurable(bench: Bench, project: Project) -> None:
+def test_short_runs_are_not_measurable(priced: Bench, project: Project) -> None:
     _settings(project, rounds=1, min_steps=10)
-    assert _cost(bench).prices[0].reason == "8 steps too short"
+    assert _cost(priced).prices[0].reason == "8 steps too short"
 
 
-def test_a_broken_budget_is_told(bench: Bench, project: Project) -> None:
+def test_a_broken_budget_is_told(priced: Bench, project: Project) -> None:
     project.play(losses=LOSSES, knob_seconds={"deterministic_algorithms": 0.01})
     _settings(project, budget_percent=5)
-    assert _cost(bench).over_budget
+    assert _cost(priced).over_budget
     _settings(project, budget_percent=20)
-    assert not _cost(bench).over_budget
+    assert not _cost(priced).over_budget
 
 
-def test_the_budget_is_for_the_arm_that_the_gate_runs(bench: Bench, project: Project) -> None:
+def test_the_budget_is_for_the_arm_that_the_gate_runs(priced: Bench, project: Project) -> None:
     project.play(losses=LOSSES, knob_seconds=FILL)
     project.settings(
         "determinism: {fill_uninitialized_memory: true}\n"
         "cost: {warmup_steps: 1, min_steps: 4, budget_percent: 5}"
     )
-    cost = _cost(bench)
+    cost = _cost(priced)
     assert (cost.judged_arm, cost.over_budget) == ("strict-fill", True)
 
 
-def test_costly_knobs_that_are_not_needed_are_taken_out(bench: Bench, project: Project) -> None:
+def test_costly_knobs_that_are_not_needed_are_taken_out(priced: Bench, project: Project) -> None:
     project.play(
         losses=LOSSES,
         needs="deterministic_algorithms",
         knob_seconds={"deterministic_algorithms": 0.01, "inductor_deterministic": 0.03, **FILL},
     )
     _settings(project)
-    cost = _cost(bench, attribute=True)
+    cost = _cost(priced, attribute=True)
     fates = {knob.knob: knob.state for knob in cost.attribution}
     assert fates["deterministic_algorithms"] is KnobState.NEEDED
     assert fates["inductor_deterministic"] is KnobState.DROPPED
@@ -92,16 +92,16 @@ def test_costly_knobs_that_are_not_needed_are_taken_out(bench: Bench, project: P
 
 
 def test_a_strict_mode_that_does_not_repeat_has_no_minimal_set(
-    bench: Bench, project: Project
+    priced: Bench, project: Project
 ) -> None:
     project.play(losses=LOSSES, random=True)
     _settings(project, rounds=1)
-    cost = _cost(bench, attribute=True)
+    cost = _cost(priced, attribute=True)
     assert cost.minimal is None
     assert cost.attribution[0].reason == "strict mode itself is not repeatable"
 
 
-def test_a_training_that_fails_stops_the_measurement(bench: Bench, project: Project) -> None:
+def test_a_training_that_fails_stops_the_measurement(priced: Bench, project: Project) -> None:
     project.play(exit=3)
     with pytest.raises(RunError, match="default-a-r1"):
-        _cost(bench)
+        _cost(priced)

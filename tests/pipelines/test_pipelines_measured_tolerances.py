@@ -26,15 +26,15 @@ from gate.settings.load import parse_settings
 EVERY = ("every",)
 
 
-def _folders(*folders: Path, bench: Bench) -> CalibrationDocument:
-    request = bench.request(allow_dirty=True)
+def _folders(*folders: Path, priced: Bench) -> CalibrationDocument:
+    request = priced.request(allow_dirty=True)
     return calibration(request, from_folders(request, FILES, folders), EVERY, 0.95)
 
 
-def test_reruns_give_a_tolerance_with_its_origin(bench: Bench, project: Project) -> None:
+def test_reruns_give_a_tolerance_with_its_origin(priced: Bench, project: Project) -> None:
     project.play(default={"random": True})
-    request = bench.request()
-    found = calibration(request, rerun(request, bench.adapters(), 3), EVERY, 0.95)
+    request = priced.request()
+    found = calibration(request, rerun(request, priced.adapters(), 3), EVERY, 0.95)
     (one,) = found.tolerances
     assert one.rule.derived is not None
     assert (one.rule.derived.runs, one.widest_step) == (3, 3)
@@ -45,44 +45,44 @@ def test_reruns_give_a_tolerance_with_its_origin(bench: Bench, project: Project)
     assert any("a regression of 1 % goes unnoticed" in note for note in found.notes)
 
 
-def test_equal_reruns_give_none(bench: Bench) -> None:
-    request = bench.request()
-    found = calibration(request, rerun(request, bench.adapters(), 2), EVERY, 0.95)
+def test_equal_reruns_give_none(priced: Bench) -> None:
+    request = priced.request()
+    found = calibration(request, rerun(request, priced.adapters(), 2), EVERY, 0.95)
     assert (found.tolerances, found.block) == ((), "")
 
 
 def test_evidence_of_noise_calls_counts_every_default_run(
-    bench: Bench, project: Project, tmp_path: Path
+    priced: Bench, project: Project, tmp_path: Path
 ) -> None:
     project.play(default={"random": True})
     for name in ("one", "two"):
         other = Bench(project, tmp_path / name)
         measure_noise(other.request(), other.adapters(), runs=2)
-    found = _folders(tmp_path / "one", tmp_path / "two" / "evidence", bench=bench)
+    found = _folders(tmp_path / "one", tmp_path / "two" / "evidence", priced=priced)
     assert (found.runs, found.environments) == (4, 1)
     assert found.measured == "4 runs in default mode, from 2 folders of evidence"
     with pytest.raises(EvidenceError, match="is a copy of"):
-        _folders(tmp_path / "one", tmp_path / "one", bench=bench)
+        _folders(tmp_path / "one", tmp_path / "one", priced=priced)
     shutil.copytree(tmp_path / "one", tmp_path / "three")
     with pytest.raises(EvidenceError, match="is a copy of"):
-        _folders(tmp_path / "one", tmp_path / "three", bench=bench)
+        _folders(tmp_path / "one", tmp_path / "three", priced=priced)
 
 
 def test_strict_runs_count_once_for_each_environment(
-    bench: Bench, project: Project, tmp_path: Path
+    priced: Bench, project: Project, tmp_path: Path
 ) -> None:
-    bench.gate()
+    priced.gate()
     other = Bench(project, tmp_path / "again")
     other.gate()
     with pytest.raises(EvidenceError, match="there are 1 results to compare") as refused:
-        _folders(bench.out, other.out, bench=bench)
+        _folders(priced.out, other.out, priced=priced)
     assert "Strict runs of one environment repeat each other" in refused.value.hint
 
 
 def test_strict_runs_of_several_environments_are_the_scatter_between_machines(
-    bench: Bench, tmp_path: Path
+    priced: Bench, tmp_path: Path
 ) -> None:
-    here = bench.gate().evidence
+    here = priced.gate().evidence
     for cpu, last in (("one", 2.0), ("two", 2.25)):
         runs = tuple(
             run.model_copy(
@@ -96,26 +96,26 @@ def test_strict_runs_of_several_environments_are_the_scatter_between_machines(
             for run in here.runs
         )
         EvidenceFolder(FILES, tmp_path / cpu).write(here.model_copy(update={"runs": runs}))
-    found = _folders(bench.out, tmp_path / "one", tmp_path / "two", bench=bench)
+    found = _folders(priced.out, tmp_path / "one", tmp_path / "two", priced=priced)
     assert (found.runs, found.environments) == (3, 3)
     assert found.measured == "3 runs in strict mode, from 3 folders of evidence"
     assert [one.widest_step for one in found.tolerances] == [3]
 
 
 def test_other_code_other_settings_and_no_evidence_are_refused(
-    bench: Bench, project: Project, tmp_path: Path
+    priced: Bench, project: Project, tmp_path: Path
 ) -> None:
-    bench.gate()
+    priced.gate()
     with pytest.raises(EvidenceError, match="there is no evidence in"):
-        _folders(tmp_path / "nowhere", bench=bench)
+        _folders(tmp_path / "nowhere", priced=priced)
     project.play(losses=["2.5", "2.25", "2.0"])
     other = Bench(project, tmp_path / "other")
     other.gate()
     with pytest.raises(EvidenceError, match="other code was trained there than in"):
-        _folders(bench.out, other.out, bench=bench)
+        _folders(priced.out, other.out, priced=priced)
     project.settings("determinism: {threads: 2}")
     with pytest.raises(EvidenceError, match="under other training settings"):
-        _folders(bench.out, other.out, bench=bench)
+        _folders(priced.out, other.out, priced=priced)
 
 
 @pytest.mark.parametrize(

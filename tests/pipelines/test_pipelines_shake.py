@@ -165,22 +165,22 @@ def project(tmp_path: Path) -> Shaken:
     return Shaken(tmp_path / "project")
 
 
-def shaken(bench: Bench, only: str | None = None, budget: float | None = None) -> ShakenTraining:
+def shaken(priced: Bench, only: str | None = None, budget: float | None = None) -> ShakenTraining:
     asked = Asked(variations=chosen_variations(only, None), budget_seconds=budget)
-    return shake(bench.request(), bench.adapters(), asked)
+    return shake(priced.request(), priced.adapters(), asked)
 
 
-def one(bench: Bench, name: str) -> ShakenThing:
-    (thing,) = shaken(bench, name).things
+def one(priced: Bench, name: str) -> ShakenThing:
+    (thing,) = shaken(priced, name).things
     return thing
 
 
 @pytest.mark.parametrize(("name", "call", "source"), SCRIPTS)
 def test_what_a_script_hangs_on_is_found_with_the_line_that_reads_it(
-    bench: Bench, project: Shaken, name: str, call: str, source: str
+    priced: Bench, project: Shaken, name: str, call: str, source: str
 ) -> None:
     project.hangs_on(source)
-    thing = one(bench, name)
+    thing = one(priced, name)
     assert (thing.result, thing.reason) == (ShakeResult.DIFFERS, "")
     assert thing.first is not None
     assert (thing.first.name, thing.first.step) == ("loss", 3)
@@ -188,8 +188,8 @@ def test_what_a_script_hangs_on_is_found_with_the_line_that_reads_it(
     assert (f"depends.py:{line}", call) in {(read.place, read.call) for read in thing.readings}
 
 
-def test_a_script_that_hangs_on_nothing_passes_all(bench: Bench) -> None:
-    found = shaken(bench)
+def test_a_script_that_hangs_on_nothing_passes_all(priced: Bench) -> None:
+    found = shaken(priced)
     assert [thing.name for thing in found.things] == [variation.name for variation in VARIATIONS]
     not_tried = {thing.name: thing.reason for thing in found.things if not thing.tried}
     not_tried.pop("locale", None)
@@ -201,14 +201,14 @@ def test_a_script_that_hangs_on_nothing_passes_all(bench: Bench) -> None:
     }
     assert (found.repeatable, found.dependent) == (True, ())
     assert shaken_headline(found).startswith("The result depends on none of the ")
-    assert {path.name for path in (bench.out / "evidence").glob("*-*")} == {"strict-1", "strict-2"}
+    assert {path.name for path in (priced.out / "evidence").glob("*-*")} == {"strict-1", "strict-2"}
 
 
 LOCALE = "import locale\nlocale.setlocale(locale.LC_ALL, '')\n"
 
 
 def test_a_script_that_formats_by_the_locale_is_found(
-    bench: Bench, project: Shaken, tmp_path: Path
+    priced: Bench, project: Shaken, tmp_path: Path
 ) -> None:
     program = shutil.which("localedef")
     if program is None or not Path("/usr/share/i18n/locales/de_DE").exists():
@@ -219,41 +219,43 @@ def test_a_script_that_formats_by_the_locale_is_found(
     subprocess.run(words, check=True, capture_output=True)
     project.with_variable("LOCPATH", str(made.parent))
     project.hangs_on(f"{LOCALE}def amount(): return locale.str(1.5)  # here\n")
-    thing = one(bench, "locale")
+    thing = one(priced, "locale")
     assert (thing.result, thing.varied) == (ShakeResult.DIFFERS, "de_DE.UTF-8")
     assert ("depends.py:3", "locale.str") in {(read.place, read.call) for read in thing.readings}
 
 
-def test_a_machine_with_one_locale_is_told(bench: Bench, project: Shaken, tmp_path: Path) -> None:
+def test_a_machine_with_one_locale_is_told(priced: Bench, project: Shaken, tmp_path: Path) -> None:
     project.with_variable("LOCPATH", str(tmp_path / "none"))
-    thing = one(bench, "locale")
+    thing = one(priced, "locale")
     assert thing.result is ShakeResult.NOT_TRIED
     assert thing.reason.startswith("no second locale is installed where the training runs")
 
 
-def test_what_the_settings_set_is_the_trainings_own(bench: Bench, project: Shaken) -> None:
+def test_what_the_settings_set_is_the_trainings_own(priced: Bench, project: Shaken) -> None:
     project.with_variable("TZ", "Asia/Tokyo")
-    thing = one(bench, "time-zone")
+    thing = one(priced, "time-zone")
     assert thing.reason == "train.env sets TZ, so it is part of the training"
 
 
-def test_a_run_that_fails_names_the_line_that_raised(bench: Bench, project: Shaken) -> None:
+def test_a_run_that_fails_names_the_line_that_raised(priced: Bench, project: Shaken) -> None:
     project.hangs_on("import socket\ndef amount(): assert socket.gethostname() != 'another-host'\n")
-    thing = one(bench, "host-name")
+    thing = one(priced, "host-name")
     assert thing.result is ShakeResult.FAILS
     assert "AssertionError" in thing.reason
     assert [read.place for read in thing.readings] == ["depends.py:2"]
 
 
-def test_a_training_that_fails_unshaken_is_an_error(bench: Bench, project: Shaken) -> None:
+def test_a_training_that_fails_unshaken_is_an_error(priced: Bench, project: Shaken) -> None:
     project.hangs_on("def amount(): raise ValueError\n")
     with pytest.raises(RunError, match=r"^run strict-1: "):
-        shaken(bench, "clock")
+        shaken(priced, "clock")
 
 
-def test_a_training_that_does_not_repeat_ends_after_two_runs(bench: Bench, project: Shaken) -> None:
+def test_a_training_that_does_not_repeat_ends_after_two_runs(
+    priced: Bench, project: Shaken
+) -> None:
     project.hangs_on("import os\ndef amount(): return os.urandom(8)\n")
-    found = shaken(bench)
+    found = shaken(priced)
     assert (found.repeatable, found.things) == (False, ())
     assert shaken_headline(found) == (
         "Not repeatable: runs in which nothing is varied differ from step 3 on: loss. So no "
@@ -262,25 +264,25 @@ def test_a_training_that_does_not_repeat_ends_after_two_runs(bench: Bench, proje
 
 
 def test_a_rare_fault_is_not_put_down_to_a_variation(
-    bench: Bench, project: Shaken, tmp_path: Path
+    priced: Bench, project: Shaken, tmp_path: Path
 ) -> None:
     counted = tmp_path / "runs"
     project.hangs_on(
         f"def amount():\n    with open({str(counted)!r}, 'a+') as file:\n"
         "        file.write('.')\n        return max(file.tell(), 2)\n"
     )
-    found = shaken(bench, "clock")
+    found = shaken(priced, "clock")
     assert (found.repeatable, len(found.things)) == (False, 1)
     assert shaken_headline(found).startswith("Not repeatable: ")
     assert shaken_sections(found) == ()
 
 
-def test_no_process_of_the_load_is_left(bench: Bench) -> None:
-    assert one(bench, "cpu-load").result is ShakeResult.EQUAL
+def test_no_process_of_the_load_is_left(priced: Bench) -> None:
+    assert one(priced, "cpu-load").result is ShakeResult.EQUAL
     left = [
         path
         for path in Path("/proc").glob("[0-9]*/environ")
-        if str(bench.out).encode() in _bytes(path)
+        if str(priced.out).encode() in _bytes(path)
     ]
     assert left == []
 
@@ -293,7 +295,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def test_a_training_that_forges_what_was_varied_changes_nothing(
-    bench: Bench, project: Shaken
+    priced: Bench, project: Shaken
 ) -> None:
     forged = "told.append(Source('varied', 'clock', CodeLine('a.py', 1), [], after='x'))\n"
     forged += forged.replace("varied", "reading")
@@ -304,7 +306,7 @@ def test_a_training_that_forges_what_was_varied_changes_nothing(
     script = (project.path / "train.py").read_text()
     project.write("train.py", script.replace(SOURCES, imports + forged + SOURCES))
     project.hangs_on("import os\ndef amount(): return os.urandom(8)\n")
-    gated = bench.gate()
+    gated = priced.gate()
     assert gated.verdict.outcome.value == "nondeterministic"
 
 
@@ -323,10 +325,10 @@ class Ticking:
         return self._now.timestamp()
 
 
-def test_beyond_the_budget_nothing_is_tried(bench: Bench) -> None:
-    adapters = replace(bench.adapters(), clock=Ticking(200))
+def test_beyond_the_budget_nothing_is_tried(priced: Bench) -> None:
+    adapters = replace(priced.adapters(), clock=Ticking(200))
     asked = Asked(variations=chosen_variations("clock,umask", None), budget_seconds=100)
-    found = shake(bench.request(), adapters, asked)
+    found = shake(priced.request(), adapters, asked)
     assert [thing.result for thing in found.things] == [ShakeResult.NOT_TRIED] * 2
     assert {thing.reason for thing in found.things} == {OUT_OF_BUDGET}
 

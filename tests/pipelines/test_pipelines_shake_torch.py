@@ -39,8 +39,8 @@ def things(project: Project, script: str, only: str) -> dict[str, ShakenThing]:
     asked = Asked(variations=chosen_variations(only, None))
     # a short path: workers hand tensors over by sockets in TMPDIR, whose names hold 107 bytes
     with TemporaryDirectory() as short:
-        bench = Bench(project, Path(short) / "out")
-        found = shake(bench.request(), bench.adapters(), asked).things
+        priced = Bench(project, Path(short) / "out")
+        found = shake(priced.request(), priced.adapters(), asked).things
     return {thing.name: thing for thing in found}
 
 

@@ -1,4 +1,4 @@
-"""Real parts, small: a folder that every account may enter, a git repository, a place to listen."""
+"""Fixtures of several folders: files, accounts and a folder that every account may enter."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_github import FakeGitHub
-from git_workshop import Repository
-from github_client import connect
 
 from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid
 from gate.isolation.modes import Credentials
 from gate.system.files.files import LocalFiles
-from gate.system.github.pull_requests import GitHubComments
 
 SYSTEM_PYTHON = "/usr/bin/python3"
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "repository")
 
 
 @pytest.fixture
@@ -36,7 +27,7 @@ def files() -> LocalFiles:
 
 @pytest.fixture
 def python() -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Run a small program that uses the adapters in a process of its own."""
+    """Run a small program that uses the gate in a process of its own."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
         command = (sys.executable, *arguments)
@@ -96,15 +87,3 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this machine does not let a test mount a small disk")
     yield disk
     subprocess.run((str(shutil.which("umount")), "-l", str(disk)), check=True)
-
-
-@pytest.fixture
-def github() -> Iterator[FakeGitHub]:
-    with FakeGitHub() as server:
-        yield server
-
-
-@pytest.fixture
-def client(github: FakeGitHub) -> Iterator[GitHubComments]:
-    with connect(github) as comments:
-        yield comments
