@@ -126,6 +126,12 @@ record:
   overhead_budget: 0.05
   free_seconds: 10.0
 """,
+    "resume": """\
+resume:
+  command: python train.py --resume checkpoints/last.pt
+  checkpoint: checkpoints/last.pt
+  at_step: 10
+""",
     "runs": """\
 runs:
   parallel: 4

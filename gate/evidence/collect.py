@@ -53,7 +53,7 @@ from gate.evidence.tensorboard import tensorboard_series
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 from gate.text.untrusted_text import last_lines, plain_text
-from gate.training.runs import RunMode, RunRecord, StoppedBy
+from gate.training.runs import RunRecord, StoppedBy
 
 NOTHING_TAKEN: Mapping[str, Path] = MappingProxyType({})
 
@@ -145,7 +145,7 @@ def _problems(run: RunRecord, ranks: tuple[TrainedRank, ...]) -> list[str]:
         for problem in rank.summary.problems
     ]
     # a default run is priced and not judged
-    if run.mode is RunMode.STRICT:
+    if run.mode.is_strict:
         refuse_problems("the harness could not observe everything", problems)
     return problems
 

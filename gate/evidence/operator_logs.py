@@ -36,7 +36,6 @@ from gate.system.files.port import Files
 from gate.text.document import Document
 from gate.text.untrusted_text import plain_text
 from gate.training.operator_tables import admitting_entry, remedy_for
-from gate.training.runs import RunMode
 
 MAX_USES = 1000
 MAX_SPANS = 500
@@ -159,7 +158,7 @@ def refuse_overrides(run: RunEvidence, mode: OnOverride) -> None:
     A seed of the script's own and a suspended determinism are its right in every mode.
     """
     overrides = [override for override in run.overrides if override.weakens]
-    if mode is not OnOverride.FAIL or run.run.mode is not RunMode.STRICT or not overrides:
+    if mode is not OnOverride.FAIL or not run.run.mode.is_strict or not overrides:
         return
     details = tuple(
         f"{override.place}, step {override.step}: {override.name} from "

@@ -39,7 +39,7 @@ from gate.evidence.processes import (
 from gate.evidence.run_evidence import HarnessProcess
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
-from gate.training.runs import RunEnd, RunMode, RunRecord, StoppedBy
+from gate.training.runs import RunEnd, RunRecord, StoppedBy
 
 MAX_SHOWN = 20
 # these start a worker in which the stop, a `SystemExit`, is a failure like any other; for those
@@ -260,7 +260,7 @@ def read_attestations(
         for process in attestations
         for problem in process.problems
     ]
-    if run.mode is RunMode.STRICT:
+    if run.mode.is_strict:
         refuse_problems("the deterministic settings did not take effect", problems)
     return tuple(_process(attestation) for attestation in attestations)
 

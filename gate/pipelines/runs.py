@@ -331,7 +331,7 @@ class Session:
                 fault, folders.tree, snapshot, self._left_out, self._project
             )
             failure = explained(detailed, self._ended.refusals(folders))
-            if planned.end is None or result.timed_out:
+            if planned.ends_after is None or result.timed_out:
                 raise failure from fault
         beside = self._failed_beside.pop(planned.label, ())
         told = one.times | {"begun_seconds": begun, "lane": lane, "failed_beside": beside}
@@ -361,8 +361,8 @@ class Session:
             if failure is None:
                 raise
             raise failure from fault
-        end = planned.end
-        if failure is not None and (end is None or len(read.evidence.steps) < end.step):
+        last = planned.ends_after
+        if failure is not None and (last is None or len(read.evidence.steps) < last):
             raise failure
         return read
 

@@ -33,6 +33,7 @@ from gate.settings.train_sections import (
     EnvironmentSettings,
     MetricsSettings,
     RecordSettings,
+    ResumeSettings,
     RunsSettings,
 )
 from gate.text.document import (
@@ -330,6 +331,11 @@ class GateSettings(Document):
         description="Number of strict runs, which must all be equal. Two of them miss most faults "
         "that strike seldom; the report says how many.",
     )
+    resume: ResumeSettings | None = Field(
+        default=None,
+        description="Two more strict runs: one is interrupted, the other resumes from its "
+        "checkpoint and must give the uninterrupted run's result.",
+    )
     runs: RunsSettings = Field(
         default_factory=RunsSettings, description="Which runs go at the same time."
     )
@@ -381,5 +387,16 @@ class GateSettings(Document):
         level, seed = self.policy.level, self.train.seed
         message = why_not_judged(level, seed, self.seeds, self.variants)
         if message:
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_left_to_resume(self) -> Self:
+        resume, steps = self.resume, self.train.max_steps
+        if resume is not None and resume.at_step >= steps:
+            message = (
+                f"resume.at_step is {resume.at_step} and train.max_steps is {steps}: no step is "
+                "left for the resumed run"
+            )
             raise ValueError(message)
         return self

@@ -128,6 +128,11 @@ INSIDE: Final = frozenset(
         "policy.environment_drift",
         "policy.data_drift",
         "repeats",
+        # a command of the training's own, run isolated as the training is
+        "resume.command",
+        "resume.checkpoint",
+        "resume.at_step",
+        "resume.when",
         "runs.parallel",
         # nothing without the place that they belong to, which is in the table above
         "data.stage",

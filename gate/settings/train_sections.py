@@ -10,9 +10,11 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from gate.settings.knobs import OFF, ON, Profile, check_override
 from gate.text.document import (
+    Argv,
     Document,
     OperatorName,
     RelativePath,
+    folder_inside_project,
     path_inside_project,
 )
 
@@ -231,3 +233,39 @@ class DiagnosisSettings(Document):
         description="The most seconds that these runs may take together. Default: as long as all "
         "other runs of the call took, those that were left out counted too, and 60 at least.",
     )
+
+
+class ResumeSettings(Document):
+    """A run that is interrupted, and one that goes on from its checkpoint alone.
+
+    `command` is None where the training command resumes by itself.
+    """
+
+    command: Argv | None = Field(
+        default=None,
+        description="The command that goes on from the checkpoint, as one string or as a list of "
+        "words. Default: train.command, for a script that finds its checkpoint by itself.",
+    )
+    checkpoint: RelativePath = Field(
+        description="The file or folder that the script resumes from, relative to train.workdir. "
+        "The resumed run starts in a fresh copy of the commit and gets nothing else of the "
+        "interrupted one."
+    )
+    at_step: int = Field(
+        ge=1,
+        lt=100_000,
+        description="The optimizer step after which the run is interrupted, as a preemption does "
+        "it: SIGTERM once the script goes on to the next update, then SIGKILL.",
+    )
+    when: Literal["always", "nightly"] = Field(
+        default="always",
+        description="Which gate calls make these runs: `always` all, `nightly` those by a "
+        "schedule, by hand or by a push to the default branch (so none of a pull request or a "
+        "merge queue).",
+    )
+
+    @field_validator("checkpoint")
+    @classmethod
+    def _stays_inside(cls, value: str) -> str:
+        # a slash at the end means the same folder
+        return folder_inside_project(value)

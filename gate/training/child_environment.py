@@ -269,7 +269,7 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
         "REPRO_GATE_OUT": str(folders.out),
         "REPRO_GATE_TREE": str(folders.tree),
         "REPRO_GATE_DATA": str(folders.data),
-        "REPRO_GATE_MODE": planned.mode.value,
+        "REPRO_GATE_MODE": planned.mode.of_harness,
         "REPRO_GATE_SEED": str(settings.train.seed),
         "REPRO_GATE_MAX_STEPS": str(settings.train.max_steps),
         "REPRO_GATE_ALLOW": ";".join(settings.determinism.allow_operators),
@@ -296,6 +296,19 @@ def _harness(planned: PlannedRun, settings: GateSettings, folders: RunFolders) -
 def _python_path(harness: Path, own: str) -> str:
     """The harness first; never an empty entry, which would mean the working directory."""
     return f"{harness}:{own}" if own else str(harness)
+
+
+def preemption_variables(planned: PlannedRun, workdir: Path) -> dict[str, str]:
+    """What an interrupted or resumed run is told beside all others; `workdir` as the run sees it.
+
+    A resumed run tells what it starts with, so that what it lacks can be named.
+    """
+    if planned.preemption is not None:
+        return {
+            "REPRO_GATE_PREEMPT_STEP": str(planned.preemption.step),
+            "REPRO_GATE_PREEMPT_PATH": str(workdir / planned.preemption.checkpoint),
+        }
+    return {"REPRO_GATE_RESUMED": "1"} if planned.carried is not None else {}
 
 
 def path_with_interpreter(path: str, interpreter: Path, *, beside_torch: bool) -> str:

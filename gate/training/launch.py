@@ -18,11 +18,21 @@ from gate.settings.variations import Folder
 from gate.system.console import Progress
 from gate.system.files.port import Files
 from gate.text.untrusted_text import last_lines
-from gate.training.child_environment import child_environment, with_trial
+from gate.training.child_environment import (
+    child_environment,
+    preemption_variables,
+    with_trial,
+)
 from gate.training.lanes import Lane
 from gate.training.missing_files import Lacking, data_hint
 from gate.training.plan import training_of
-from gate.training.run_folders import HarnessCopy, links_of, mounts_of, place_data
+from gate.training.run_folders import (
+    HarnessCopy,
+    links_of,
+    mounts_of,
+    place_checkpoint,
+    place_data,
+)
 from gate.training.runs import PlannedRun, RunEnd, RunFolders, RunRecord, Snapshot, Varied
 from gate.training.timeline import CallTime
 
@@ -167,6 +177,10 @@ class Launcher:
         In a lane the run sees them at the lane's other path, and waits for the word to go.
         """
         prepare_folders(self.files, snapshot, folders, self.isolation, self.harness, self.data)
+        if planned.carried is not None:
+            place_checkpoint(self.files, planned.carried, folders.tree, snapshot.workdir)
+            for account in self.isolation.own_accounts:
+                self.files.give_to(folders.tree, account.uid, account.gid)
         place = None if lane is None else lane.place
         if place is None:
             return self._request(planned, snapshot, folders)
@@ -213,7 +227,7 @@ class Launcher:
             output_bytes=result.output_bytes,
             isolation=self.isolation.of_a_run,
             environment=planned.environment,
-            partial=planned.end is not None,
+            partial=planned.ends_after is not None,
         )
 
     def _data_hint(self, request: ProcessRequest, result: ProcessResult, snapshot: Snapshot) -> str:
@@ -260,6 +274,7 @@ class Launcher:
             argv=train.command,
             env={
                 **child_environment(planned, settings, folders, host, self._temporary(folders)),
+                **preemption_variables(planned, folders.tree / snapshot.workdir),
                 "REPRO_GATE_DECLARED": links_of(self.data, self.isolation),
                 "REPRO_GATE_CHANGED": os.pathsep.join(self.changed),
             },

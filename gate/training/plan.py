@@ -19,11 +19,14 @@ from gate.settings.knobs import (
     strict_knobs,
 )
 from gate.settings.levels import Level
+from gate.settings.train_sections import ResumeSettings
 from gate.settings.variations import GPU_INDEX, HASH_SEED, HASH_SEED_VARIABLE, Variation
 from gate.training.runs import (
     BASE_HERE,
+    CarriedCheckpoint,
     Commit,
     PlannedRun,
+    Preemption,
     RunMode,
     TraceWindow,
     Trial,
@@ -113,6 +116,27 @@ def plan_shaken(
     return PlannedRun(label=f"shaken-{variation.name}", mode=RunMode.STRICT, varied=varied)
 
 
+def plan_interrupted(resume: ResumeSettings) -> PlannedRun:
+    """A strict run that is ended as a preemption does it."""
+    mode = RunMode.INTERRUPTED
+    preemption = Preemption(step=resume.at_step, checkpoint=resume.checkpoint)
+    return PlannedRun(label=label_of(mode, 1), mode=mode, preemption=preemption)
+
+
+def plan_resumed(
+    resume: ResumeSettings, carried: CarriedCheckpoint, train: TrainSettings
+) -> PlannedRun:
+    """A strict run of all that the interrupted one left to do, from its checkpoint alone."""
+    mode = RunMode.RESUMED
+    return PlannedRun(
+        label=label_of(mode, 1),
+        mode=mode,
+        command=resume.command,
+        max_steps=train.max_steps - carried.step,
+        carried=carried,
+    )
+
+
 def plan_trial(number: int, trial: Trial) -> PlannedRun:
     """A strict run of the commit under test with one setting moved."""
     name = trial.knob.replace("_", "-") or trial.setting.value
@@ -146,14 +170,15 @@ def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:
 
 
 def training_of(planned: PlannedRun, train: TrainSettings) -> TrainSettings:
-    """The training as one run starts it: with the run's own seed and command, `{seed}` filled in.
+    """The training as one run starts it: with its own seed, steps and command, `{seed}` filled in.
 
     A plain replacement of that word: nothing else in the command has a meaning.
     """
     seed = train.seed if planned.seed is None else planned.seed
     command = train.command if planned.command is None else planned.command
     words = tuple(word.replace(SEED_WORD, str(seed)) for word in command)
-    return train.model_copy(update={"seed": seed, "command": words})
+    steps = train.max_steps if planned.max_steps is None else planned.max_steps
+    return train.model_copy(update={"seed": seed, "command": words, "max_steps": steps})
 
 
 def _run(mode: RunMode, number: int, commit: Commit = Commit.HEAD) -> PlannedRun:

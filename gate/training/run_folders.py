@@ -13,11 +13,11 @@ from importlib.util import cache_from_source
 from pathlib import Path, PurePath
 
 from gate.data.declared import CopiedFile, FetchedData
-from gate.errors import DataError, StorageError
+from gate.errors import DataError, RunError, StorageError
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ReadOnlyMount
 from gate.system.files.port import Files
-from gate.training.runs import RunFolders
+from gate.training.runs import CarriedCheckpoint, RunFolders
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
 HARNESS_PACKAGE = "repro_gate_harness"
@@ -171,6 +171,29 @@ def _clear_way(files: Files, one: FetchedData, target: Path, folders: RunFolders
     if one.place:
         _refuse_links(files, one, target, folders.tree)
         files.remove_tree(target)
+
+
+def place_checkpoint(files: Files, carried: CarriedCheckpoint, tree: Path, workdir: str) -> None:
+    """Put a checkpoint where the script looks for it, in the place of what the commit has there.
+
+    Raises `RunError` where a link of the commit is in the way, or the copy has other bytes.
+    """
+    target = tree / workdir / carried.place
+    try:
+        files.refuse_links(target, below=tree)
+    except StorageError as error:
+        raise RunError(
+            f"the commit has a link on the way to {carried.place} (resume.checkpoint)",
+            hint="A checkpoint is not put behind a link: remove the link from the commit.",
+        ) from error
+    files.remove_tree(target)
+    for file in carried.files:
+        path = target / file.name if file.name else target
+        if files.copy_file(file.path, path, max_bytes=file.size_bytes) != file.sha256:
+            raise RunError(
+                f"{carried.place}: the gate's copy changed on disk before the resumed run",
+                hint="Something else writes to the output folder: give the gate one of its own.",
+            )
 
 
 def _refuse_links(files: Files, one: FetchedData, target: Path, tree: Path) -> None:

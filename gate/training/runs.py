@@ -17,11 +17,27 @@ from gate.text.document import Document
 
 
 class RunMode(StrEnum):
-    """Under which settings a run trains."""
+    """Under which settings a run trains, and for what.
+
+    An `interrupted` and a `resumed` run are strict ones that are never among the repeats: each does
+    a part of the work.
+    """
 
     STRICT = "strict"
     DEFAULT = "default"
     AUDIT = "audit"
+    INTERRUPTED = "interrupted"
+    RESUMED = "resumed"
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the run must have every setting of a strict run."""
+        return self in {RunMode.STRICT, RunMode.INTERRUPTED, RunMode.RESUMED}
+
+    @property
+    def of_harness(self) -> str:
+        """The word for the harness, which knows the settings alone."""
+        return RunMode.STRICT.value if self.is_strict else self.value
 
 
 class Commit(StrEnum):
@@ -113,6 +129,41 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Preemption:
+    """A run is interrupted once `step` steps were taken and the next update begins.
+
+    `checkpoint` is what it resumes from, below the working directory. The harness sends SIGTERM to
+    its process. Where the script has a handler of its own for it, and has not written the
+    checkpoint since that step, it may take a few steps more; then it is killed.
+    """
+
+    step: int
+    checkpoint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CarriedFile:
+    """A file of a checkpoint in the gate's own folder; `name` is below it, empty for a file."""
+
+    name: str
+    path: Path
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CarriedCheckpoint:
+    """What a resumed run finds of the interrupted one, and nothing else.
+
+    `place` is below the working directory; `step` is how many steps the interrupted run had taken.
+    """
+
+    place: str
+    step: int
+    files: tuple[CarriedFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
     """One row of the plan; `label` names its folder, for example `strict-1`.
 
@@ -124,8 +175,9 @@ class PlannedRun:
     `traced` and `trial` are for a diagnosis alone: nothing of such a run is kept but what it says.
     `varied` is what is other in this run than in all others, which is compared and not kept.
     `preprocesses`: it is no training, but makes the data of one.
-    `seed` and `command` stand in place of train.seed and train.command where they are given, and
-    `variant` is the name of the variant that the command is of.
+    `seed`, `command` and `max_steps` stand in place of train.seed, train.command and
+    train.max_steps where they are given, and `variant` is the name of the variant that the command
+    is of. `preemption` interrupts the run; `carried` is put into its tree before it starts.
     """
 
     label: str
@@ -141,7 +193,10 @@ class PlannedRun:
     preprocesses: bool = False
     seed: int | None = None
     command: tuple[str, ...] | None = None
+    max_steps: int | None = None
     variant: str = ""
+    preemption: Preemption | None = None
+    carried: CarriedCheckpoint | None = None
 
     @property
     def window(self) -> TraceWindow | Trial | None:
@@ -154,6 +209,13 @@ class PlannedRun:
         return None if self.window is None else self.window.end
 
     @property
+    def ends_after(self) -> int | None:
+        """The steps after which it is ended on purpose, which may look like a failure."""
+        if self.preemption is not None:
+            return self.preemption.step
+        return None if self.end is None else self.end.step
+
+    @property
     def described(self) -> str:
         """For the person who waits."""
         return f"{self.label}: {self._does}"
@@ -162,6 +224,10 @@ class PlannedRun:
     def _does(self) -> str:
         what = "base commit" if self.commit is Commit.BASE else "training"
         what = f"variant {self.variant}" if self.variant else what
+        if self.preemption is not None:
+            return f"{what}, interrupted after step {self.preemption.step}"
+        if self.carried is not None:
+            return f"{what}, resumed from its checkpoint of step {self.carried.step}"
         return f"{what}, {self.mode.value} mode"
 
     def described_with(self, others: tuple[PlannedRun, ...]) -> str:

@@ -96,6 +96,12 @@ class GateRequest:
         return when == "always" or (when == "nightly" and self.nightly)
 
     @property
+    def resumes(self) -> bool:
+        """Whether this call interrupts a run and resumes it."""
+        resume = self.settings.resume
+        return resume is not None and (resume.when == "always" or self.nightly)
+
+    @property
     def recorded_runs(self) -> int:
         """How many equal strict runs an entry of the baseline has to rest on."""
         return max(self.strict_runs, self.settings.baseline.record_repeats)

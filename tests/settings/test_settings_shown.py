@@ -143,6 +143,13 @@ SHOWN_BY = {
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "fingerprints/fingerprints_evidence: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
+    "resume.command": "training/training_resume: "
+    "the_resumed_run_has_its_own_command_and_the_steps_that_are_left",
+    "resume.checkpoint": "training/training_resume: "
+    "the_harness_is_told_where_to_interrupt_and_which_file_is_the_checkpoint",
+    "resume.at_step": "training/training_resume: "
+    "the_harness_is_told_where_to_interrupt_and_which_file_is_the_checkpoint",
+    "resume.when": "training/training_resume: a_nightly_resume_is_left_out_of_a_pull_request",
     "runs.parallel": "pipeline/pipeline_side_by_side: "
     "one_after_the_other_where_it_is_asked_for_or_there_is_no_room",
     "cost.when": "measurement/measurement_when: a_call_that_is_not_priced_makes_strict_runs_alone",
