@@ -12,7 +12,7 @@ from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.errors import GateError
 from gate.evidence.observations import OverrideKind
-from gate.verdict.overrides import suspected_settings
+from gate.verdict.override_findings import suspected_settings
 from gpu_check.bench import TRAINING, Bench, here, last_line
 from gpu_check.rows import Row, held, left_out
 from gpu_check.trained import compared, pair_row, refuse_cpu, told_error

@@ -19,7 +19,7 @@ from gate.pipelines.reading import (
 from gate.settings.event import ActionContext, ActionInputs
 from gate.settings.gate_settings import FILE_NAME
 from gate.settings.load import MINIMAL_FILE, parse_settings
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.settings.reach import refuse_reach
 from gate.system.git.repository import Git
 from gate.verdict.history import HISTORY_BRANCH, History, history_file

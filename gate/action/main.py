@@ -25,7 +25,7 @@ from gate.package.secrets import InputSecrets
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict, run_and_deliver
 from gate.pipelines.gate import gate, judging, run_only
-from gate.publishing.history import HistoryBranch
+from gate.publishing.history_branch import HistoryBranch
 from gate.report.assembly import ReportLinks
 from gate.report.comment import Publication, comment_text, creates_comment, publish, summary_text
 from gate.report.entry_words import history_line

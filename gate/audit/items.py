@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gate.baseline.entry import Baseline
 from gate.errors import ExitCode
-from gate.evidence.documents import (
+from gate.evidence.context_documents import (
     ClusterDocument,
     DataDocument,
     EnvironmentDocument,

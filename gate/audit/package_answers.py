@@ -26,7 +26,7 @@ from gate.audit.items import (
     unknown,
 )
 from gate.data.data_sets import DataSet
-from gate.evidence.documents import ProcessSeeds
+from gate.evidence.context_documents import ProcessSeeds
 from gate.evidence.observations import OverrideKind
 from gate.settings.knobs import Profile
 from gate.system.version import VERSION

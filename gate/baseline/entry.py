@@ -11,9 +11,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from gate.baseline.acceptance import FarFromPeers, Movement, RecordedPrice
 from gate.comparison.differences import KnobCosts
 from gate.data.data_sets import DataSets
-from gate.evidence.given import Given, SeedResults
 from gate.evidence.run_evidence import CheckpointManifest, MetricSeries
 from gate.evidence.step_columns import StepDigests
+from gate.evidence.step_work import Given, SeedResults
 from gate.text.digests import sha256_hex
 from gate.text.document import Document, Timestamp
 from gate.text.json_text import canonical_json

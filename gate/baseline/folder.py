@@ -21,7 +21,7 @@ from gate.baseline.entry import (
 from gate.baseline.record import with_digest
 from gate.errors import DocumentError
 from gate.system.files.port import Files
-from gate.system.files.reading import open_regular
+from gate.system.files.regular_files import open_regular
 from gate.text.documents import read_document, write_document
 from gate.text.untrusted_text import safe_line
 

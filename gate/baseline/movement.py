@@ -13,7 +13,7 @@ from typing import Final
 from gate.baseline.acceptance import FarFromPeers, Movement
 from gate.baseline.entry import BaselineEntry
 from gate.comparison.differences import Comparison, MetricDelta
-from gate.comparison.metrics import tolerance_at, tolerances_for
+from gate.comparison.metric_differences import tolerance_at, tolerances_for
 from gate.evidence.run_evidence import MetricSeries
 from gate.settings.levels import Tolerance
 

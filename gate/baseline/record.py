@@ -17,8 +17,8 @@ from gate.comparison.differences import (
 from gate.comparison.measurements import CostDocument, KnobState
 from gate.data.data_sets import same_data
 from gate.errors import BaselineError
-from gate.evidence.given import SeedResults
 from gate.evidence.run_evidence import EvidenceSet
+from gate.evidence.step_work import SeedResults
 from gate.text.digests import sha256_hex
 from gate.text.json_text import canonical_json, canonical_sha256
 

@@ -11,8 +11,8 @@ import typer
 
 from gate.audit.checklist import answered_items
 from gate.audit.items import AuditReport, PackageFacts
-from gate.audit.package import audit_package
-from gate.audit.repository import audit_repository
+from gate.audit.package_answers import audit_package
+from gate.audit.repository_answers import audit_repository
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
 from gate.isolation.confined_look import read_apart, reading_seconds
@@ -20,7 +20,7 @@ from gate.package.keys import read_trusted_keys
 from gate.package.seal_records import Expected, TrustedKeys
 from gate.pipelines.audited_package import look_at_package
 from gate.pipelines.audited_repository import look_at_repository
-from gate.report.audit import audit_markdown, audit_text, checklist_markdown
+from gate.report.audit_views import audit_markdown, audit_text, checklist_markdown
 from gate.system.git.repository import GitRepository
 from gate.text.documents import RecordForm, write_document
 from gate.text.untrusted_text import safe_line

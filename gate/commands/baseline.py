@@ -58,7 +58,7 @@ from gate.pipelines.proposals import accepted, archived_proposal, last_proposal,
 from gate.pipelines.snapshots import claim_out
 from gate.report.entry_words import movement_words
 from gate.report.escape import clean, clean_name
-from gate.report.measurements import calibration_markdown, calibration_view
+from gate.report.measurement_sections import calibration_markdown, calibration_view
 from gate.report.wording import repeat_words, short
 from gate.settings.event import run_url_of
 from gate.settings.levels import EVERY

@@ -45,7 +45,7 @@ from gate.pipelines.gate import judging, run_only
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
 from gate.report.brief import brief_of
 from gate.report.context import diagnosis_section
-from gate.report.diagnosis import growth_section, trace_sections
+from gate.report.diagnosis_sections import growth_section, trace_sections
 from gate.report.escape import clean
 from gate.report.layout import Limits
 from gate.report.terminal import change_lines

@@ -30,7 +30,7 @@ from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import measure_cost, measure_noise
 from gate.pipelines.shake import Asked, checked_budget, chosen_variations, shake
 from gate.report.escape import clean
-from gate.report.measurements import (
+from gate.report.measurement_sections import (
     compared_facts,
     compared_headline,
     compared_sections,

@@ -17,7 +17,7 @@ from gate.commands.options import (
     progress_for,
     show,
 )
-from gate.evidence.operators import OperatorReport
+from gate.evidence.operator_records import OperatorReport
 from gate.pipelines.gate import take_operator_audit
 from gate.report.assembly import NOTHING_FOUND, operators_sections
 from gate.report.layout import Limits

@@ -34,9 +34,9 @@ from gate.package.content import check_model, check_states
 from gate.package.instructions import Artifact, TrustFile, outside_sections
 from gate.package.keyless import read_identity_bundle
 from gate.package.model_signing import ModelCheck, PartAnswer, model_folder
-from gate.package.opening import Opened, open_seals, opened_seal
 from gate.package.provenance import read_provenance
 from gate.package.seal_files import find_seals, seal_places
+from gate.package.seal_opening import Opened, open_seals, opened_seal
 from gate.package.seal_records import ED25519, Expected, StatementKind, TrustedKeys, VerifiedPackage
 from gate.package.signing import Identity, decode_base64
 from gate.package.statement import read_statement

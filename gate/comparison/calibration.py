@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.comparison.measurements import CalibratedTolerance, MetricNoise, Provenance
-from gate.comparison.metrics import tolerances_for, ulp_size
+from gate.comparison.metric_differences import tolerances_for, ulp_size
 from gate.comparison.tolerances import (
     CONFIDENCE,
     derive,

@@ -22,11 +22,11 @@ from gate.comparison.differences import (
     TensorDelta,
 )
 from gate.comparison.first_difference import Numbering, first_events
-from gate.comparison.given import compare_optimizer_settings, compare_work
-from gate.comparison.metrics import compare_metrics
-from gate.evidence.given import StepGiven
+from gate.comparison.metric_differences import compare_metrics
+from gate.comparison.work import compare_optimizer_settings, compare_work
 from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, RunEvidence, TensorDigest
 from gate.evidence.step_columns import StepDigests
+from gate.evidence.step_work import StepGiven
 from gate.settings.gate_settings import ComparisonSettings
 from gate.settings.levels import TensorLimit
 from gate.training.environment import (

@@ -23,9 +23,9 @@ from gate.comparison.differences import (
     WorkChange,
     WorkKind,
 )
-from gate.evidence.given import Given, turn_of
 from gate.evidence.run_evidence import MetricSeries, MetricSource
 from gate.evidence.step_columns import FAMILIES, PARAMETERS, family_of, optimizer_of
+from gate.evidence.step_work import Given, turn_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)

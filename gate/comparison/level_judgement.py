@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 from gate.comparison.level_records import Agreement, Equivalence, LevelResult
 from gate.comparison.statistical_tests import equivalence, ranking
-from gate.evidence.given import MAX_FINAL_VALUES, FinalValue, SeedResult
 from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_work import MAX_FINAL_VALUES, FinalValue, SeedResult
 from gate.settings.levels import LEAST_SEEDS, Level, LevelPolicy, Margin, Ranking
 from gate.text.json_text import canonical_sha256
 

@@ -18,7 +18,7 @@ from gate.comparison.differences import (
 from gate.comparison.level_records import Performance
 from gate.evidence.run_evidence import SHA256_PATTERN, FloatType
 from gate.settings.levels import Tolerance
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.text.document import Document, Timestamp
 from gate.training.environment import Environment
 from gate.training.runs import RunMode

@@ -37,8 +37,8 @@ from gate.comparison.level_records import (
     Sample,
     TestedDifference,
 )
-from gate.evidence.given import SeedResult
 from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_work import SeedResult
 from gate.settings.levels import LEAST_SEEDS, Direction, Margin
 from gate.text.document import Document
 

@@ -15,7 +15,7 @@ from itertools import chain
 from statistics import NormalDist
 
 from gate.comparison.differences import LeastChange, ToleranceUse
-from gate.comparison.metrics import FRACTION_BITS, tolerance_at, tolerances_for
+from gate.comparison.metric_differences import FRACTION_BITS, tolerance_at, tolerances_for
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
 from gate.settings.levels import Derivation, Improvement, Tolerance
 

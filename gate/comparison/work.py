@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from gate.comparison.differences import OptimizerSettingChange, TensorDelta, WorkChange, WorkKind
-from gate.evidence.given import StepGiven, given_at, is_told
 from gate.evidence.run_evidence import CheckpointManifest
 from gate.evidence.step_columns import StepDigests
+from gate.evidence.step_work import StepGiven, given_at, is_told
 
 OPTIMIZER_SETTING: Final = re.compile(
     r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII

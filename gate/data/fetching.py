@@ -20,7 +20,7 @@ from gate.data.listing import first_change, take_listing
 from gate.data.tools import Tools, shown_bytes
 from gate.errors import DataError, StorageError
 from gate.settings.data import DataKind, DataSource, Verify
-from gate.system.files.reading import open_regular, refuse_foreign_links
+from gate.system.files.regular_files import open_regular, refuse_foreign_links
 from gate.text.untrusted_text import safe_line
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from gate.data.declared import ListedFile
 from gate.errors import DataError
 from gate.system.files import writing
-from gate.system.files.reading import KINDS, READ_FLAGS
+from gate.system.files.regular_files import KINDS, READ_FLAGS
 from gate.system.files.trees import FOLDER_FLAGS
 from gate.text.untrusted_text import name_bytes, shown_name
 

@@ -23,7 +23,7 @@ from gate.data.tools import ToolCall, Tools, said
 from gate.errors import DataError, RepositoryError, StorageError
 from gate.isolation.process_request import ProcessResult
 from gate.system.files import trees, writing
-from gate.system.files.reading import open_regular
+from gate.system.files.regular_files import open_regular
 from gate.system.git.command import SEARCH_PATH, GitCommand
 from gate.text.untrusted_text import short_text
 

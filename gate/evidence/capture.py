@@ -23,7 +23,7 @@ from gate.checkpoint.digest import CAPTURED_LEAF, SAVED_LEAF, roots_below, roots
 from gate.checkpoint.tensor_hashing import ALGORITHM
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.harness_files import MAX_NAMES
-from gate.evidence.processes import TrainingSpan, several_processes
+from gate.evidence.python_processes import TrainingSpan, several_processes
 from gate.evidence.run_evidence import (
     SAVED_FILE,
     CheckpointManifest,

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.capture import SAVED_COPY
-from gate.evidence.environment import environment_of, facts_of
 from gate.evidence.harness_files import (
     HarnessFile,
     MetricLine,
@@ -17,7 +16,7 @@ from gate.evidence.harness_files import (
     read_harness_lines,
 )
 from gate.evidence.harness_logs import live_threads, read_children, read_sources
-from gate.evidence.metrics import (
+from gate.evidence.metric_series import (
     ReadMetrics,
     file_metrics,
     harness_series,
@@ -25,6 +24,7 @@ from gate.evidence.metrics import (
     step_series,
 )
 from gate.evidence.operator_logs import read_operator_audit, read_overrides
+from gate.evidence.rank_environments import environment_of, facts_of
 from gate.evidence.ranks import (
     TrainedRank,
     read_attestations,

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from gate.data.data_sets import DataSets
 from gate.evidence.columns import MAX_BYTES
-from gate.evidence.given import SeedResults
 from gate.evidence.lock_files import Locks
 from gate.evidence.observations import Override
 from gate.evidence.run_evidence import DeviceFacts, Devices, EvidenceSet, RunEvidence
+from gate.evidence.step_work import SeedResults
 from gate.system.machine import (
     FactMap,
     FactText,

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import DocumentError, EvidenceError
-from gate.evidence.documents import (
+from gate.evidence.context_documents import (
     CLUSTER_NAME,
     DATA_NAME,
     ENVIRONMENT_NAME,

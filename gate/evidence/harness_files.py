@@ -16,10 +16,10 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.columns import MAX_STEP
-from gate.evidence.given import OptimizerKind, SettingWord
 from gate.evidence.observations import OverrideLine, SourceLine
 from gate.evidence.run_evidence import MAX_PARAMETER_NAMES, Devices, FloatType
 from gate.evidence.step_columns import MeasuredSeconds, SamplingGroup
+from gate.evidence.step_work import OptimizerKind, SettingWord
 from gate.system.files.port import Files
 from gate.system.machine import FactMap, VariableMap
 from gate.text.document import Document

@@ -25,7 +25,7 @@ from gate.evidence.observations import (
     UnattestedChild,
     WeakerChild,
 )
-from gate.evidence.processes import python_commands, reason_of
+from gate.evidence.python_processes import python_commands, reason_of
 from gate.evidence.ranks import TrainedRank
 from gate.evidence.run_evidence import MAX_SOURCES
 from gate.evidence.trace import (

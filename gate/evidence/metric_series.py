@@ -20,7 +20,6 @@ from gate.checkpoint.leaves import Leaf, TensorLeaf
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.columns import MAX_STEP, Points
-from gate.evidence.given import MAX_OPTIMIZER_SETTINGS
 from gate.evidence.harness_files import (
     MAX_LINE_BYTES,
     MAX_LINES_BYTES,
@@ -37,6 +36,7 @@ from gate.evidence.run_evidence import (
     PassedOver,
     WhyPassedOver,
 )
+from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS
 from gate.system.files.port import Files
 from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import plain_text, short_text

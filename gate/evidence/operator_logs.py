@@ -20,7 +20,7 @@ from gate.evidence.harness_files import (
     told_lines,
 )
 from gate.evidence.observations import Override, OverrideLine
-from gate.evidence.operators import (
+from gate.evidence.operator_records import (
     Autotuner,
     FileName,
     Line,

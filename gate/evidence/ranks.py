@@ -28,7 +28,7 @@ from gate.evidence.harness_files import (
     read_own_document,
 )
 from gate.evidence.observations import UnattestedChild, started_without
-from gate.evidence.processes import (
+from gate.evidence.python_processes import (
     GENERAL,
     TrainingSpan,
     in_order,

@@ -19,7 +19,7 @@ from gate.checkpoint.tensor_hashing import ALGORITHM, available_threads
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.capture import MAX_STATE_BYTES
-from gate.evidence.metrics import optimizer_settings
+from gate.evidence.metric_series import optimizer_settings
 from gate.evidence.run_evidence import (
     MAX_ALL_PARAMETER_NAMES,
     MAX_SKETCHES,

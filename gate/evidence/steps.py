@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gate.evidence.columns import Memory
-from gate.evidence.given import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
 from gate.evidence.harness_files import StepLine
 from gate.evidence.ranks import TrainedRank
 from gate.evidence.run_evidence import RecorderCost
@@ -17,6 +16,7 @@ from gate.evidence.step_columns import (
     family_of,
     of_optimizer,
 )
+from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
 from gate.text.digests import field, sha256_hex
 
 # more have one digest together: some scripts have an optimizer for each parameter

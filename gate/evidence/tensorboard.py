@@ -21,7 +21,7 @@ from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingMetricError, StorageError
-from gate.evidence.metrics import SeriesCollector
+from gate.evidence.metric_series import SeriesCollector
 from gate.evidence.run_evidence import FloatType, MetricSeries, MetricSource
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text

@@ -29,7 +29,7 @@ from gate.errors import RunError
 from gate.isolation.modes import Credentials
 from gate.isolation.process_table import PROC, require_other_account
 from gate.system.files import trees
-from gate.system.files.reading import storage_fault, storage_faults
+from gate.system.files.regular_files import storage_fault, storage_faults
 
 # where every account may write files, in an image of Debian's or on a host
 FILE_FOLDERS = tuple(

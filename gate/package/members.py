@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.baseline.entry import Baseline
 from gate.evidence.capture import FIRST_STATE, SAVED_FOLDER
-from gate.evidence.folder import READABLE_NAMES, WrittenDocument
+from gate.evidence.evidence_folder import READABLE_NAMES, WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet
 from gate.package.instructions import WORKFLOW_OPTIONS, package_readme
 from gate.package.packing import CALL_NAME, SOURCE_MEMBER, CallDocument, code_members, pack

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from gate.errors import AttestationError
-from gate.evidence.documents import cluster_document
+from gate.evidence.context_documents import cluster_document
 from gate.evidence.observations import Override, OverrideKind
 from gate.evidence.run_evidence import EvidenceSet
 from gate.package.signing import read_record

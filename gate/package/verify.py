@@ -17,7 +17,7 @@ from gate.isolation.modes import IsolationMode
 from gate.package.archive import read_archive
 from gate.package.keyless import read_identity_bundle
 from gate.package.model_signing import ModelFolder, model_folder, takes_model_signature
-from gate.package.opening import (
+from gate.package.seal_opening import (
     CLAIM_HINT,
     KEPT_MEMBERS,
     Opened,

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from gate.audit.items import PackageFacts, SealCheck
 from gate.errors import AttestationError, DocumentError, GateError, SettingsError
-from gate.evidence.documents import (
+from gate.evidence.context_documents import (
     CLUSTER_NAME,
     DATA_NAME,
     ENVIRONMENT_NAME,
@@ -20,9 +20,9 @@ from gate.evidence.documents import (
     SeedsDocument,
 )
 from gate.package.archive import read_archive
-from gate.package.opening import check_sums
 from gate.package.packing import CALL_NAME, CallDocument
 from gate.package.seal_files import find_seals, seal_paths
+from gate.package.seal_opening import check_sums
 from gate.package.seal_records import Archive, Expected, TrustedKeys
 from gate.package.ustar import SUMS_NAME
 from gate.package.verify import verify_package

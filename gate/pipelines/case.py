@@ -25,7 +25,7 @@ from gate.comparison.differences import (
 )
 from gate.data.data_sets import DataSets, brings_data, same_data
 from gate.diagnosis.diagnosis import Diagnosis
-from gate.evidence.folder import WrittenDocument
+from gate.evidence.evidence_folder import WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.modes import Isolation
 from gate.pipelines.comparisons import alone, diagnosis_of, most_telling, separated
@@ -37,8 +37,8 @@ from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode
 from gate.verdict.blind_spots import rare_faults
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
-from gate.verdict.levels import SeedsOfBrought
-from gate.verdict.overrides import drawn_entropy
+from gate.verdict.override_findings import drawn_entropy
+from gate.verdict.reached_level import SeedsOfBrought
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import EqualRuns, NotRun, Outcome, Part, Verdict, WhyNotRun
 

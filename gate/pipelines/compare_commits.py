@@ -24,7 +24,7 @@ from gate.pipelines.policy_files import HeadFiles
 from gate.pipelines.reading import SettingsChangesQuestion
 from gate.pipelines.runs import Session
 from gate.pipelines.snapshots import prepare_out
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.training.plan import plan_compare
 from gate.training.runs import Commit, PlannedRun, RunMode
 from gate.verdict.facts import answer_of

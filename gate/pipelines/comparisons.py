@@ -16,6 +16,7 @@ from gate.comparison.differences import Comparison, EnvironmentChange
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
+from gate.diagnosis.setting_trials import threads_at, with_tried
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.touched_lines import (
     ran_before_nan,
@@ -24,7 +25,6 @@ from gate.diagnosis.touched_lines import (
     with_typed_numbers,
 )
 from gate.diagnosis.trace_window import with_trace
-from gate.diagnosis.trials import threads_at, with_tried
 from gate.errors import GateError
 from gate.evidence.observations import SourceKind
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
@@ -32,9 +32,9 @@ from gate.evidence.trace import ShownChange
 from gate.settings.train_sections import DiagnosisSettings
 from gate.system.clock import Clock
 from gate.training.runs import Commit, RunMode
-from gate.verdict.causes import concluded_class
 from gate.verdict.facts import Decision
-from gate.verdict.overrides import changed_seeds, suspected_seeds, suspected_settings
+from gate.verdict.override_findings import changed_seeds, suspected_seeds, suspected_settings
+from gate.verdict.reasons import concluded_class
 from gate.verdict.request import GateRequest
 from gate.verdict.sources import changed_precision, suspected_sources
 from gate.verdict.verdict import Outcome, led_by_settings

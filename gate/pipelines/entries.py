@@ -15,7 +15,7 @@ from gate.data.data_sets import DataSets
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.levels import Quarantine
 from gate.settings.load import training_settings
-from gate.verdict.levels import in_force
+from gate.verdict.reached_level import in_force
 from gate.verdict.request import GateRequest
 
 NEW = "new entry"

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gate.data.declared import FetchSources
-from gate.data.fetch import Fetcher, LocalData
+from gate.data.fetching import Fetcher, LocalData
 from gate.data.tools import Tools
 from gate.errors import RepositoryError, SettingsError
 from gate.isolation.confined_look import read_apart

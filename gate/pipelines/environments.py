@@ -19,7 +19,7 @@ from gate.isolation.process_request import Processes
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.doctor.machine_checks import why_no_gpu
 from gate.settings.gate_settings import Device, GateSettings
-from gate.settings.policy_files import dependency_files
+from gate.settings.policy_change import dependency_files
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
 from gate.system.machine import GpuMissed, GpusSeen, TrainingSeen

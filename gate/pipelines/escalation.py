@@ -31,7 +31,7 @@ from gate.system.git.changes import Change
 from gate.training.plan import plan_trace
 from gate.training.runs import Commit, EarlyEnd, RunMode, TraceWindow
 from gate.verdict.facts import Decision
-from gate.verdict.overrides import changed_seeds
+from gate.verdict.override_findings import changed_seeds
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import DRIFTS, Outcome
 

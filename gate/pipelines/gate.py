@@ -19,9 +19,9 @@ from gate.data.data_sets import DataSets, move_sentence, same_data
 from gate.diagnosis.touched_lines import by_its_files, shortened
 from gate.errors import EvidenceError, RunError
 from gate.evidence.capture import state_roots
-from gate.evidence.given import SeedResults
-from gate.evidence.operators import OperatorReport
+from gate.evidence.operator_records import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.evidence.step_work import SeedResults
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import RARE, Case, ClosedCase, Gated, case_of, open_case
 from gate.pipelines.comparisons import (
@@ -58,7 +58,7 @@ from gate.training.runs import Commit, RunMode
 from gate.training.timeline import CallTime, OwnWork
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.decision import base_run_decides, needs_base_run
-from gate.verdict.operators import operator_report
+from gate.verdict.operator_findings import operator_report
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Outcome
 

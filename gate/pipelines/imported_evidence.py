@@ -25,14 +25,14 @@ from gate.evidence.capture import (
     saved_digests,
     saved_member,
 )
-from gate.evidence.environment import leave_out_packages
-from gate.evidence.folder import (
+from gate.evidence.evidence_folder import (
     MANIFEST_NAME,
     EvidenceFolder,
     WrittenDocument,
     read_evidence_set,
 )
 from gate.evidence.lock_files import LockFile
+from gate.evidence.rank_environments import leave_out_packages
 from gate.evidence.run_evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings, Separation, WriteGuard

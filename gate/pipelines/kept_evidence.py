@@ -15,11 +15,11 @@ from gate.baseline.entry import MAX_BASELINE_BYTES, Baseline
 from gate.baseline.folder import files_in, read_entries
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
-from gate.evidence.folder import MANIFEST_NAME, evidence_from
+from gate.evidence.evidence_folder import MANIFEST_NAME, evidence_from
 from gate.evidence.run_evidence import EvidenceSet
 from gate.package.archive import read_archive
-from gate.package.opening import check_sums
 from gate.package.packing import CALL_NAME, CallDocument
+from gate.package.seal_opening import check_sums
 from gate.package.ustar import BLOCK_BYTES, SUMS_NAME, looks_like_package, member_index
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings

@@ -41,7 +41,7 @@ from gate.comparison.measurements import (
 from gate.comparison.tolerances import tolerance_factor
 from gate.comparison.weight_noise import weight_noise
 from gate.errors import EvidenceError, SettingsError
-from gate.evidence.folder import MANIFEST_NAME, read_evidence_set
+from gate.evidence.evidence_folder import MANIFEST_NAME, read_evidence_set
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.pipelines.adapters import Adapters

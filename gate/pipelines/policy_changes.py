@@ -14,7 +14,7 @@ from gate.checkpoint.digest import captured_digest
 from gate.errors import DocumentError, GateError
 from gate.package.seal_records import TrustedKeys
 from gate.settings.load import parse_settings
-from gate.settings.policy_files import MAX_SHOWN, PolicyChange
+from gate.settings.policy_change import MAX_SHOWN, PolicyChange
 from gate.text.digests import sha256_hex
 from gate.text.documents import read_document
 from gate.text.json_text import canonical_json, canonical_sha256

@@ -47,7 +47,7 @@ from gate.pipelines.reading import (
 )
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
-from gate.settings.policy_files import MAX_SHOWN, PolicyChange
+from gate.settings.policy_change import MAX_SHOWN, PolicyChange
 from gate.system.console import Progress
 from gate.system.files.port import Files
 from gate.system.git.objects import FolderCommit

@@ -34,7 +34,7 @@ from gate.evidence.harness_logs import read_traces
 from gate.evidence.lock_files import MAX_LOCK_BYTES, MAX_REQUIREMENTS_BYTES, Locks, PinnedPackages
 from gate.evidence.lock_readers import read_lock
 from gate.evidence.operator_logs import read_operator_audit
-from gate.evidence.operators import Refusal
+from gate.evidence.operator_records import Refusal
 from gate.evidence.pinned_packages import read_pinned
 from gate.evidence.ranks import read_end
 from gate.evidence.run_evidence import MAX_DISTANCES, MAX_NOT_FINITE, StateDistance, TensorDistance
@@ -51,7 +51,7 @@ from gate.pipelines.policy_changes import (
 from gate.pipelines.reading import MAX_TEXT, Answer, Question, ReadingAnswer, ReadingFault
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.system.files.files import LocalFiles
 from gate.system.github.records import MAX_ARTIFACT_BYTES
 from gate.text.document import Document

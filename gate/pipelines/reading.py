@@ -16,12 +16,12 @@ from gate.baseline.entry import Baseline, BaselineEntry
 from gate.comparison.measurements import ReductionSpread, WeightDistance
 from gate.data.data_sets import MAX_STATISTICS, DataPointers, DataStatistics, PointerFile
 from gate.evidence.lock_files import Locks, PinnedPackages
-from gate.evidence.operators import Refusal
+from gate.evidence.operator_records import Refusal
 from gate.evidence.run_evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence, StateDistance
 from gate.evidence.trace import Traces
 from gate.isolation.process_request import ReadOnlyMount
 from gate.settings.gate_settings import GateSettings, TrainSettings
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.text.document import Document
 from gate.training.runs import RunEnd, RunRecord
 from gate.verdict.history import MAX_HISTORY_LINES, HistoryLine

@@ -10,8 +10,8 @@ from gate.baseline.select import key_place
 from gate.comparison.compare import compare_results
 from gate.comparison.data_moves import moved_data
 from gate.comparison.differences import Comparison
+from gate.comparison.level_judgement import judge_level, seed_result
 from gate.comparison.level_records import LevelResult
-from gate.comparison.levels import judge_level, seed_result
 from gate.comparison.statistical_tests import (
     MetricSpread,
     SpreadPlace,
@@ -20,8 +20,8 @@ from gate.comparison.statistical_tests import (
     values_of_seeds,
 )
 from gate.diagnosis.diagnosis import Diagnosis
-from gate.evidence.given import SeedResult
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
+from gate.evidence.step_work import SeedResult
 from gate.pipelines.comparisons import diagnosis_of, most_telling, repeats_of
 from gate.pipelines.opening import (
     MAX_CHANGED_LINES,

@@ -12,7 +12,7 @@ from gate.comparison.measurements import ReductionSpread, WeightDistance
 from gate.data.data_sets import DataSets, UnrepeatedData
 from gate.diagnosis.touched_lines import data_files
 from gate.errors import EvidenceError, RepositoryError, RunError
-from gate.evidence.folder import EvidenceFolder, WrittenDocument
+from gate.evidence.evidence_folder import EvidenceFolder, WrittenDocument
 from gate.evidence.operator_logs import explained
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
 from gate.evidence.trace import TraceFinding, Traces, TriedSettings

@@ -5,15 +5,15 @@ from __future__ import annotations
 from gate.baseline.entry import BaselineEntry
 from gate.baseline.select import Selection
 from gate.comparison.differences import Comparison
+from gate.comparison.level_judgement import judge_level, seed_result, seeds_without_effect
 from gate.comparison.level_records import LevelResult
-from gate.comparison.levels import judge_level, seed_result, seeds_without_effect
 from gate.errors import BaselineError
-from gate.evidence.given import SeedResult
 from gate.evidence.run_evidence import EvidenceSet
+from gate.evidence.step_work import SeedResult
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Level
 from gate.training.runs import RunMode
-from gate.verdict.levels import SeedsOfBrought
+from gate.verdict.reached_level import SeedsOfBrought
 
 NOT_RUN = "no further seed was trained"
 Results = tuple[SeedResult, ...]

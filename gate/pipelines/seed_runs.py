@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gate.comparison.checks import first_not_finite
-from gate.comparison.levels import seed_result
+from gate.comparison.level_judgement import seed_result
 from gate.errors import EvidenceError
 from gate.evidence.run_evidence import RunEvidence, SeededRun
 from gate.pipelines.runs import Session

@@ -10,8 +10,8 @@ from typing import Final
 
 from gate.comparison.checks import first_not_finite
 from gate.comparison.differences import Comparison
+from gate.diagnosis.setting_trials import Candidate, candidates
 from gate.diagnosis.trace_window import reach_of, same_thing, same_until
-from gate.diagnosis.trials import Candidate, candidates
 from gate.errors import GateError
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.trace import (

@@ -20,9 +20,9 @@ from gate.evidence.capture import (
     SavedCopy,
     capture_saved,
 )
-from gate.evidence.environment import leave_out_packages
-from gate.evidence.operators import Refusal
-from gate.evidence.processes import SeveralTrainedError
+from gate.evidence.operator_records import Refusal
+from gate.evidence.python_processes import SeveralTrainedError
+from gate.evidence.rank_environments import leave_out_packages
 from gate.evidence.run_evidence import (
     DivergedStates,
     KeptFile,

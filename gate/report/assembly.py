@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from gate.comparison.differences import Comparison, MetricDelta, ToleranceUse
 from gate.comparison.measurements import CalibratedTolerance, CalibrationDocument
-from gate.evidence.operators import OperatorReport, OperatorRow
+from gate.evidence.operator_records import OperatorReport, OperatorRow
 from gate.publishing.artifact import NOT_PUBLISHED, PublishedPackage
 from gate.report import context
 from gate.report.brief import brief_of
-from gate.report.diagnosis import growth_section, trace_sections, tried_sections
+from gate.report.diagnosis_sections import growth_section, trace_sections, tried_sections
 from gate.report.difference_words import ulp_words
 from gate.report.entry_words import history_section
 from gate.report.judged import (

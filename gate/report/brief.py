@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from gate.comparison.differences import Comparison, EventKind, MetricDelta
 from gate.diagnosis.diagnosis import Diagnosis
-from gate.report.diagnosis import change_words, traced_words, tried_sentence
+from gate.report.diagnosis_sections import change_words, traced_words, tried_sentence
 from gate.report.entry_words import (
     delta_words,
     movement_words,

@@ -12,7 +12,7 @@ from gate.comparison.measurements import ReadingLine, ShakenThing, ShakenTrainin
 from gate.report.escape import clean, prose
 from gate.report.layout import Cell, Row, Section, table_of
 from gate.report.markdown import fit, opened
-from gate.report.measurements import MARKDOWN_LIMIT_BYTES, origin_words
+from gate.report.measurement_sections import MARKDOWN_LIMIT_BYTES, origin_words
 from gate.report.terminal_lines import Sentence, section_view
 from gate.settings.variations import VARIATIONS
 

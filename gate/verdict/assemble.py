@@ -13,18 +13,16 @@ from gate.comparison.differences import Comparison, EventKind, ToleranceUse
 from gate.comparison.level_records import Performance
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
-from gate.evidence.operators import OperatorReport
+from gate.evidence.operator_records import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence, States
 from gate.evidence.trace import Claim, ShownChange
 from gate.isolation.modes import Isolation
 from gate.training.runs import RunMode
-from gate.verdict import blind_spots, findings, levels, operators
-from gate.verdict.causes import not_finite_result
-from gate.verdict.data import moved_data
+from gate.verdict import blind_spots, findings, operator_findings, reached_level
 from gate.verdict.determinism_budget import determinism_budget
-from gate.verdict.environment import environment
+from gate.verdict.environment_findings import environment
 from gate.verdict.facts import Decision, Facts, answer_of
-from gate.verdict.levels import SeedsOfBrought, excusing, quarantine_findings
+from gate.verdict.moved_data import moved_data
 from gate.verdict.next_step import (
     after_entropy,
     after_fault,
@@ -38,7 +36,9 @@ from gate.verdict.next_step import (
     where_provisional,
     where_settings_differ,
 )
-from gate.verdict.overrides import entropy_stopped_pass, override_findings
+from gate.verdict.override_findings import entropy_stopped_pass, override_findings
+from gate.verdict.reached_level import SeedsOfBrought, excusing, quarantine_findings
+from gate.verdict.reasons import not_finite_result
 from gate.verdict.request import GateRequest
 from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
 from gate.verdict.verdict import (
@@ -226,7 +226,7 @@ def _not_exercised(
         *findings.not_exercised(run),
         *saved_and_asked(run, settings, request.repository_path(settings.train.workdir)),
         *assessment.rare_faults,
-        *operators.beyond_the_flag(assessment.operator_audit),
+        *operator_findings.beyond_the_flag(assessment.operator_audit),
     )
 
 
@@ -334,9 +334,9 @@ def _findings(
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
-        *operators.weaker_level(facts.settings, run),
-        *operators.refused_and_went_on(run),
-        *operators.operator_audit_failed(assessment.operator_audit),
+        *operator_findings.weaker_level(facts.settings, run),
+        *operator_findings.refused_and_went_on(run),
+        *operator_findings.operator_audit_failed(assessment.operator_audit),
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
         *environment(facts.baseline, evidence),
@@ -347,8 +347,8 @@ def _findings(
         *_in_quarantine(assessment, request),
         *_of_the_runs(assessment, run),
         *findings.budget_not_applied(facts.settings.cost, priced=request.priced),
-        *levels.unfit_seeds(assessment.seeds_problem),
-        *levels.seeds_of_entry(assessment.seeds_of_brought),
+        *reached_level.unfit_seeds(assessment.seeds_problem),
+        *reached_level.seeds_of_entry(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
         *entropy_stopped_pass(facts.entropy, by_chance=decision.by_chance),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gate.comparison.differences import TensorDelta, ToleranceUse
 from gate.evidence.run_evidence import MetricSource, RunEvidence, WhyPassedOver
 from gate.settings.gate_settings import GateSettings, NotFiniteAllowed
-from gate.verdict import causes
+from gate.verdict import reasons
 from gate.verdict.facts import Facts
 from gate.verdict.findings import warning
 from gate.verdict.verdict import Finding, Outcome, Severity
@@ -210,7 +210,7 @@ def unbounded_tensors(facts: Facts, outcome: Outcome) -> tuple[Finding, ...]:
             code="tensors-unbounded",
             severity=Severity.WARNING if farthest.limit is None else Severity.NOTICE,
             message=f"every metric {metrics} {expected}, but {count} weight(s) or buffer(s) differ "
-            f"after the last step; most of all, {causes.tensor_distance(farthest)}",
+            f"after the last step; most of all, {reasons.tensor_distance(farthest)}",
             remedy=_remedy(farthest),
         ),
     )

@@ -11,8 +11,7 @@ from dataclasses import replace
 from gate.comparison.differences import Comparison
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Quarantine, ReachedLevel
-from gate.verdict import causes, levels
-from gate.verdict.data import with_moved_data
+from gate.verdict import reached_level, reasons
 from gate.verdict.facts import (
     Decision,
     Facts,
@@ -24,7 +23,8 @@ from gate.verdict.facts import (
     repeat_answer,
     within,
 )
-from gate.verdict.levels import excusing
+from gate.verdict.moved_data import with_moved_data
+from gate.verdict.reached_level import excusing
 from gate.verdict.verdict import DRIFTS, Answer, Answers, Outcome
 
 PAIR = 2
@@ -49,15 +49,15 @@ def _by_level(decision: Decision, facts: Facts) -> Decision:
     baseline's, and nothing else; thresholds stop a pass at any level.
     """
     policy = facts.settings.policy
-    level = levels.reached(decision.outcome, facts.base_run, facts.thresholds, facts.judged)
+    level = reached_level.reached(decision.outcome, facts.base_run, facts.thresholds, facts.judged)
     decision = replace(decision, level=level)
     if decision.outcome in DRIFTS:
-        cause = f"{decision.cause}; {levels.why(policy.level, level, facts.judged)}"
-        passes = levels.is_enough(level, policy.level)
+        cause = f"{decision.cause}; {reached_level.why(policy.level, level, facts.judged)}"
+        passes = reached_level.is_enough(level, policy.level)
         decision = replace(decision, passes=passes, cause=cause.removesuffix("; "))
     missed = [one for one in facts.thresholds if not one.met]
     if decision.passes and missed:
-        cause = f"{decision.cause}; but {causes.missed_threshold(missed[0])}"
+        cause = f"{decision.cause}; but {reasons.missed_threshold(missed[0])}"
         return replace(decision, passes=False, cause=cause, missed_threshold=True)
     return decision
 
@@ -71,7 +71,7 @@ def _without_chance(decision: Decision, facts: Facts) -> Decision:
     exact = decision.level is ReachedLevel.BITWISE
     if not decision.passes or exact or facts.entropy is None:
         return decision
-    cause = f"{decision.cause}; but {causes.entropy(facts.entropy.call, facts.entropy.place)}"
+    cause = f"{decision.cause}; but {reasons.entropy(facts.entropy.call, facts.entropy.place)}"
     return replace(decision, passes=False, cause=cause, by_chance=True)
 
 
@@ -103,11 +103,11 @@ def _judge(facts: Facts) -> Decision:
         return _baseline_change(facts)
     # first: an entry that may not judge yet is no answer, even where the run gives the same bits
     if facts.provisional is not None or facts.baseline is None:
-        cause = causes.no_baseline(facts.nearest, facts.provisional)
+        cause = reasons.no_baseline(facts.nearest, facts.provisional)
         return failed(Outcome.NO_BASELINE, cause)
     # another command, seed or step count is another experiment: its numbers need not be near
     if not facts.same_training:
-        cause = causes.other_settings(facts.other_settings)
+        cause = reasons.other_settings(facts.other_settings)
         decision = failed(Outcome.NOT_COMPARABLE, cause, facts.baseline)
         return replace(decision, other_training=True)
     return _against_baseline(facts, facts.baseline)
@@ -116,24 +116,24 @@ def _judge(facts: Facts) -> Decision:
 def _not_repeatable(facts: Facts) -> Decision | None:
     # the trainings were all given what its second run wrote: that they agree says nothing of this
     if facts.unrepeated is not None:
-        return failed(Outcome.NONDETERMINISTIC, causes.unrepeated_data(facts.unrepeated))
+        return failed(Outcome.NONDETERMINISTIC, reasons.unrepeated_data(facts.unrepeated))
     if not facts.repeat.numerically_equal:
         return failed(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
     # a fault that strikes one run in ten is missed by two of them four times out of five
     for other in facts.like_strict:
         if not other.numerically_equal:
-            return failed(Outcome.NONDETERMINISTIC, causes.one_run_differs(other), other)
+            return failed(Outcome.NONDETERMINISTIC, reasons.one_run_differs(other), other)
     return None
 
 
 def _runs_differ(facts: Facts) -> str:
-    return causes.runs_differ(facts.repeat, facts.unequal, facts.strict_runs)
+    return reasons.runs_differ(facts.repeat, facts.unequal, facts.strict_runs)
 
 
 def _error(facts: Facts) -> str:
     """Why nothing can be said, or the empty text."""
     if facts.not_finite is not None:
-        return causes.not_finite(facts.not_finite)
+        return reasons.not_finite(facts.not_finite)
     # a difference is an answer even if nothing was equal; silence is none
     if not facts.repeat.something_compared and not facts.repeat.differs:
         return "nothing was compared: the runs have no metric or no tensor in common"
@@ -145,7 +145,7 @@ def _error(facts: Facts) -> str:
         return f"the self-test failed: not caught: {', '.join(missed)}"
     # equal by luck in two environments: neither is the one that the result belongs to
     if facts.repeat.numerically_equal and facts.repeat.environment:
-        return f"the environment moved while the gate ran: {causes.moved_parts(facts.repeat)}"
+        return f"the environment moved while the gate ran: {reasons.moved_parts(facts.repeat)}"
     return ""
 
 
@@ -176,17 +176,17 @@ def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
     if needs_base_run(baseline, facts.settings):
         return _environment_moved(facts, baseline)
     if baseline.comparable_environment and not baseline.comparable:
-        return failed(Outcome.NOT_COMPARABLE, causes.not_common(baseline), baseline)
+        return failed(Outcome.NOT_COMPARABLE, reasons.not_common(baseline), baseline)
     if baseline.comparable_environment and inside(baseline, facts.settings):
-        return within(facts, f"{causes.nearness(baseline)} the baseline{causes.worst(baseline)}")
+        return within(facts, f"{reasons.nearness(baseline)} the baseline{reasons.worst(baseline)}")
     return _outside(facts, baseline)
 
 
 def _outside(facts: Facts, baseline: Comparison) -> Decision:
     # no line of it can be the cause: only what neither the commit nor the environment holds
     if facts.nothing_moved:
-        return _environment_drift(causes.same_code(baseline), baseline)
-    cause = causes.drift(baseline, "the baseline of this environment")
+        return _environment_drift(reasons.same_code(baseline), baseline)
+    cause = reasons.drift(baseline, "the baseline of this environment")
     return failed(Outcome.CODE_DRIFT, cause, baseline)
 
 
@@ -194,7 +194,7 @@ def _in_quarantine(
     facts: Facts, baseline: Comparison, usual: Decision, rule: Quarantine
 ) -> Decision:
     """The entry does not judge, so the base commit on this machine does: no pass is unverified."""
-    words, base = causes.quarantined(rule), facts.base_run
+    words, base = reasons.quarantined(rule), facts.base_run
     if base is None:
         return replace(usual, cause=f"{usual.cause}; {words}, which excuses nothing without a run "
                        "of the base commit here")  # fmt: skip
@@ -202,9 +202,9 @@ def _in_quarantine(
         cause = f"{words}, and two runs of the base commit differ here"
         return _environment_drift(cause, baseline)
     if not agree(base, facts.settings):
-        cause = causes.drift(base, "the base commit run on this machine")
+        cause = reasons.drift(base, "the base commit run on this machine")
         return failed(Outcome.CODE_DRIFT, f"{words}; {cause}", base)
-    cause = f"{words}; {causes.nearness(base)} the base commit run on this machine"
+    cause = f"{words}; {reasons.nearness(base)} the base commit run on this machine"
     return replace(within(facts, cause), excused=True)
 
 
@@ -214,7 +214,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
     It cannot where software moved that a pull request may bring: the base ran with the same new
     packages here, so that it agrees with the head says nothing of what they did.
     """
-    moved = causes.moved_parts(baseline)
+    moved = reasons.moved_parts(baseline)
     base = facts.base_run
     if base is None:
         return _environment_drift(
@@ -229,11 +229,11 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             baseline,
         )
     if not agree(base, facts.settings):
-        cause = causes.drift(base, "the base commit run on this machine")
+        cause = reasons.drift(base, "the base commit run on this machine")
         return failed(Outcome.CODE_DRIFT, cause, base)
     if baseline.software_moved:
-        return _environment_drift(causes.software_moved(baseline, moved), baseline)
-    how = causes.nearness(base)
+        return _environment_drift(reasons.software_moved(baseline, moved), baseline)
+    how = reasons.nearness(base)
     cause = f"the environment moved ({moved}); {how} the base commit run on this machine"
     return _held_by_base(facts, cause, baseline)
 
@@ -253,17 +253,17 @@ def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -
             baseline,
         )
     if agree(base, facts.settings):
-        how = causes.nearness(base)
+        how = reasons.nearness(base)
         cause = f"the change brings another environment; {how} the base commit in its own"
         return _held_by_base(facts, cause, baseline)
     # the base commit in the new environment tells what is the environment's and what the code's
     here, moved = facts.base_here, facts.base_moved
     code = moved is not None and agree(moved, facts.settings)
     if code:
-        cause = causes.drift(base, "the base commit, which gives one result in both environments")
+        cause = reasons.drift(base, "the base commit, which gives one result in both environments")
         return failed(Outcome.CODE_DRIFT, cause, base)
     alone = here is not None and agree(here, facts.settings)
-    return failed(Outcome.DEPENDENCY_DRIFT, causes.dependency_drift(base, alone=alone), base)
+    return failed(Outcome.DEPENDENCY_DRIFT, reasons.dependency_drift(base, alone=alone), base)
 
 
 def base_run_decides(base: Comparison, settings: GateSettings) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.comparison.differences import Comparison
 from gate.data.data_sets import move_sentence
-from gate.verdict import causes
+from gate.verdict import reasons
 from gate.verdict.facts import Decision, Facts, agree, failed, inside, repeat_answer, within
 from gate.verdict.verdict import DATA_MOVED, Answer, Finding, Outcome, Severity
 
@@ -15,13 +15,13 @@ def with_moved_data(facts: Facts, baseline: Comparison) -> Decision:
     The base commit, run here with the data as it is now, tells whether the change moves the result
     as well; where the change itself brings the data, it trains with its own and says nothing.
     """
-    moved = causes.moved_data(facts.data_moved, by_change=facts.data_brought)
+    moved = reasons.moved_data(facts.data_moved, by_change=facts.data_brought)
     base = facts.base_run
     if base is None or facts.data_brought or not _repeats(facts):
         return _drift(facts, baseline, f"{moved}, and the result {_differs(baseline)}")
     if not agree(base, facts.settings):
         against = "the base commit, run here with the same data"
-        return failed(Outcome.CODE_DRIFT, f"{moved}; {causes.drift(base, against)}", base)
+        return failed(Outcome.CODE_DRIFT, f"{moved}; {reasons.drift(base, against)}", base)
     how = "the same result" if base.numerically_equal else "the result within tolerance"
     cause = (
         f"{moved}, and the result {_differs(baseline)}; with this data the base commit gives "
@@ -43,7 +43,7 @@ def _repeats(facts: Facts) -> bool:
 
 
 def _differs(baseline: Comparison) -> str:
-    return causes.drift(baseline, "the baseline")
+    return reasons.drift(baseline, "the baseline")
 
 
 def moved_data(facts: Facts) -> tuple[Finding, ...]:

@@ -14,7 +14,7 @@ from gate.errors import CancelledError, GateError, InternalError, RunError, RunT
 from gate.evidence.trace import HowKnown, ShownChange
 from gate.settings.gate_settings import FILE_NAME
 from gate.system.gate_names import OUTPUT_FOLDER
-from gate.verdict.causes import settings_words
+from gate.verdict.reasons import settings_words
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome, led_by_settings
 

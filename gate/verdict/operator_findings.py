@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gate.evidence.operators import (
+from gate.evidence.operator_records import (
     FlagReach,
     OperatorAudit,
     OperatorReport,

@@ -9,7 +9,7 @@ from typing import Final
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import GateSettings
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.system.gate_names import DEFAULT_GATE
 from gate.verdict.history import History
 

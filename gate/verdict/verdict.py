@@ -25,7 +25,7 @@ from gate.data.data_sets import DataMoves, DataSets, UnrepeatedData
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import ExitCode
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
-from gate.evidence.operators import OperatorReport
+from gate.evidence.operator_records import OperatorReport
 from gate.evidence.run_evidence import (
     MetricSource,
     RecorderCost,
@@ -35,7 +35,7 @@ from gate.evidence.run_evidence import (
 from gate.evidence.trace import ShownChange
 from gate.isolation.modes import IsolationMode, RunIsolation
 from gate.settings.levels import ReachedLevel
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.text.document import Document, Timestamp
 from gate.training.environment import Environment
 from gate.training.runs import Commit, RunMode, RunRecord

@@ -59,7 +59,7 @@ INSIDE = {
         ("sources.found",),
         ("determinism", "recording", "operator_policy", "sources", "trials"),
         ("tracing", "variation_readings"),
-        ("variations",),
+        ("varied_surroundings",),
         ("lifecycle",),
         ("metrics", "startup"),
     ),

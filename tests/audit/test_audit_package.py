@@ -13,7 +13,7 @@ from attestation_cases import COMMIT, sealed_in, trust_of, verdict_of
 from audit_cases import SETTINGS, package_members, packed
 
 from gate.audit.items import AuditedPart, AuditItem, AuditReport, AuditResult
-from gate.audit.package import audit_package
+from gate.audit.package_answers import audit_package
 from gate.errors import AttestationError
 from gate.package.seal_files import write_seals
 from gate.package.seal_records import Expected, KeyStatus

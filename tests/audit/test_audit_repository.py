@@ -21,7 +21,7 @@ from gate.audit.items import (
     WishList,
     part_answers,
 )
-from gate.audit.repository import audit_repository
+from gate.audit.repository_answers import audit_repository
 from gate.evidence.lock_files import LockFile, LockKind
 from gate.settings.knobs import Profile
 

@@ -17,8 +17,8 @@ from gate.comparison.compare import compare_results
 from gate.comparison.differences import Comparison, OptimizerSettingChange
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift
-from gate.evidence.given import StepGiven, given_at, is_told, only_changes
 from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_work import StepGiven, given_at, is_told, only_changes
 from gate.harness.recording.given import settings_of
 from gate.report.brief import cause_words
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.comparison.level_judgement import is_judged, judge_level
 from gate.comparison.level_records import Agreement, Equivalence, PairState
-from gate.comparison.levels import is_judged, judge_level
 from gate.comparison.statistical_tests import (
     equivalence,
     quantile,
@@ -19,7 +19,7 @@ from gate.comparison.statistical_tests import (
     welch_freedom,
 )
 from gate.evidence.columns import Point
-from gate.evidence.given import FinalValue, SeedResult
+from gate.evidence.step_work import FinalValue, SeedResult
 from gate.settings.levels import Direction, Level, LevelPolicy, Margin, Ranking
 
 VALUES = st.lists(

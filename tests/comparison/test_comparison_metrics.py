@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.differences import MetricDelta, SeriesFaultKind
-from gate.comparison.metrics import compare_metrics
+from gate.comparison.metric_differences import compare_metrics
 from gate.settings.levels import Tolerance
 
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6)

@@ -8,7 +8,7 @@ import tolerance_rates as simulated
 from evidence_cases import evidence_of, series_of
 
 from gate.comparison.calibration import calibrate
-from gate.comparison.metrics import compare_metrics
+from gate.comparison.metric_differences import compare_metrics
 from gate.comparison.tolerances import tolerance_factor
 
 

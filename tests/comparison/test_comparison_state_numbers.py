@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from saved_tensors import Stored, array, floats, numbers_of, raw
 
-from gate.comparison.metrics import ulp_distance
+from gate.comparison.metric_differences import ulp_distance
 from gate.comparison.tensor_numbers import ELEMENT_TYPES
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gate.comparison.metrics import compare_metrics
+from gate.comparison.metric_differences import compare_metrics
 from gate.comparison.tolerances import (
     derive,
     misfit,

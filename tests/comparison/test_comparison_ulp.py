@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.metrics import ulp_distance, ulp_size
+from gate.comparison.metric_differences import ulp_distance, ulp_size
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SINGLES = st.floats(allow_nan=False, allow_infinity=False, width=32)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from data_bench import DataBench
 
-from gate.data.fetch import machine_path
+from gate.data.fetching import machine_path
 from gate.errors import DataError
 from gate.isolation.restricted_paths import places_without_data
 
@@ -118,7 +118,7 @@ def test_a_closed_folder_is_one_error_for_another_account(tmp_path: Path) -> Non
     program = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from gate.data.fetch import machine_path\n"
+        "from gate.data.fetching import machine_path\n"
         "from gate.errors import DataError\n"
         "for path in (Path(sys.argv[1]).parents, ):\n"
         "    [os.chmod(p, 0o755) for p in path if str(p).startswith('/tmp/')]\n"

@@ -7,7 +7,7 @@ import pytest
 from gate.comparison.differences import EventKind
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.evidence.trace import Claim, TraceFinding
-from gate.verdict.causes import concluded_class
+from gate.verdict.reasons import concluded_class
 from gate.verdict.verdict import Outcome
 
 PROVED = {

@@ -15,7 +15,7 @@ from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import Known
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.brief import cause_words
-from gate.verdict.overrides import changed_seeds, suspected_seeds
+from gate.verdict.override_findings import changed_seeds, suspected_seeds
 from gate.verdict.sources import changed_precision, suspected_sources
 
 pytestmark = pytest.mark.torch

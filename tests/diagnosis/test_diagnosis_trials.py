@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gate.comparison.differences import EventKind
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
-from gate.diagnosis.trials import candidates, threads_at, with_tried
+from gate.diagnosis.setting_trials import candidates, threads_at, with_tried
 from gate.evidence.observations import LiveThreads, Override, OverrideKind
 from gate.evidence.run_evidence import HarnessProcess, RunEvidence
 from gate.evidence.trace import (

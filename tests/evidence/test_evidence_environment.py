@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import RunError
-from gate.evidence.environment import environment_of, leave_out_packages
 from gate.evidence.harness_files import Summary
+from gate.evidence.rank_environments import environment_of, leave_out_packages
 from gate.evidence.usable import refuse_unusable
 from gate.settings.gate_settings import Device
 from gate.training.environment import Environment, moved_packages

@@ -7,8 +7,8 @@ import pytest
 from evidence_cases import evidence_of, evidence_set_of
 
 from gate.errors import EvidenceError
-from gate.evidence.documents import EnvironmentDocument
-from gate.evidence.folder import EvidenceFolder, read_evidence_set
+from gate.evidence.context_documents import EnvironmentDocument
+from gate.evidence.evidence_folder import EvidenceFolder, read_evidence_set
 from gate.evidence.lock_files import LockFile
 from gate.system.files.files import LocalFiles
 from gate.system.machine import MachineFacts, RankFacts

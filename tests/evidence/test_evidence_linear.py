@@ -14,7 +14,7 @@ from gate.audit.scripts import Script
 from gate.baseline.folder import read_entry
 from gate.errors import GateError
 from gate.evidence.lock_readers import is_explicit, read_lock
-from gate.evidence.metrics import output_metrics
+from gate.evidence.metric_series import output_metrics
 from gate.evidence.pinned_packages import read_pinned
 from gate.package.keys import read_trusted_keys
 from gate.pipelines.scaffold import find_trainings

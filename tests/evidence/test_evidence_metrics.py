@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import EvidenceError
-from gate.evidence import metrics
-from gate.evidence import metrics as series
+from gate.evidence import metric_series
+from gate.evidence import metric_series as series
 from gate.evidence.harness_files import MetricLine, StepLine
-from gate.evidence.metrics import file_metrics, harness_series, output_metrics
+from gate.evidence.metric_series import file_metrics, harness_series, output_metrics
 from gate.evidence.run_evidence import MetricSeries, MetricSource
 from gate.system.files.files import LocalFiles
 
@@ -234,7 +234,7 @@ def test_output_without_numbers_is_an_error(output: bytes, told: str) -> None:
 
 
 def test_too_many_lines_of_output_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_OUTPUT_LINES", 2)
+    monkeypatch.setattr(metric_series, "MAX_OUTPUT_LINES", 2)
     with pytest.raises(EvidenceError, match="the script printed more than 2 lines"):
         output_metrics(r"(?P<loss>\d)", b"1\n2\n3\n")
 

@@ -6,7 +6,7 @@ from harness_folder import HarnessFolder
 from gate.errors import EvidenceError, RunError
 from gate.evidence.harness_files import find_processes
 from gate.evidence.operator_logs import explained, read_operator_audit
-from gate.evidence.operators import OperatorAudit
+from gate.evidence.operator_records import OperatorAudit
 from gate.system.files.files import LocalFiles
 
 USE = {

@@ -9,7 +9,7 @@ from harness_folder import step_line
 
 from gate.errors import EvidenceError
 from gate.evidence.harness_files import StepLine
-from gate.evidence.processes import in_order
+from gate.evidence.python_processes import in_order
 
 NAME = "summary-r0-11.json"
 ABSENT = {"loss": None, "backwards": 0, "seconds": 0.0}

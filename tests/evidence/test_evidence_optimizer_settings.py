@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gate.checkpoint.leaves import HeldBytes, TensorLeaf
-from gate.evidence.given import MAX_OPTIMIZER_SETTINGS
-from gate.evidence.metrics import FORMATS, optimizer_settings
+from gate.evidence.metric_series import FORMATS, optimizer_settings
 from gate.evidence.run_evidence import CheckpointManifest
 from gate.evidence.saved_state import ReadState, manifest
+from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS
 
 
 def _leaf(path: str, dtype: str, number: float, shape: tuple[int, ...] = ()) -> TensorLeaf:

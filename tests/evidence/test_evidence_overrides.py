@@ -7,7 +7,7 @@ from harness_folder import HarnessFolder, override_line
 from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.evidence.operator_logs import refuse_overrides
-from gate.evidence.processes import GENERAL, shut_out_by
+from gate.evidence.python_processes import GENERAL, shut_out_by
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import OnOverride

@@ -3,7 +3,7 @@ from __future__ import annotations
 from harness_folder import exact, step_line
 
 from gate.evidence.harness_files import StepLine
-from gate.evidence.metrics import MAX_PASS_SERIES, step_series
+from gate.evidence.metric_series import MAX_PASS_SERIES, step_series
 from gate.evidence.run_evidence import MetricSeries
 
 

@@ -8,7 +8,7 @@ import pytest
 from real_training import Trained, Trainings
 
 from gate.comparison.compare import compare_steps
-from gate.verdict.overrides import override_findings
+from gate.verdict.override_findings import override_findings
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from played_cuda import GIB, PlayedCuda
 
 from gate.harness import cuda
 from gate.harness import cuda as devices
-from gate.harness.lifecycle import attestation, environment
+from gate.harness.lifecycle import attestation, environment_survey
 from gate.harness.output import Problems
 from gate.harness.settings import VARIABLES
 
@@ -124,7 +124,7 @@ def test_every_visible_device_is_attested_with_its_slice(play: Play) -> None:
 
 def test_a_process_that_started_no_gpu_has_none() -> None:
     assert (devices.used(), devices.device_facts()) == ((), [])
-    parts = environment.parts(Problems())
+    parts = environment_survey.parts(Problems())
     assert {parts[name] for name in ("cublas", "nccl", "driver", "variables")} == {"none"}
 
 
@@ -180,7 +180,7 @@ def test_nccl_is_a_part_of_the_environment_of_ranks_alone(
     play((H100,), (GIB,))
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setenv("WORLD_SIZE", ranks)
-    parts = environment.parts(Problems())
+    parts = environment_survey.parts(Problems())
     assert parts["nccl"] == version
     assert parts["device"] == f"{H100} {SHOWN}"
 
@@ -199,7 +199,7 @@ MOVE_RESULTS = (
 def started(folder: Path, **environ: str) -> str:
     source = folder / "environ"
     source.write_bytes(b"".join(f"{name}={text}\0".encode() for name, text in environ.items()))
-    return environment.started_with(source)
+    return environment_survey.started_with(source)
 
 
 @pytest.mark.parametrize("name", MOVE_RESULTS)
@@ -218,14 +218,14 @@ def test_many_variables_are_told_by_a_digest_that_each_of_them_moves(tmp_path: P
     many = {f"NCCL_{number}": "x" * 40 for number in range(9)}
     told = started(tmp_path, **many)
     assert told.startswith("9 variables, SHA-256 ")
-    assert len(told) < environment.MAX_TEXT
+    assert len(told) < environment_survey.MAX_TEXT
     assert started(tmp_path, **{**many, "NCCL_8": "y"}) != told
 
 
 def test_which_cards_were_shown_is_attested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     monkeypatch.setenv("NCCL_PROTO", "Simple")
-    told = environment.attested()
+    told = environment_survey.attested()
     assert (told["CUDA_DEVICE_ORDER"], told["NCCL_PROTO"]) == ("PCI_BUS_ID", "Simple")
 
 

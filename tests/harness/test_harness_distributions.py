@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gate.harness.lifecycle import environment
-from gate.harness.lifecycle import environment as distributions
+from gate.harness.lifecycle import environment_survey
+from gate.harness.lifecycle import environment_survey as distributions
 from gate.harness.output import Problems
 
 VCS = {"vcs": "git", "commit_id": "a" * 40}
@@ -147,13 +147,13 @@ def test_a_folder_that_a_broken_installation_left_is_passed_over(site: Path) -> 
     (site / "env_broken-1.0.dist-info").mkdir()
     (site / "~nv-1.0.dist-info").mkdir()
     problems = Problems()
-    assert environment.packages(problems).packages
-    assert environment.parts(problems)["packages"] != "none"
+    assert environment_survey.packages(problems).packages
+    assert environment_survey.parts(problems)["packages"] != "none"
     assert problems.sentences == []
 
 
 def test_what_ran_here_is_found_in_the_real_packages() -> None:
-    found = environment.packages(Problems())
+    found = environment_survey.packages(Problems())
     assert {"numpy", "torch"} <= set(found.imported)
     assert set(found.imported) <= {line.partition("==")[0] for line in found.packages}
     # setuptools leaves a hook in every Python: that is no import of anybody's

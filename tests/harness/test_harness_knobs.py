@@ -250,7 +250,7 @@ def test_another_precision_by_the_old_flags_is_told_once(
 def test_a_precision_is_set_whatever_names_were_mixed_before(harness: Harness, word: str) -> None:
     source = (
         "import torch\n"
-        "from repro_gate_harness.determinism.knobs import SWITCHES\n"
+        "from repro_gate_harness.determinism.process_knobs import SWITCHES\n"
         "from torch.backends import cuda, cudnn\n"
         "cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = 'ieee', 'tf32'\n"
         "cuda.matmul.fp32_precision = 'tf32'\n"

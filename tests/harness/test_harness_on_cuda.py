@@ -16,7 +16,7 @@ from torch_documentation import (
     recorded,
 )
 
-from gate.evidence.operators import OperatorAudit, OperatorRow, OperatorUse, Span
+from gate.evidence.operator_records import OperatorAudit, OperatorRow, OperatorUse, Span
 from gate.training.operator_tables import (
     CPU,
     CUDA,
@@ -27,7 +27,7 @@ from gate.training.operator_tables import (
     watch_list,
     watched,
 )
-from gate.verdict.operators import operator_rows
+from gate.verdict.operator_findings import operator_rows
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness

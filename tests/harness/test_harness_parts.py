@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gate.harness import metrics, user_code
-from gate.harness.lifecycle import environment
+from gate.harness.lifecycle import environment_survey
 from gate.harness.output import MAX_PROBLEMS, Output, Problems, exact
 from gate.harness.recording.module_search import outermost_owners
 from gate.harness.recording.state import Order, capture, named_tensors
@@ -163,7 +163,7 @@ def test_a_document_replaces_the_one_before(tmp_path: Path) -> None:
 def test_packages_are_digested_as_documented() -> None:
     lines = sorted({f"{found.metadata['Name']}=={found.version}\n" for found in distributions()})
     expected = hashlib.sha256("".join(lines).encode()).hexdigest()
-    assert environment.parts(Problems())["packages"] == expected
+    assert environment_survey.parts(Problems())["packages"] == expected
 
 
 def test_logging_a_metric_outside_a_gate_run_does_nothing(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gate.harness import variations
+from gate.harness import varied_surroundings
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness, Outcome
@@ -97,7 +97,7 @@ def test_half_of_the_free_memory_is_held_once(monkeypatch: pytest.MonkeyPatch) -
 
     played = SimpleNamespace(cuda=cuda, uint8="uint8", empty=empty)
     monkeypatch.setitem(sys.modules, "torch", played)
-    variations.vary_free_gpu_memory()["torch"]()
+    varied_surroundings.vary_free_gpu_memory()["torch"]()
     cuda._lazy_init()
     cuda._lazy_init()
     assert sizes == [500]

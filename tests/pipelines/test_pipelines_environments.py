@@ -27,7 +27,7 @@ from gate.pipelines.environments import brought_environment, refuse_image, train
 from gate.pipelines.gate import gate, judging, run_only
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
-from gate.settings.policy_files import dependency_files
+from gate.settings.policy_change import dependency_files
 from gate.system.console import QuietProgress
 from gate.training.runs import Commit
 from gate.verdict.verdict import Answer, Outcome

@@ -13,7 +13,7 @@ from played_training import Project
 
 from gate.comparison.measurements import CalibrationDocument
 from gate.errors import EvidenceError, SettingsError
-from gate.evidence.folder import EvidenceFolder
+from gate.evidence.evidence_folder import EvidenceFolder
 from gate.pipelines.measurement import (
     calibration,
     checked_ranges,

@@ -10,7 +10,7 @@ from github_client import AT_ONCE
 from github_failures import Failure
 
 from gate.errors import PublishError
-from gate.publishing.history import HistoryBranch
+from gate.publishing.history_branch import HistoryBranch
 
 BRANCH = "repro-gate-history"
 

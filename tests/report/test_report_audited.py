@@ -12,10 +12,10 @@ from report_outcomes import CASES
 
 from gate.audit.checklist import ITEMS, ChecklistAnswer, Topic, answered_items
 from gate.audit.items import AuditReport, LineKind, RepositoryFacts, ScriptLine, WishList
-from gate.audit.repository import audit_repository
+from gate.audit.repository_answers import audit_repository
 from gate.evidence.lock_files import LockFile
 from gate.report.assembly import ReportLinks
-from gate.report.audit import audit_markdown, audit_text, checklist_markdown
+from gate.report.audit_views import audit_markdown, audit_text, checklist_markdown
 from gate.report.comment import comment_text
 from gate.report.page.page import page_html
 from gate.verdict.verdict import ClusterSource, SourceState, SourceStatus

@@ -24,7 +24,7 @@ from report_outcomes import (
 from gate.comparison.differences import TensorChange, TensorDelta
 from gate.report.brief import brief_of
 from gate.report.wording import TITLES, headline, pair
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.verdict.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
 
 NO_DIFFERENCE = (

@@ -15,7 +15,7 @@ from gate.evidence.trace import HowKnown, ShownChange
 from gate.report.assembly import ReportLinks
 from gate.report.brief import brief_of
 from gate.report.comment import comment_text
-from gate.report.diagnosis import change_words
+from gate.report.diagnosis_sections import change_words
 from gate.report.runner_files import annotation_commands
 from gate.system.git.changes import Change, ChangedLines
 from gate.verdict.assemble import error_verdict

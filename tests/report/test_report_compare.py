@@ -17,9 +17,9 @@ from gate.commands.measure import compare_view
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.measurements import ComparedCommits
 from gate.pipelines.compare_commits import Compared
-from gate.report.measurements import compared_headline, compared_sentences
+from gate.report.measurement_sections import compared_headline, compared_sentences
 from gate.report.page.page import PAGE_BYTES, compare_page
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.training.runs import Commit, RunMode
 
 KEPT = frozenset((

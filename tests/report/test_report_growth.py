@@ -8,7 +8,7 @@ from report_outcomes import CODE_DRIFT
 
 from gate.diagnosis.diagnosis import Growth, GrowthPoint, GrowthShape
 from gate.report.comment import comment_text
-from gate.report.diagnosis import growth_section
+from gate.report.diagnosis_sections import growth_section
 from gate.report.layout import Limits
 from gate.report.page.page import page_html
 from gate.verdict.verdict import Verdict

@@ -25,7 +25,7 @@ from gate.comparison.measurements import (
     UlpQuantile,
     WeightNoise,
 )
-from gate.report.measurements import (
+from gate.report.measurement_sections import (
     cost_headline,
     cost_markdown,
     cost_view,

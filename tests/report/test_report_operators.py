@@ -6,7 +6,7 @@ from report_cases import LINKS, verdict
 from rich.console import Console
 
 from gate.commands.operators import operators_view
-from gate.evidence.operators import FlagReach, OperatorReport, OperatorRow
+from gate.evidence.operator_records import FlagReach, OperatorReport, OperatorRow
 from gate.report.assembly import NOTHING_FOUND, operators_sections
 from gate.report.comment import comment_text, summary_text
 from gate.report.layout import Limits

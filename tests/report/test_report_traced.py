@@ -8,7 +8,7 @@ from gate.evidence.trace import Claim, Phase, TraceFinding, TraceRow
 from gate.report.assembly import ReportLinks
 from gate.report.brief import brief_of
 from gate.report.comment import comment_text
-from gate.report.diagnosis import trace_sections
+from gate.report.diagnosis_sections import trace_sections
 from gate.report.layout import Limits
 from gate.report.runner_files import annotation_commands
 from gate.system.git.changes import ChangedLines

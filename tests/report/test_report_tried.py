@@ -10,7 +10,7 @@ from gate.evidence.trace import TriedSetting, TriedSettings
 from gate.report.assembly import ReportLinks
 from gate.report.brief import brief_of
 from gate.report.comment import comment_text
-from gate.report.diagnosis import tried_sections, tried_words
+from gate.report.diagnosis_sections import tried_sections, tried_words
 from gate.report.layout import Limits
 from gate.settings.variations import Setting
 from gate.verdict.verdict import Outcome, Verdict

@@ -17,7 +17,7 @@ from evidence_cases import (
 )
 
 from gate.baseline.entry import Baseline, BaselineEntry
-from gate.evidence.folder import readable_documents
+from gate.evidence.evidence_folder import readable_documents
 from gate.evidence.run_evidence import HarnessProcess, RunEvidence
 from gate.package.packing import CallDocument
 from gate.settings.load import parse_settings, settings_digest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gate.data.data_sets import DataPointers, PointerFile
 from gate.data.declared import FetchedData, FetchSources
-from gate.data.fetch import Fetcher, LocalData
+from gate.data.fetching import Fetcher, LocalData
 from gate.data.pointers import read_dvc, read_lfs
 from gate.data.tools import Tools
 from gate.isolation.processes import LocalProcesses

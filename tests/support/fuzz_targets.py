@@ -37,8 +37,8 @@ from gate.package.archive import read_archive
 from gate.package.envelope import read_envelope
 from gate.package.keyless import read_identity_bundle
 from gate.package.model_signing import ModelFolder, check_model_statement
-from gate.package.opening import KEPT_MEMBERS, opened_seal
 from gate.package.provenance import read_provenance
+from gate.package.seal_opening import KEPT_MEMBERS, opened_seal
 from gate.package.seal_records import PAYLOAD_TYPE, SealFile, StatementKind
 from gate.package.statement import read_statement
 from gate.pipelines.policy_changes import (

@@ -40,7 +40,7 @@ from gate.pipelines.gate import judge
 from gate.settings.data import DataKind
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.system.git.changes import Change, ChangedLines
 from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit

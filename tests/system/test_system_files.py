@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gate.errors import StorageError
 from gate.system.files.files import LocalFiles
-from gate.system.files.reading import CappedReader, storage_fault, storage_faults
+from gate.system.files.regular_files import CappedReader, storage_fault, storage_faults
 from gate.system.files.trees import is_private, make_named_folder
 
 OTHER = 60900

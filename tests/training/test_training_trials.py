@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from evidence_cases import settings_of
 
-from gate.evidence.folder import RUN_NAME
+from gate.evidence.evidence_folder import RUN_NAME
 from gate.settings.gate_settings import GateSettings
 from gate.settings.knobs import KNOBS
 from gate.settings.variations import FIRST_FILL, SECOND_FILL, THREAD_VARIABLES, Setting

@@ -27,11 +27,11 @@ from gate.errors import ExitCode, GateError, InternalError, RunError
 from gate.evidence.observations import UnattestedChild
 from gate.evidence.run_evidence import MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode, RunIsolation, WriteGuard
-from gate.settings.policy_files import PolicyChange
+from gate.settings.policy_change import PolicyChange
 from gate.training.environment import Environment, UnlikeRank
 from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import decide
-from gate.verdict.environment import packages_aside, unlike_ranks
+from gate.verdict.environment_findings import packages_aside, unlike_ranks
 from gate.verdict.facts import EntropyDraw, Facts
 from gate.verdict.findings import ended_early, not_exercised
 from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps

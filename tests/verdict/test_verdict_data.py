@@ -27,9 +27,9 @@ from gate.comparison.differences import Comparison
 from gate.data.data_sets import UnrepeatedData
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import GateSettings
-from gate.verdict.data import moved_data as findings_of
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Facts
+from gate.verdict.moved_data import moved_data as findings_of
 from gate.verdict.verdict import Outcome
 
 BEFORE, AFTER = (set_of({"a": b"1"}),), (set_of({"a": b"2"}),)

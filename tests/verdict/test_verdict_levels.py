@@ -18,7 +18,7 @@ from gate.settings.levels import Level, ReachedLevel
 from gate.settings.load import parse_settings
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
-from gate.verdict.levels import SeedsOfBrought, seeds_of_entry
+from gate.verdict.reached_level import SeedsOfBrought, seeds_of_entry
 from gate.verdict.verdict import Outcome
 
 RUN = evidence_of()

@@ -10,7 +10,7 @@ from torch_documentation import (
     recorded,
 )
 
-from gate.evidence.operators import (
+from gate.evidence.operator_records import (
     Autotuner,
     OperatorAudit,
     OperatorReport,
@@ -20,7 +20,7 @@ from gate.evidence.operators import (
 )
 from gate.evidence.run_evidence import RunEvidence
 from gate.training.operator_tables import UNCOVERED, release_of, row_on_cuda, watch_list, watched
-from gate.verdict.operators import (
+from gate.verdict.operator_findings import (
     beyond_the_flag,
     operator_audit_failed,
     operator_report,

@@ -9,7 +9,7 @@ from gate.diagnosis.suspects import Known, suspects_of
 from gate.evidence.observations import Override, OverrideKind, SeedScope
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings import knobs
-from gate.verdict.overrides import (
+from gate.verdict.override_findings import (
     drawn_entropy,
     entropy_stopped_pass,
     override_findings,

@@ -15,7 +15,7 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.settings.levels import Quarantine
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Decision
-from gate.verdict.levels import in_force, quarantine_findings
+from gate.verdict.reached_level import in_force, quarantine_findings
 from gate.verdict.verdict import Answer, Outcome
 
 RULE = Quarantine(reason="one runner is broken", since="2026-01-01", until="2026-01-20")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.differences import OtherSetting
-from gate.verdict.causes import changed_words, settings_words
+from gate.verdict.reasons import changed_words, settings_words
 
 BASE = ("python", "sft.py", "--use_peft", "--lora_alpha", "8", "--lr=0.1")
 

@@ -38,7 +38,7 @@ from ..user_code import (
     user_stack,
 )
 from . import seed_hooks
-from .knobs import KEEP, OFF, SWITCHES, wanted
+from .process_knobs import KEEP, OFF, SWITCHES, wanted
 
 MAX_LINES = 200
 MAX_LINES_OF_ONE_PLACE = 3

@@ -16,11 +16,11 @@ from typing import Any, Final
 import torch
 
 from .. import cuda
-from ..determinism import knobs
+from ..determinism import process_knobs
 from ..output import Problems
 from ..recording.training_hooks import Loaders
 from ..settings import current_rank
-from . import environment
+from . import environment_survey
 
 # Untyped parts of torch, seen through one untyped name.
 _cuda: Final[Any] = torch.cuda
@@ -63,11 +63,11 @@ def facts() -> dict[str, str]:
     return found
 
 
-def told_variables(source: Path = environment.AT_START) -> dict[str, str]:
+def told_variables(source: Path = environment_survey.AT_START) -> dict[str, str]:
     """Those that the process was started with and that a library of the computation reads."""
     chosen = {
         name: text[:MAX_VARIABLE]
-        for name, text in sorted(environment.at_start(source).items())
+        for name, text in sorted(environment_survey.at_start(source).items())
         if name.startswith(PREFIXES) and not SECRETS.search(name) and len(name) <= MAX_VARIABLE
     }
     return dict(list(chosen.items())[:MAX_VARIABLES])
@@ -135,7 +135,7 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "device": _device(),
             "versions": _versions(),
             "devices": cuda.device_facts(),
-            "variables": {**environment.attested(), **knobs.variables()},
+            "variables": {**environment_survey.attested(), **process_knobs.variables()},
         }
     return {}
 

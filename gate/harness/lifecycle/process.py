@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_buffer_registration_hook
 from torch.optim import Optimizer
 
 from .. import cuda, operator_policy, trials
-from ..determinism import knobs, overrides, precision
+from ..determinism import overrides, precision, process_knobs
 from ..determinism.overrides import Guard, OverrideEvent
 from ..operator_policy import Operators
 from ..output import Problems
@@ -35,8 +35,8 @@ def begin(settings: HarnessSettings) -> None:
     global _settings, _session
     wait_until_let_go(settings.sign)
     _settings = settings
-    _session = HarnessSession(settings, knobs.read_back(Problems()), late=cuda.in_use())
-    knobs.apply(settings, _session.problems)
+    _session = HarnessSession(settings, process_knobs.read_back(Problems()), late=cuda.in_use())
+    process_knobs.apply(settings, _session.problems)
     # only now that switches and seed are set: what the harness does itself is no override
     with _session.problems.noting("watching the knobs"):
         overrides.install(overrides.guarded_settings(settings), _guard)

@@ -25,7 +25,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from .. import cuda
-from ..determinism import knobs, overrides, precision
+from ..determinism import overrides, precision, process_knobs
 from ..determinism.overrides import Guard, OverrideEvent, OverrideLog
 from ..operator_policy import Operators
 from ..output import Output, Problems
@@ -48,7 +48,7 @@ from ..sources import outside
 from ..sources.concurrency import tell_unwaited
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_addresses, tell_splits
-from . import attestation, ending, environment
+from . import attestation, ending, environment_survey
 from .attestation import training_rank
 from .ending import TrainingStopped, tell_end
 
@@ -150,7 +150,9 @@ MAX_TEXT = 200
 class HarnessSession:
     """The harness of one process; a forked child gets one of its own."""
 
-    def __init__(self, settings: HarnessSettings, before: knobs.Readings, *, late: bool) -> None:
+    def __init__(
+        self, settings: HarnessSettings, before: process_knobs.Readings, *, late: bool
+    ) -> None:
         """`before` holds what torch had before the harness set anything.
 
         `late` says that CUDA had been started by then.
@@ -180,7 +182,7 @@ class HarnessSession:
             report=self.note_override,
             step=self.working_step,
         )
-        self._applied: knobs.Readings = {}
+        self._applied: process_knobs.Readings = {}
         self._parameter_names: dict[str, str] = {}
         self.constants = ConstantBuffers()
         self._constant_infinities: list[str] = []
@@ -224,13 +226,13 @@ class HarnessSession:
         Only what has `just_set` them must find them as asked: later the script may have seeded
         again, which is its right, and what it overridden the guard tells.
         """
-        readings = knobs.read_back(self.problems)
+        readings = process_knobs.read_back(self.problems)
         if just_set:
-            for sentence in knobs.not_as_asked(self.settings, readings):
+            for sentence in process_knobs.not_as_asked(self.settings, readings):
                 self.problems.note(sentence)
         self._write_attestation(readings)
 
-    def _write_attestation(self, readings: knobs.Readings) -> None:
+    def _write_attestation(self, readings: process_knobs.Readings) -> None:
         self._applied = readings
         document = {
             "pid": self.pid,
@@ -360,7 +362,7 @@ class HarnessSession:
         if cuda.in_use():
             # before it started there was neither a device to name nor a seed of its own to read
             with self.problems.noting("attesting the device"):
-                self._write_attestation(self._applied | {"seed_cuda": knobs.seed_of_cuda()})
+                self._write_attestation(self._applied | {"seed_cuda": process_knobs.seed_of_cuda()})
         if self.settings.noise:
             with self.problems.noting("writing the gradients"):
                 write_gradients(optimizer, self.output, self.problems)
@@ -436,8 +438,8 @@ class HarnessSession:
         summary = {
             "steps": self.recorder.steps,
             "stopped_by": stopped_by,
-            "environment": environment.parts(self.problems),
-            **vars(environment.packages(self.problems, self.settings.tree)),
+            "environment": environment_survey.parts(self.problems),
+            **vars(environment_survey.packages(self.problems, self.settings.tree)),
             "facts": attestation.facts(),
             "variables": attestation.told_variables(),
             "peak_memory_bytes": time_and_memory.peak_resident_bytes(),

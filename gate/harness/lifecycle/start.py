@@ -147,7 +147,7 @@ def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
     if not name:
         return ()
     try:
-        from ..variations import shake
+        from ..varied_surroundings import shake
 
         return shake(name)
     except Exception as error:

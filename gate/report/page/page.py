@@ -15,7 +15,7 @@ from gate.report.context import REMEDY
 from gate.report.escape import command_lines, safe_url
 from gate.report.judged import TITLE
 from gate.report.layout import Limits, Report, Section, cells_renamed
-from gate.report.measurements import (
+from gate.report.measurement_sections import (
     compared_facts,
     compared_headline,
     compared_sections,

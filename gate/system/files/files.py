@@ -24,7 +24,7 @@ from typing import BinaryIO, cast
 from gate.errors import StorageError
 from gate.system.files import trees, writing
 from gate.system.files.folder_lock import held_folder, one_writer
-from gate.system.files.reading import (
+from gate.system.files.regular_files import (
     CappedReader,
     open_regular,
     refuse_foreign_links,

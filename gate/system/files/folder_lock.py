@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gate.errors import SettingsError
 from gate.system.files import writing
-from gate.system.files.reading import refuse_foreign_links, require_regular, storage_faults
+from gate.system.files.regular_files import refuse_foreign_links, require_regular, storage_faults
 from gate.text.untrusted_text import safe_line
 
 LOCK = ".lock"

@@ -18,7 +18,7 @@ from typing import IO
 
 from gate.errors import StorageError
 from gate.system.files import writing
-from gate.system.files.reading import storage_faults
+from gate.system.files.regular_files import storage_faults
 from gate.system.files.writing import shared_or_copied
 from gate.text.untrusted_text import safe_line
 

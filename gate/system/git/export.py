@@ -25,7 +25,12 @@ from typing import IO, BinaryIO, Final
 
 from gate.errors import CommitError, RepositoryError
 from gate.system.files import writing
-from gate.system.files.reading import READ_FLAGS, open_regular, require_regular, storage_faults
+from gate.system.files.regular_files import (
+    READ_FLAGS,
+    open_regular,
+    require_regular,
+    storage_faults,
+)
 from gate.system.files.trees import chunks_of, open_folder
 from gate.system.git.command import GitCommand
 from gate.system.git.objects import (
