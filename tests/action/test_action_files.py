@@ -1,4 +1,4 @@
-"""action.yml, Dockerfile, requirements and README tell one story, and it is the code's."""
+"""action.yml, Dockerfile, requirements and pages tell one story, and it is the code's."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _steps(workflow: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _documented(heading: str) -> set[str]:
-    """The names in the first column of the table below a heading of the README."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    found = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", readme, re.MULTILINE | re.DOTALL)
-    assert found, f"README.md has no heading {heading!r}"
+    """The names in the first column of the table below a heading of the page on the action."""
+    page = (ROOT / "docs" / "action.md").read_text("utf-8")
+    found = re.search(rf"^#+ {heading}$(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/action.md has no heading {heading!r}"
     return set(re.findall(r"^\| *`([a-z_]+)` *\|", found[1], re.MULTILINE))
 
 
@@ -96,7 +96,7 @@ def test_each_input_and_output_is_described(table: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["inputs", "outputs"])
-def test_readme_lists_each_input_and_output(table: str) -> None:
+def test_the_page_lists_each_input_and_output(table: str) -> None:
     assert _documented(table.capitalize()) == set(ACTION[table])
 
 

@@ -57,7 +57,7 @@ def test_both_actions_give_the_same_outputs() -> None:
         assert output["value"] == f"${{{{ steps.gate.outputs.{name} }}}}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/package.md"])
+@pytest.mark.parametrize("page", ["docs/action.md", "docs/package.md"])
 def test_the_checkpoint_digest_is_described_in_the_same_words_everywhere(page: str) -> None:
     words = ACTION["outputs"]["checkpoint_digest"]["description"]
     assert words.removesuffix(".") in " ".join((ROOT / page).read_text("utf-8").split())
@@ -82,8 +82,16 @@ def test_each_page_for_users_is_linked_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     for page in ("quick-start", "gpu", "permissions", "forks", "required-check", "kubernetes"):
         assert f"(docs/{page}.md)" in readme
-    for page in ("baseline", "limits", "enterprise-server", "settings"):
+    for page in ("baseline", "limits", "enterprise-server", "settings", "action", "commands"):
         assert f"(docs/{page}.md)" in readme
+
+
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    prose = re.sub(r"```.*?```|<[^>]*>|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    assert len(re.findall(r"[^\s|]+", prose)) <= 900
+    # what it is about is seen before anything is read
+    assert "docs/screenshots/" in "\n".join(text.splitlines()[:20])
 
 
 def test_a_workflow_in_a_document_is_found_for_the_linters(tmp_path: Path) -> None:
