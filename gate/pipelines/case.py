@@ -66,6 +66,17 @@ class Case:
         """The case with these runs as well, in this order."""
         return replace(self, runs=(*self.runs, *runs)) if runs else self
 
+    @cached_property
+    def planned(self) -> tuple[PlannedRun, ...]:
+        """The runs of the commit under test, in their order."""
+        return plan_gate(self.request.strict_runs, priced=self.request.priced)
+
+    @property
+    def skipped(self) -> int:
+        """How many of them were not made, since the outcome was known."""
+        made = {run.run.label for run in self.runs}
+        return sum(run.label not in made for run in self.planned)
+
     def _runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> Runs:
         kind = mode, commit
         return tuple(
@@ -338,13 +349,12 @@ class ClosedCase:
         parts = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
         if case.outcome_known:
             why = WhyNotRun.RUNS_DIFFER if case.differ else WhyNotRun.NOT_FINITE
-            planned = plan_gate(request.strict_runs, priced=request.priced)
             asked = request.settings.operator_audit and not self.operator_audit_failure
             audit = (plan_operator_audit(),) if asked else ()
             seeds = plan_seeds(request.settings) if not self.evidence.seeded else ()
             stopped = (
-                (Part.STRICT_RUNS, self._missing(planned, RunMode.STRICT)),
-                (Part.DEFAULT_RUNS, self._missing(planned, RunMode.DEFAULT)),
+                (Part.STRICT_RUNS, self._missing(case.planned, RunMode.STRICT)),
+                (Part.DEFAULT_RUNS, self._missing(case.planned, RunMode.DEFAULT)),
                 (Part.SEEDS, len(seeds)),
                 (Part.OPERATOR_AUDIT, self._missing(audit, RunMode.AUDIT)),
             )

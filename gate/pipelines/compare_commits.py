@@ -21,8 +21,9 @@ from gate.errors import EvidenceError, RepositoryError, RunError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.policy_files import HeadFiles
+from gate.pipelines.prepared import prepare
 from gate.pipelines.reading import SettingsChangesQuestion
-from gate.pipelines.runs import Session
+from gate.pipelines.runs import Trainings
 from gate.pipelines.snapshots import prepare_out
 from gate.settings.policy_change import PolicyChange
 from gate.training.plan import plan_compare
@@ -86,10 +87,11 @@ def compare_commits(
     _refuse_one_commit(request, adapters, base_name)
     # before any training code runs, as all that is read from the clone
     changes, notes = _settings_changes(request, adapters)
-    with Session(request, adapters, runs_base=True) as session:
-        runs = tuple(_run(session, planned, base_name) for planned in plan_compare(rounds))
-        evidence = session.evidence(runs)
-        isolation = session.isolation.described
+    with prepare(request, adapters, runs_base=True) as prepared:
+        trainings = Trainings(prepared)
+        runs = tuple(_run(trainings, planned, base_name) for planned in plan_compare(rounds))
+        evidence = trainings.ended.evidence(runs)
+        isolation = trainings.ended.isolation.described
     document = compared_document(request, evidence, base_name=base_name, isolation=isolation)
     told = {"settings_changes": changes, "notes": (*notes, *document.notes)}
     return Compared(document=document.model_copy(update=told), runs=evidence.runs)
@@ -128,12 +130,12 @@ def _settings_changes(
     return tuple(change for change in changes if change.what != FORMATTING), ()
 
 
-def _run(session: Session, planned: PlannedRun, base_name: str) -> RunEvidence:
+def _run(trainings: Trainings, planned: PlannedRun, base_name: str) -> RunEvidence:
     """A run; a base that does not train is called by the name that the caller gave it."""
-    if planned.commit is Commit.BASE and session.own_environments:
+    if planned.commit is Commit.BASE and trainings.prepared.own_environments:
         planned = replace(planned, environment=Commit.BASE)
     try:
-        return session.run(planned)
+        return trainings.run(planned)
     except (RunError, EvidenceError, RepositoryError) as fault:
         if planned.commit is not Commit.BASE:
             raise

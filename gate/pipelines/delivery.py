@@ -476,7 +476,7 @@ def _committed_root(request: GateRequest, git: Git, commit: str, path: str) -> b
     return text
 
 
-Pipeline = Callable[[GateRequest, Adapters], Gated]
+Pipeline = Callable[[GateRequest, Adapters, Change | None], Gated]
 
 
 def run_and_deliver(
@@ -507,7 +507,7 @@ def run_and_deliver(
             allow_plain_key=allow_plain_key,
         )
         try:
-            gated = pipeline(request, adapters)
+            gated = pipeline(request, adapters, delivery.change)
         except GateError as fault:
             if fault.exit_code is not ExitCode.ERROR:
                 raise

@@ -26,7 +26,7 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import MAX_SEEDS, NoTrace, TraceFinding, Traces
 from gate.pipelines.case import ClosedCase
 from gate.pipelines.comparisons import Budget, run_within
-from gate.pipelines.runs import Session
+from gate.pipelines.runs import Trainings
 from gate.system.git.changes import Change
 from gate.training.plan import plan_trace
 from gate.training.runs import Commit, EarlyEnd, RunMode, TraceWindow
@@ -53,14 +53,14 @@ class _Traced:
 
 
 def escalate(
-    session: Session, closed: ClosedCase, change: Change | None, budget: Budget
+    trainings: Trainings, closed: ClosedCase, change: Change | None, budget: Budget
 ) -> TraceFinding | None:
     """What two traced runs say of the difference that decided; None where there is none to trace.
 
     Two runs of one commit that differ are repeated; a drift is traced against the base commit.
     Where settings explain a drift, and their line is known, a trace has nothing to add.
     """
-    decision, request = closed.decision, session.request
+    decision, request = closed.decision, closed.case.request
     compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
     if compared is None or decision.passes or not _to_be_traced(request, decision):
         return None
@@ -69,7 +69,7 @@ def escalate(
     if drift and explained_by_settings(diagnosis) and named_by_change(change, diagnosis, folder):
         return not_found(EXPLAINED, NoTrace.EXPLAINED)
     try:
-        return _Escalation(session, compared, closed.evidence.runs, budget, drift=drift).found(
+        return _Escalation(trainings, compared, closed.evidence.runs, budget, drift=drift).found(
             change
         )
     except RunTimeoutError:
@@ -79,7 +79,7 @@ def escalate(
 
 
 def trace_not_finite(
-    session: Session,
+    trainings: Trainings,
     number: NotFinite,
     evidence: EvidenceSet,
     change: Change | None,
@@ -89,18 +89,19 @@ def trace_not_finite(
 
     One traced run suffices. None where the whole change is one part, which a report shows anyway.
     """
-    request = session.request
+    prepared = trainings.prepared
+    request = prepared.request
     run = next((one for one in evidence.runs if one.run.label == number.run), None)
     wanted = request.settings.diagnosis.escalate and not budget.used_up
     if run is None or change is None or all_that_matters(change) or not wanted:
         return None
     planned = plan_trace("traced-1", _window_of(number, run, budget), Commit.HEAD, Commit.HEAD)
     try:
-        run_within(budget, session.adapters.clock, lambda: session.run(planned))
+        run_within(budget, prepared.adapters.clock, lambda: trainings.run(planned))
     except GateError:
         # the error stands without it
         return None
-    traces = session.traces()
+    traces = trainings.ended.traces()
     finding = first_not_finite_call(traces, infinite=number.infinite)
     trace = next((trace for trace in traces if trace.rank == finding.rank), None)
     folder = request.repository_path(request.settings.train.workdir)
@@ -139,14 +140,14 @@ class _Escalation:
 
     def __init__(
         self,
-        session: Session,
+        trainings: Trainings,
         compared: Comparison,
         runs: tuple[RunEvidence, ...],
         budget: Budget,
         *,
         drift: bool,
     ) -> None:
-        self._session = session
+        self._trainings = trainings
         self._drift = drift
         self._runs = runs
         self._compared = compared
@@ -174,7 +175,8 @@ class _Escalation:
         if not self._drift:
             return finding
         trace = next((trace for trace in other.traces if trace.rank == finding.rank), None)
-        folder = self._session.request.repository_path(self._session.request.settings.train.workdir)
+        request = self._trainings.prepared.request
+        folder = request.repository_path(request.settings.train.workdir)
         seeds = changed_seeds(other.run, one.run)[:MAX_SEEDS]
         finding = finding.model_copy(update={"changed_seeds": seeds})
         hunks = change.hunks if change is not None else ()
@@ -202,7 +204,7 @@ class _Escalation:
         """A traced run; None where the budget is used up, by it or before it."""
         if self._budget.used_up:
             return None
-        own = self._session.own_environments and commit is Commit.BASE
+        own = self._trainings.prepared.own_environments and commit is Commit.BASE
         environment = Commit.BASE if own else Commit.HEAD
         plain = self._plain(commit, environment)
         window = TraceWindow(
@@ -212,9 +214,9 @@ class _Escalation:
             lines=self._drift,
         )
         planned = plan_trace(label, window, commit, environment)
-        clock = self._session.adapters.clock
-        run = run_within(self._budget, clock, lambda: self._session.run(planned))
-        return _Traced(run=run, traces=self._session.traces(), plain=plain)
+        clock = self._trainings.prepared.adapters.clock
+        run = run_within(self._budget, clock, lambda: self._trainings.run(planned))
+        return _Traced(run=run, traces=self._trainings.ended.traces(), plain=plain)
 
     def _plain(self, commit: Commit, environment: Commit) -> RunEvidence | None:
         wanted = (RunMode.STRICT, commit, environment)

@@ -39,7 +39,8 @@ from gate.pipelines.entries import (
 from gate.pipelines.escalation import escalate, trace_not_finite
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.policy_files import read_baselines, work_tree_baseline
-from gate.pipelines.runs import Session
+from gate.pipelines.prepared import Prepared, prepare
+from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import entry_results, recorded_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
@@ -50,7 +51,6 @@ from gate.training.lanes import turns_of
 from gate.training.plan import (
     plan_base,
     plan_base_here,
-    plan_gate,
     plan_operator_audit,
     plan_record,
 )
@@ -67,15 +67,16 @@ def run_only(request: GateRequest, adapters: Adapters) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
     with adapters.files.held_folder(request.out):
         clear_out(request.out, adapters.files)
+        change = lines_of_the_change(request, adapters.git)
         baselines = read_baselines(request, adapters)
-        train_all(request, adapters, baselines, CallTime(adapters.clock))
+        train_all(request, adapters, change, baselines, CallTime(adapters.clock))
     return request.out / "evidence"
 
 
-def judging(folder: Path) -> Callable[[GateRequest, Adapters], Gated]:
+def judging(folder: Path) -> Callable[[GateRequest, Adapters, Change | None], Gated]:
     """The second of two jobs: judge the evidence in a folder; nothing is trained."""
 
-    def judge_imported(request: GateRequest, adapters: Adapters) -> Gated:
+    def judge_imported(request: GateRequest, adapters: Adapters, _: Change | None) -> Gated:
         baselines = read_baselines(request, adapters)
         imported = take_over(request, adapters, folder)
         evidence, isolation = imported.evidence, imported.isolation
@@ -88,13 +89,16 @@ def judging(folder: Path) -> Callable[[GateRequest, Adapters], Gated]:
     return judge_imported
 
 
-def gate(request: GateRequest, adapters: Adapters) -> Gated:
-    """Run the training, run the base commit where only that can decide, and judge."""
+def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gated:
+    """Run the training, run the base commit where only that can decide, and judge.
+
+    `change` are the lines of the change: git does not look at them after a training.
+    """
     call = CallTime(adapters.clock)
     with call.own(OwnWork.PREPARING):
         # what decides is read before any training code runs
         baselines = read_baselines(request, adapters)
-    closed = train_all(request, adapters, baselines, call)
+    closed = train_all(request, adapters, change, baselines, call)
     with call.own(OwnWork.JUDGING):
         gated = judge(closed)
     verdict = gated.verdict.model_copy(update={"timeline": call.timeline()})
@@ -102,49 +106,62 @@ def gate(request: GateRequest, adapters: Adapters) -> Gated:
 
 
 def train_all(
-    request: GateRequest, adapters: Adapters, baselines: Baselines, call: CallTime
+    request: GateRequest,
+    adapters: Adapters,
+    change: Change | None,
+    baselines: Baselines,
+    call: CallTime,
 ) -> ClosedCase:
-    """All runs of a gate call: head's, the base commit's where those decide, what explains."""
-    change = lines_of_the_change(request, adapters.git)
+    """Prepare, train, decide, explain: the case with all that its runs say."""
     recorded = recorded_data(request, baselines.trusted)
-    at_a_time = request.strict_runs
-    session = Session(request, adapters, recorded=recorded, at_a_time=at_a_time, call=call)
-    with session:
-        session.change = shortened(change)
-        tell_moved_data(recorded, session)
-        case = _own_runs(session, open_case(request, baselines, session.data))
-        skipped = len(plan_gate(request.strict_runs, priced=request.priced)) - len(case.runs)
-        # of a commit that does not repeat itself, neither base nor seeds nor operators say more
-        case = case if case.differ else case.with_runs(_base_runs(session, case))
-        seeded = run_seeds(session, case.first) if case.seeds_are_open else ()
-        audit = request.settings.operator_audit and not case.outcome_known
-        # after the runs that are judged: what it does to the machine must not reach them
-        counted, failure = _operator_audit_run(session) if audit else ((), "")
-        with call.own(OwnWork.KEEPING):
-            evidence = session.evidence((*case.runs, *counted), seeded)
-        closed = ClosedCase(
-            case=case,
-            evidence=evidence,
-            documents=session.documents,
-            isolation=session.isolation,
-            operator_audit_failure=failure,
-        )
+    with prepare(
+        request, adapters, recorded=recorded, at_a_time=request.strict_runs, call=call
+    ) as code:
+        prepared = replace(code, change=shortened(change))
+        tell_moved_data(recorded, prepared)
+        trainings = Trainings(prepared)
+        closed = _trained(trainings, baselines)
         with call.own(OwnWork.JUDGING):
-            closed.decision  # noqa: B018 - made on first use, and this is its time
-        budget = Budget(request.settings.diagnosis, case.runs, skipped)
-        return _explained(session, closed, change, budget)
+            decision = closed.decision
+        return closed if decision.passes else _explained(trainings, closed, change)
 
 
-def _own_runs(session: Session, case: Case) -> Case:
+def tell_moved_data(recorded: DataSets, prepared: Prepared) -> None:
+    """Say before the first run that declared data is not what the baseline was recorded with."""
+    for move in moved_data(recorded, prepared.data) if recorded else ():
+        prepared.adapters.progress.step(f"data-moved: {move_sentence(move)}")
+
+
+def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
+    """Head's runs and the base commit's where those decide, then what is only counted."""
+    prepared, ended = trainings.prepared, trainings.ended
+    case = _own_runs(trainings, open_case(prepared.request, baselines, prepared.data))
+    # of a commit that does not repeat itself, neither base nor seeds nor operators say more
+    case = case if case.differ else case.with_runs(_base_runs(trainings, case))
+    seeded = run_seeds(trainings, case.first) if case.seeds_are_open else ()
+    audit = case.request.settings.operator_audit and not case.outcome_known
+    # after the runs that are judged: what it does to the machine must not reach them
+    counted, failure = _operator_audit_run(trainings) if audit else ((), "")
+    with prepared.call.own(OwnWork.KEEPING):
+        evidence = ended.evidence((*case.runs, *counted), seeded)
+    return ClosedCase(
+        case=case,
+        evidence=evidence,
+        documents=ended.documents,
+        isolation=ended.isolation,
+        operator_audit_failure=failure,
+    )
+
+
+def _own_runs(trainings: Trainings, case: Case) -> Case:
     """The case with the runs of head, in the order of the plan.
 
     No further turn is begun once the outcome is known: two strict runs differ, or one holds a
     number that never passes.
     """
-    request = session.request
-    planned = plan_gate(request.strict_runs, priced=request.priced)
+    planned = case.planned
     made: dict[str, RunEvidence] = {}
-    with closing(session.in_turns(turns_of(planned, session.at_a_time))) as turns:
+    with closing(trainings.in_turns(turns_of(planned, trainings.at_a_time))) as turns:
         for turn in turns:
             made |= {run.run.label: run for run in turn}
             runs = tuple(made[run.label] for run in planned if run.label in made)
@@ -154,50 +171,45 @@ def _own_runs(session: Session, case: Case) -> Case:
     return case
 
 
-def _explained(
-    session: Session, closed: ClosedCase, change: Change | None, budget: Budget
-) -> ClosedCase:
+def _explained(trainings: Trainings, closed: ClosedCase, change: Change | None) -> ClosedCase:
     """The case with what further runs say of its outcome: a trace, then settings moved alone."""
+    case, ended = closed.case, trainings.ended
     runs, seeded = closed.evidence.runs, closed.evidence.seeded
+    budget = Budget(case.request.settings.diagnosis, case.runs, case.skipped)
     number = closed.facts.not_finite
     if number is not None and brings_not_finite(closed.facts):
-        trace = trace_not_finite(session, number, closed.evidence, change, budget)
+        trace = trace_not_finite(trainings, number, closed.evidence, change, budget)
     else:
-        trace = escalate(session, closed, change, budget)
+        trace = escalate(trainings, closed, change, budget)
     if trace is not None:
-        closed = replace(closed, evidence=session.evidence(runs, seeded, trace))
-        tried = try_settings(session, closed, budget)
+        closed = replace(closed, evidence=ended.evidence(runs, seeded, trace))
+        tried = try_settings(trainings, closed, budget)
         if tried is not None:
-            closed = replace(closed, evidence=session.evidence(runs, seeded, trace, tried))
-    elif session.isolation == closed.isolation:
+            closed = replace(closed, evidence=ended.evidence(runs, seeded, trace, tried))
+    elif ended.isolation == closed.isolation:
         return closed
-    return replace(closed, documents=session.documents, isolation=session.isolation)
+    return replace(closed, documents=ended.documents, isolation=ended.isolation)
 
 
-def tell_moved_data(recorded: DataSets, session: Session) -> None:
-    """Say before the first run that declared data is not what the baseline was recorded with."""
-    for move in moved_data(recorded, session.data) if recorded else ():
-        session.adapters.progress.step(f"data-moved: {move_sentence(move)}")
-
-
-def _base_runs(session: Session, case: Case) -> tuple[RunEvidence, ...]:
+def _base_runs(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
     """The base commit's runs where only those can decide, each side in its own environment."""
-    if not _needs_base_run(session, case):
+    prepared = trainings.prepared
+    if not _needs_base_run(prepared, case):
         return ()
-    own = session.own_environments
+    own = prepared.own_environments
     environment = Commit.BASE if own else Commit.HEAD
-    base = session.together(plan_base(environment))
+    base = trainings.together(plan_base(environment))
     against = case.with_runs(base).base_run
     if not own or against is None or base_run_decides(against, case.request.settings):
         return base
     try:
-        return (*base, session.run(plan_base_here()))
+        return (*base, trainings.run(plan_base_here()))
     except (RunError, EvidenceError):
         # the base commit may well not start with the new packages: then the two stay together
         return base
 
 
-def _needs_base_run(session: Session, case: Case) -> bool:
+def _needs_base_run(prepared: Prepared, case: Case) -> bool:
     """Whether something moved so that the base commit, run here, has something to say."""
     request, entry, against = case.request, case.judging_entry, case.against_entry
     if request.base_commit is None or not request.settings.policy.run_base_on_drift:
@@ -207,24 +219,25 @@ def _needs_base_run(session: Session, case: Case) -> bool:
     return needs_base_run(
         against,
         request.settings,
-        own_environments=session.own_environments,
-        data_moved=not session.brings_data and not same_data(entry.data, case.data),
-        quarantine=rules_in_force(request, entry, session.adapters.clock.now().isoformat()),
+        own_environments=prepared.own_environments,
+        data_moved=not prepared.declared.brought and not same_data(entry.data, case.data),
+        quarantine=rules_in_force(request, entry, prepared.adapters.clock.now().isoformat()),
     )
 
 
 def take_operator_audit(request: GateRequest, adapters: Adapters) -> OperatorReport:
     """One run that counts operators; nothing is judged."""
-    with Session(request, adapters) as session:
-        evidence = session.evidence((session.run(plan_operator_audit()),))
+    with prepare(request, adapters) as prepared:
+        trainings = Trainings(prepared)
+        evidence = trainings.ended.evidence((trainings.run(plan_operator_audit()),))
     report = operator_report(evidence)
     return report if report is not None else OperatorReport(complete=True)
 
 
-def _operator_audit_run(session: Session) -> tuple[tuple[RunEvidence, ...], str]:
+def _operator_audit_run(trainings: Trainings) -> tuple[tuple[RunEvidence, ...], str]:
     """The operator audit, or why it could not be taken: the verdict does not hang on it."""
     try:
-        return (session.run(plan_operator_audit()),), ""
+        return (trainings.run(plan_operator_audit()),), ""
     except (RunError, EvidenceError) as fault:
         return (), fault.message
 
@@ -326,12 +339,13 @@ def record_baseline(
     """
     # what a training may have touched is not read after it
     known = work_tree_baseline(request, adapters)
-    with Session(request, adapters, at_a_time=request.recorded_runs) as session:
-        runs = session.together(plan_record(request.recorded_runs))
+    with prepare(request, adapters, at_a_time=request.recorded_runs) as prepared:
+        trainings = Trainings(prepared)
+        runs = trainings.together(plan_record(request.recorded_runs))
         repeat = most_telling(repeats_of(runs, request))
         # of a training that does not repeat itself, no other seed says anything
-        seeded = run_seeds(session, runs[0]) if repeat.numerically_equal else ()
-        evidence = session.evidence(runs, seeded)
+        seeded = run_seeds(trainings, runs[0]) if repeat.numerically_equal else ()
+        evidence = trainings.ended.evidence(runs, seeded)
     results = recorded_results(evidence, request.settings)
     entry = _entry(request, evidence, repeat, reason, results)
     return with_settled(entry.model_copy(update={"accepted_by": who}), known, request)

@@ -45,7 +45,8 @@ from gate.evidence.evidence_folder import MANIFEST_NAME, read_evidence_set
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.runs import Session
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
 from gate.settings.levels import EVERY, FINAL, CostSettings, steps_of
 from gate.settings.load import training_digest
@@ -77,9 +78,9 @@ DEFAULTS = (DEFAULT_A, DEFAULT_B)
 class Priced:
     """All runs of a cost call, by arm and by knob set, in the order in which they were made."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, trainings: Trainings) -> None:
         """Nothing is run before `rounds`."""
-        self._session = session
+        self._trainings = trainings
         self._labels = count(1)
         self.runs: list[RunEvidence] = []
         self.arms: dict[str, list[RunEvidence]] = {}
@@ -90,7 +91,7 @@ class Priced:
         fill = request.settings.determinism.fill_uninitialized_memory
         # what the training runs on is known only once it
         # has run: knobs of GPUs cost nothing on a CPU
-        first = self._session.run(first_run())
+        first = self._trainings.run(first_run())
         on_gpu = first.environment.on_gpu
         toggled = applicable_knobs(on_gpu=on_gpu) if attribute else ()
         arms = cost_arms(fill=fill, toggled=toggled)
@@ -98,7 +99,7 @@ class Priced:
         self._note(DEFAULT_A, NO_KNOBS, first)
         # the first of the plan has been made already
         for name, planned in plan_rounds(arms, request.settings.cost.rounds)[1:]:
-            self._note(name, knobs[name], self._session.run(planned))
+            self._note(name, knobs[name], self._trainings.run(planned))
         return arms
 
     def _note(self, name: str, knobs: KnobSet, run: RunEvidence) -> None:
@@ -128,7 +129,7 @@ class Priced:
 
     def _once_more(self, knobs: KnobSet) -> None:
         arm = Arm(name="reduced", knobs=knobs)
-        run = self._session.run(arm.run(f"reduced-{next(self._labels)}"))
+        run = self._trainings.run(arm.run(f"reduced-{next(self._labels)}"))
         self.runs.append(run)
         self._sets.setdefault(knobs, []).append(run)
 
@@ -147,15 +148,16 @@ def measure_cost(request: GateRequest, adapters: Adapters, *, attribute: bool) -
     settings = request.settings.cost
     fill = request.settings.determinism.fill_uninitialized_memory
     whole, judged = strict_knobs(fill=fill), judged_arm(fill=fill)
-    with Session(request, adapters) as session:
-        priced = Priced(session)
+    with prepare(request, adapters) as prepared:
+        trainings = Trainings(prepared)
+        priced = Priced(trainings)
         planned = priced.rounds(request, attribute=attribute)
         prices = _prices(priced.by_arm(), judged, settings)
         # where strict mode itself is not repeatable, no smaller set can
         repeats = attribute and priced.equal(whole)
         search = _search(priced, whole, prices.knobs) if repeats else None
-        evidence = session.evidence(tuple(priced.runs))
-        isolation = session.isolation.described
+        evidence = trainings.ended.evidence(tuple(priced.runs))
+        isolation = trainings.ended.isolation.described
     charged = next(price for price in prices.arms if price.arm == judged)
     return CostDocument(
         provenance=provenance_of(evidence, isolation),
@@ -225,14 +227,15 @@ def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None)
     """Rerun the default mode and measure how much its results vary."""
     wanted = request.settings.noise.runs if runs is None else runs
     found, reruns = list[RunEvidence](), list[WeightDistance]()
-    with Session(request, adapters) as session:
+    with prepare(request, adapters) as prepared:
+        trainings = Trainings(prepared)
         for planned in plan_noise(wanted):
-            found.append(session.run(planned))
+            found.append(trainings.run(planned))
             if len(found) > 1:
-                reruns.append(session.weight_distance(found[0].run.label, planned.label))
-        reduction, no_gradients = _reduction(session, found[0].run.label)
-        evidence = session.evidence(tuple(found))
-        isolation = session.isolation.described
+                reruns.append(trainings.ended.weight_distance(found[0].run.label, planned.label))
+        reduction, no_gradients = _reduction(trainings.ended, found[0].run.label)
+        evidence = trainings.ended.evidence(tuple(found))
+        isolation = trainings.ended.isolation.described
     provenance = provenance_of(evidence, isolation)
     metrics, notes = metric_noise(evidence.runs)
     factor, distinct = tolerance_factor(wanted), distinct_results(evidence.runs)
@@ -259,11 +262,11 @@ def _first_diverging_step(request: GateRequest, runs: tuple[RunEvidence, ...]) -
     return min((step for step in steps if step is not None), default=None)
 
 
-def _reduction(session: Session, label: str) -> tuple[ReductionSpread | None, tuple[str, ...]]:
+def _reduction(ended: EndedRuns, label: str) -> tuple[ReductionSpread | None, tuple[str, ...]]:
     """The spread of a run's gradients, or a sentence why there is none."""
-    if not session.keeps_gradients(label):
+    if not ended.keeps_gradients(label):
         return None, ("the harness saved no gradients",)
-    return session.reduction_spread(label), ()
+    return ended.reduction_spread(label), ()
 
 
 def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
@@ -323,11 +326,12 @@ def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
 def rerun(request: GateRequest, adapters: Adapters, runs: int | None) -> Measured:
     """Rerun the default mode."""
     wanted = request.settings.noise.runs if runs is None else runs
-    with Session(request, adapters) as session:
+    with prepare(request, adapters) as prepared:
+        trainings = Trainings(prepared)
         # only the numbers: no weights are kept
         planned = tuple(replace(run, keep_values=False) for run in plan_noise(wanted))
-        evidence = session.evidence(tuple(session.run(run) for run in planned))
-        isolation = session.isolation.described
+        evidence = trainings.ended.evidence(tuple(trainings.run(run) for run in planned))
+        isolation = trainings.ended.isolation.described
     words = f"{wanted} runs in default mode"
     return Measured(runs=evidence.runs, words=words, evidence=evidence, isolation=isolation)
 

@@ -24,16 +24,18 @@ MAX_WHERE = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preprocessed:
-    """What a commit's preprocessing wrote, and how its two runs differ, if they do."""
+    """What a commit's preprocessing wrote."""
 
     output: Path
     fetched: FetchedData
     listing: Listing
-    unrepeated: UnrepeatedData | None = None
 
 
 class Preprocessing:
-    """Runs the command in the place of a training, and takes what it wrote out of reach."""
+    """Runs the command in the place of a training, and takes what it wrote out of reach.
+
+    `unrepeated` says how the two runs of head differ, if they do.
+    """
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class Preprocessing:
         self._work = work
         self._place = request.repository_path(made.out)
         self._done: set[Commit] = set()
+        self.unrepeated: UnrepeatedData | None = None
 
     def is_due(self, which: Commit) -> bool:
         """Whether the command has not run for this commit yet."""
@@ -76,12 +79,8 @@ class Preprocessing:
         if not launcher.isolation.shows_mounts and launcher.isolation.own_accounts:
             # a link would lead where that account may not go
             fetched = replace(fetched, source=None, copies=self._copies(outputs[-1], listings[-1]))
-        return Preprocessed(
-            output=outputs[-1],
-            fetched=fetched,
-            listing=listings[-1],
-            unrepeated=self._unrepeated(outputs, described),
-        )
+        self.unrepeated = self.unrepeated or self._unrepeated(outputs, described)
+        return Preprocessed(output=outputs[-1], fetched=fetched, listing=listings[-1])
 
     def _run(self, which: Commit, number: int, launcher: Launcher, snapshot: Snapshot) -> Path:
         files, made = self._adapters.files, self._made

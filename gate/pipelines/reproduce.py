@@ -31,7 +31,8 @@ from gate.pipelines.opening import (
     ReproductionOutcome,
     SealChecked,
 )
-from gate.pipelines.runs import Session
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import head_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.settings.gate_settings import GateSettings
@@ -118,17 +119,19 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
     request, kept = _with_seeds(opened.request, seeds), opened.kept.evidence
     settings, then = request.settings, kept.runs_of(RunMode.STRICT)[0]
     further: tuple[SeededRun, ...] = ()
-    at_a_time = request.strict_runs
-    with Session(request, opened.adapters, recorded=kept.data, at_a_time=at_a_time) as session:
-        runs = session.together(plan_record(request.strict_runs))
+    with prepare(
+        request, opened.adapters, recorded=kept.data, at_a_time=request.strict_runs
+    ) as prepared:
+        trainings = Trainings(prepared)
+        runs = trainings.together(plan_record(request.strict_runs))
         repeat = most_telling(repeats_of(runs, request))
         names = (PACKAGE_SIDE, runs[0].run.label)
         against = compare_results(then, runs[0], settings.compare, names)
         differs = repeat.numerically_equal and not against.numerically_equal
         # those of the package, where it has some, or as many as are asked for
         if differs and (seeds or kept.seeded):
-            further = run_seeds(session, runs[0])
-        evidence = session.evidence(runs, further)
+            further = run_seeds(trainings, runs[0])
+        evidence = trainings.ended.evidence(runs, further)
     same_code = evidence.snapshot_digest == kept.snapshot_digest
     # with other code a spread would excuse the very change that is asked about
     excusable = same_code and not against.numerically_equal

@@ -1,250 +1,312 @@
-"""The runs of one call: snapshots exported once, folders emptied for each run, evidence kept."""
+"""The runs of one call, from empty folders to evidence: started in turns, read, kept, written."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 from gate.comparison.measurements import ReductionSpread, WeightDistance
-from gate.data.data_sets import DataSets, UnrepeatedData
-from gate.diagnosis.touched_lines import data_files
-from gate.errors import EvidenceError, RepositoryError, RunError
+from gate.errors import EvidenceError, RunError
+from gate.evidence import capture
+from gate.evidence.capture import (
+    OUTPUT_FILE,
+    SAVED_COPY,
+    CapturedFile,
+    KeptFiles,
+    SavedCopy,
+    capture_saved,
+)
 from gate.evidence.evidence_folder import EvidenceFolder, WrittenDocument
 from gate.evidence.operator_logs import explained
-from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
+from gate.evidence.operator_records import Refusal
+from gate.evidence.python_processes import SeveralTrainedError
+from gate.evidence.rank_environments import leave_out_packages
+from gate.evidence.run_evidence import (
+    DivergedStates,
+    EvidenceSet,
+    KeptFile,
+    RunEvidence,
+    SavedFiles,
+    SeededRun,
+)
 from gate.evidence.trace import TraceFinding, Traces, TriedSettings
 from gate.evidence.usable import refuse_unusable
+from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ProcessRequest
-from gate.package.packing import keep_code
-from gate.pipelines.adapters import Adapters
-from gate.pipelines.declared_data import DataPreparation, DeclaredData
-from gate.pipelines.environments import GpuSearch, TrainingEnvironment, training_environments
-from gate.pipelines.fresh_process import FreshReader
-from gate.pipelines.preprocess import Preprocessing
-from gate.pipelines.snapshots import check_snapshots, export_all, prepare_out
-from gate.pipelines.tree_files import locks_of_commits, pointers_of_commit
-from gate.pipelines.turns import (
-    Aside,
-    Begun,
-    EndedRuns,
-    Fitting,
-    RunRead,
-    Turns,
-    alone,
-    places_of,
-    seconds_alone,
+from gate.pipelines.environments import GpuSearch
+from gate.pipelines.prepared import Prepared
+from gate.pipelines.reading import (
+    EndQuestion,
+    ReductionQuestion,
+    RefusalsQuestion,
+    RunQuestion,
+    TracesQuestion,
+    WeightsQuestion,
 )
+from gate.pipelines.turns import Begun, Fitting, Turns, seconds_alone
 from gate.settings.load import settings_digest, training_digest
-from gate.system.git.changes import Change
 from gate.training.lanes import Lane, Turn, in_groups
-from gate.training.launch import Launcher, drop_short_names, run_folders, short_of_room
-from gate.training.missing_files import NotCommitted, Project, with_missing_file
+from gate.training.launch import run_folders, short_of_room
+from gate.training.missing_files import with_missing_file
 from gate.training.probe import probe_training
-from gate.training.run_folders import made_harness
-from gate.training.runs import Commit, PlannedRun, RunEnd, RunRecord, Snapshot
-from gate.training.timeline import CallTime, OwnWork
-from gate.verdict.request import GateRequest
+from gate.training.runs import (
+    FIRST_STRICT,
+    SECOND_STRICT,
+    Commit,
+    PlannedRun,
+    RunEnd,
+    RunFolders,
+    RunRecord,
+    StoppedBy,
+    Varied,
+)
+from gate.training.timeline import OwnWork
 
 
-class Session:
-    """The runs of one call: snapshots exported once, folders emptied for each run."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRead:
+    """A run that has been read, and what may be kept of it."""
 
-    def __init__(
-        self,
-        request: GateRequest,
-        adapters: Adapters,
-        *,
-        runs_base: bool = False,
-        recorded: DataSets = (),
-        at_a_time: int = 1,
-        call: CallTime | None = None,
-    ) -> None:
-        """Nothing is touched before `with` is entered; `runs_base`: whatever the policy says.
+    planned: PlannedRun
+    evidence: RunEvidence
+    output: bytes
+    taken: tuple[CapturedFile, ...]
+    saved: SavedCopy | None
 
-        `recorded` is the declared data of the entry that may judge. `at_a_time` is how many runs
-        could go beside each other, where the machine can do that; `call` keeps the time.
+
+class EndedRuns:
+    """The newest run that ended, and what is kept of each.
+
+    `documents` are what the evidence was written to.
+    """
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Nothing is touched."""
+        request, adapters = prepared.request, prepared.adapters
+        self._prepared = prepared
+        self._settings = request.settings
+        self._files = adapters.files
+        self._reader = prepared.reader
+        self._place = prepared.place
+        self._evidence = request.out / "evidence"
+        self._folder = EvidenceFolder(adapters.files, self._evidence)
+        self._kept = KeptFiles(self._evidence, adapters.files)
+        self._saved: SavedFiles | None = None
+        self._apart: DivergedStates | None = None
+        self._first: RunEvidence | None = None
+        self._gpu = GpuSearch(request.settings, adapters, prepared.place, probe_training)
+        self.documents: tuple[WrittenDocument, ...] = ()
+
+    @property
+    def isolation(self) -> Isolation:
+        """How the runs are kept apart, and why the reading is not, where it is not."""
+        reading = self._reader.parser_unsandboxed_reason
+        return replace(self._prepared.isolation, reading=reading)
+
+    def folders(self, varied: Varied | None = None) -> RunFolders:
+        """Where the newest run's files are."""
+        return run_folders(self._place, varied)
+
+    def move_here(self, root: Path, varied: Varied | None = None) -> RunFolders:
+        """Take a run's files out of its place, once none of its processes lives.
+
+        The folder itself stays: other runs see theirs at its path.
         """
-        self.request = request
-        self._call = call or CallTime(adapters.clock)
-        self._runs_base = runs_base or request.settings.policy.run_base_on_drift
-        self.adapters = adapters
-        self._work = request.out / "work"
-        self._snapshots: dict[Commit, Snapshot] = {}
-        self._no_base: RepositoryError | None = None
-        self._recorded = recorded
-        self._preprocessing: Preprocessing | None = None
-        self._unrepeated: UnrepeatedData | None = None
-        self._at_a_time = at_a_time
+        source, target = run_folders(root, varied), run_folders(self._place, varied)
+        if source != target:
+            for name in (field.name for field in fields(RunFolders)):
+                there = getattr(target, name)
+                self._prepared.aside.put(there)
+                if self._files.exists(getattr(source, name)):
+                    self._files.move_file(getattr(source, name), there)
+        self._files.fresh_folder(target.taken)
+        self._reader.let_read(target.out, target.tree)
+        return target
+
+    def read(self, planned: PlannedRun, record: RunRecord, output: bytes, workdir: str) -> RunRead:
+        """The run's evidence; nothing is kept of it yet."""
+        folders = self.folders(planned.varied)
+        # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
+        tree = folders.tree / workdir
+        try:
+            taken = capture.capture_files(
+                self._files, folders.out, folders.taken, capture.kinds_of(planned)
+            )
+        except SeveralTrainedError:
+            # whether they raced or followed each other is in their files, which are not read here
+            self._parsed(record, output, folders, tree, (), None)
+            raise
+        saved = self._saved_copy(planned, tree, folders.taken)
+        # not here: this process will hold the key (T5 in docs/architecture.md)
+        evidence = self._parsed(record, output, folders, tree, taken, saved)
+        return RunRead(planned=planned, evidence=evidence, output=output, taken=taken, saved=saved)
+
+    def refuse_unusable(self, run: RunEvidence) -> None:
+        """`EvidenceError` for what cannot be judged; a run that missed a GPU is looked into."""
+        self._gpu.look(run, self.isolation)
+        refuse_unusable(run, self._settings, self._gpu.missed)
+
+    def keep(self, run: RunRead) -> None:
+        """Keep what the newest run printed and ended in."""
+        label, taken = run.planned.label, run.taken
+        second = label == SECOND_STRICT
+        self._kept.keep(label, run.output, () if second else taken)
+        if run.saved is not None:
+            self._kept.keep_saved(run.saved.files)
+            self._saved = run.saved.kept
+        if second and taken:
+            self._keep_apart(run.evidence, taken[0], self.folders().taken)
+        self._first = run.evidence if label == FIRST_STRICT else self._first
+
+    def _saved_copy(self, planned: PlannedRun, tree: Path, taken: Path) -> SavedCopy | None:
+        """What the script saved in the run that is packed, where it is to be packed."""
+        settings, packed = self._settings, planned.label == FIRST_STRICT
+        if not packed or settings.train.checkpoint is None or not settings.package.checkpoint:
+            return None
+        return capture_saved(self._files, tree, settings.train.checkpoint, taken / "saved")
+
+    def _parsed(
+        self,
+        record: RunRecord,
+        output: bytes,
+        folders: RunFolders,
+        tree: Path,
+        taken: tuple[CapturedFile, ...],
+        saved: SavedCopy | None,
+    ) -> RunEvidence:
+        """The run's files, parsed by a separate process."""
+        self._files.write_bytes(folders.taken / OUTPUT_FILE, output)
+        question = RunQuestion(
+            out=folders.out,
+            tree=tree,
+            output=folders.taken / OUTPUT_FILE,
+            taken=_by_name(taken, saved),
+            run=record,
+            train=self._settings.train,
+        )
+        answer = self._reader.ask(question)
+        by = StoppedBy.MAX_STEPS if answer.end.stopped else StoppedBy.SCRIPT
+        run = record.model_copy(update={"stopped_by": by})
+        evidence = answer.evidence.model_copy(update={"run": run})
+        return leave_out_packages(evidence, self._settings.environment.ignore)
+
+    def traces(self) -> Traces:
+        """The operator traces of the newest run."""
+        return self._reader.ask(TracesQuestion(out=self.folders().out))
+
+    def end(self, folders: RunFolders) -> RunEnd:
+        """How the processes of a failed run ended; nothing is said of what cannot be read."""
+        try:
+            return self._reader.ask(EndQuestion(out=folders.out))
+        except EvidenceError:
+            return RunEnd()
+
+    def refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
+        """The operators that a failed run was refused, as far as what it left can be read.
+
+        A broken file must not hide why the run failed.
+        """
+        try:
+            return self._reader.ask(RefusalsQuestion(out=folders.out))
+        except EvidenceError:
+            return ()
+
+    def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
+        """Keep the second strict run's state when it is another than the first's, and how far."""
+        if self._first is None or not capture.ends_diverged(self._first, second):
+            return
+        first = self._kept.file(capture.FIRST_STATE)
+        distance = self._reader.distance(first, taken.path, folder)
+        self._files.move_file(taken.path, self._evidence / capture.SECOND_STATE)
+        state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
+        self._apart = DivergedStates(state=state, distance=distance)
+
+    def weight_distance(self, first: str, newest: str) -> WeightDistance:
+        """How far the newest run's weights are from the first's, as the reading process finds.
+
+        The newest run's values are gone then: the disk need not hold those of every run.
+        """
+        taken = self.folders().taken
+        second = taken / capture.STATE_FILE
+        folder = self._evidence / newest
+        self._files.move_file(folder / capture.STATE_FILE, second)
+        self._files.remove_tree(folder / capture.GRADIENTS_FILE)
+        kept, sha256 = self._kept.file(f"{first}/{capture.STATE_FILE}")
+        question = WeightsQuestion(first=kept, second=second)
+        return self._reader.ask_of_kept(question, sha256, taken)
+
+    def keeps_gradients(self, label: str) -> bool:
+        """Whether the harness saved gradients in this run."""
+        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept.files)
+
+    def reduction_spread(self, label: str) -> ReductionSpread | None:
+        """What the order of summation does to a run's gradients; None where none can be summed."""
+        kept, sha256 = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
+        question = ReductionQuestion(first=kept)
+        return self._reader.ask_of_kept(question, sha256, self.folders().taken)
+
+    def evidence(
+        self,
+        runs: tuple[RunEvidence, ...],
+        seeded: tuple[SeededRun, ...] = (),
+        trace: TraceFinding | None = None,
+        tried: TriedSettings | None = None,
+    ) -> EvidenceSet:
+        """All runs as one document, written to the evidence folder; call it after the last run."""
+        prepared = self._prepared
+        prepared.refuse_changed()
+        request, adapters = prepared.request, prepared.adapters
+        snapshot, container = prepared.snapshots[Commit.HEAD], prepared.isolation.container
+        image = container.image_id[:200] if container is not None else ""
+        evidence = EvidenceSet(
+            commit=snapshot.commit,
+            base_commit=request.base_commit,
+            snapshot_digest=snapshot.digest,
+            settings_digest=settings_digest(request.settings),
+            training_digest=training_digest(request.settings),
+            changed_files=snapshot.changed_files,
+            created_at=adapters.clock.now().isoformat(),
+            runs=runs,
+            seeded=seeded,
+            kept=tuple(self._kept.files),
+            saved=self._saved,
+            apart=self._apart,
+            gpu_missed=self._gpu.missed,
+            machine=adapters.machine().model_copy(update={"image": image}),
+            locks=prepared.locks[Commit.HEAD],
+            base_locks=prepared.locks.get(Commit.BASE, ()),
+            trace=trace,
+            tried=tried,
+            data=prepared.data,
+            base_data=prepared.declared.sets(Commit.BASE),
+            unrepeated=prepared.unrepeated,
+            change=prepared.change,
+        )
+        self.documents = self._folder.write(evidence)
+        return evidence
+
+
+def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, Path]:
+    """The copies that the reader finds in the place of what the run left."""
+    copies = {captured.name: captured.path for captured in taken}
+    if saved is not None and saved.tree is not None:
+        copies[SAVED_COPY] = saved.tree
+    return copies
+
+
+class Trainings:
+    """Runs what is planned, in what is `prepared`; `ended` reads and keeps what each left."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Nothing is started."""
+        self.prepared = prepared
+        self.ended = EndedRuns(prepared)
+        settings, adapters = prepared.request.settings, prepared.adapters
+        self._turns = Turns(prepared.processes, prepared.places, self._prepare_run, adapters)
+        self._fitting = Fitting(settings, adapters, self._turns.at_a_time)
         self._first: RunEvidence | None = None
         self._failed_beside: dict[str, tuple[str, ...]] = {}
-        self._gpu = GpuSearch(request.settings, adapters, self._work / "run", probe_training)
-        self._folder = EvidenceFolder(adapters.files, request.out / "evidence")
-        self.documents: tuple[WrittenDocument, ...] = ()
-        self.change: Change | None = None
-        self._ends = ExitStack()
-
-    def __enter__(self) -> Self:
-        """Export the code and decide how the training is isolated."""
-        with ExitStack() as ends, self._call.own(OwnWork.PREPARING):
-            self._prepare(ends)
-            self._ends = ends.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave no process and no copy of the code behind, however the body ended."""
-        with self._call.own(OwnWork.CLEANING):
-            self._ends.close()
-
-    def _prepare(self, ends: ExitStack) -> None:
-        adapters = self.adapters
-        prepare_out(self.request.out, adapters.files)
-        ends.callback(adapters.release)  # last of all: the account owns files in the work folder
-        # registered before the folder is made: callbacks
-        # run backwards, so this one after the clean-up
-        ends.callback(adapters.files.remove_tree, self._work)
-        ends.callback(drop_short_names, adapters.files, self._work / "run")
-        adapters.files.fresh_folder(self._work)
-        self._snapshots, self._no_base = export_all(
-            self.request, adapters, self._work, runs_base=self._runs_base
-        )
-        # asked now: git does not look at the clone once a training has run
-        self._left_out = NotCommitted(
-            ignored=adapters.git.ignored(), untracked=adapters.git.untracked()
-        )
-        self._project = Project(
-            top=self.request.top,
-            folder=self.request.repository_path("."),
-            files=adapters.files,
-        )
-        environments = training_environments(
-            self.request, adapters.isolate, self._work, adapters.host, adapters.base_path
-        )
-        self.isolation = environments[Commit.HEAD].isolation
-        adapters.progress.step(self.isolation.announced)
-        if self.isolation.needs_restricted_paths:
-            ends.enter_context(adapters.closed((self.request.out,), self._work / "run"))
-        for environment in environments.values():
-            ends.callback(adapters.clean_up, environment.isolation)
-            # what an earlier call under this account left would be there for the first run to find
-            adapters.clean_up(environment.isolation)
-        self._harness = made_harness(adapters.files)
-        self._launchers = {
-            which: self._launcher_in(environment) for which, environment in environments.items()
-        }
-        self._reader = self._started_reader(ends)
-        self._aside = Aside(adapters.files, self._work / "used")
-        self._ended = EndedRuns(
-            self.request.settings,
-            adapters.files,
-            self._reader,
-            self._work / "run",
-            self.request.out / "evidence",
-            self._aside,
-        )
-        self._prepare_inputs(ends)
-        self._make_places(ends)
-
-    def _started_reader(self, ends: ExitStack) -> FreshReader:
-        """Trainings may live while it reads, and all of their account is ended with them."""
-        adapters = self.adapters
-        reading = adapters.for_reading(self.isolation)
-        ends.callback(adapters.clean_up, reading)
-        return ends.enter_context(
-            FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
-        )
-
-    def _make_places(self, ends: ExitStack) -> None:
-        """After the preprocessing, which runs in the place where ended runs will lie."""
-        adapters, settings = self.adapters, self.request.settings
-        places = alone(self._work, self.isolation)
-        if self._at_a_time > 1:
-            places = places_of(settings, adapters, self.isolation, self._work, self._at_a_time)
-        adapters.files.fresh_folder(self._work / "run")
-        self._fitting = Fitting(settings, adapters, len(places.core_sets) or 1)
-        self._turns = Turns(
-            ends.enter_context(adapters.processes.together()),
-            places.lanes,
-            places.core_sets,
-            self._prepare_run,
-            (adapters.files, adapters.progress, adapters.clock),
-        )
-
-    def _prepare_inputs(self, ends: ExitStack) -> None:
-        """Lock files and declared data of every commit that may be trained."""
-        adapters = self.adapters
-        trees = {which: snapshot.tree for which, snapshot in self._snapshots.items()}
-        taken = run_folders(self._work / "run").taken
-        self._locks = locks_of_commits(self.request, trees, taken, adapters.files, self._reader.ask)
-        head, locks = self._snapshots[Commit.HEAD], self._locks[Commit.HEAD]
-        keep_code(self.request, adapters.git, head, locks, adapters.files)
-        pointers = partial(
-            pointers_of_commit, request=self.request, files=adapters.files, ask=self._reader.ask
-        )
-        self._declared = DeclaredData(
-            DataPreparation(
-                self.request, adapters, self.isolation, pointers, self._reader.ask, self._recorded
-            )
-        )
-        ends.callback(self._declared.store.close)
-        made = self.request.settings.preprocess
-        if made is not None:
-            self._preprocessing = Preprocessing(
-                self.request, made, adapters, self._declared.store, self._reader.ask, self._work
-            )
-        self._declared.prepare(self._snapshots, taken)
-        # head's preprocessing too runs before the first training
-        self._launcher(Commit.HEAD, Commit.HEAD)
-
-    def _launcher_in(self, environment: TrainingEnvironment) -> Launcher:
-        adapters = self.adapters
-        return Launcher(
-            files=adapters.files,
-            processes=adapters.processes,
-            progress=adapters.progress,
-            settings=self.request.settings,
-            isolation=environment.isolation,
-            host=environment.host,
-            harness=self._harness,
-            call=self._call,
-        )
-
-    def _launcher(self, environment: Commit, commit: Commit) -> Launcher:
-        """Starts the runs of a commit in the environment of one."""
-        launcher = replace(
-            self._launchers[environment],
-            data=self._declared.fetched(commit),
-            changed=data_files(self.change),
-        )
-        preprocessing = self._preprocessing
-        if preprocessing is None or not preprocessing.is_due(commit):
-            return launcher
-        made = preprocessing.of_commit(commit, launcher, self._snapshots[commit])
-        taken = run_folders(self._work / "run").taken
-        self._declared.add(commit, made.output, made.fetched, made.listing, taken)
-        self._unrepeated = made.unrepeated or self._unrepeated
-        return replace(launcher, data=self._declared.fetched(commit))
-
-    @property
-    def data(self) -> DataSets:
-        """The declared data that head's runs find."""
-        return self._declared.sets(Commit.HEAD)
-
-    @property
-    def brings_data(self) -> bool:
-        """Whether the base commit names other data than head."""
-        return self._declared.brought
-
-    def _image(self) -> str:
-        container = self.isolation.container
-        return container.image_id[:200] if container is not None else ""
-
-    @property
-    def own_environments(self) -> bool:
-        """Whether the base commit trains in its own environment, and head in another."""
-        return Commit.BASE in self._launchers
 
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk, alone on the machine."""
@@ -275,7 +337,7 @@ class Session:
     def _turn(
         self, turn: Turn, following: tuple[PlannedRun, ...]
     ) -> Generator[tuple[RunEvidence, ...]]:
-        self._refuse_missing_base(turn.runs)
+        self.prepared.refuse_missing_base(turn.runs)
         several = len(turn.runs) > 1
         if several and len(turn.runs) > self._fitting.together(self._first):
             # one after the other, each of the later ones started ahead
@@ -283,68 +345,63 @@ class Session:
             yield from self._turn(replace(turn, runs=turn.runs[:1]), rest[:1])
             yield from self._turn(replace(turn, runs=turn.runs[1:]), following)
             return
-        seconds = seconds_alone(self._first, self.request.settings.cost) if self._first else 0.0
+        cost = self.prepared.request.settings.cost
+        seconds = seconds_alone(self._first, cost) if self._first else 0.0
         ended = self._turns.run(turn, following, seconds)
         yield tuple(self._evidence_of(one) for one in ended)
-
-    def _refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
-        no_base = self._no_base or self._declared.base_fault
-        if no_base is not None and any(run.commit is Commit.BASE for run in planned):
-            raise no_base
 
     def _prepare_run(
         self, planned: PlannedRun, lane: Lane, cpus: tuple[int, ...]
     ) -> ProcessRequest:
-        launcher = self._launcher(planned.environment, planned.commit).in_lane(lane)
+        prepared = self.prepared
+        launcher = prepared.launcher(planned.environment, planned.commit).in_lane(lane)
         folders = run_folders(lane.root, planned.varied)
-        snapshot = self._snapshots[planned.commit]
-        with self._call.own(OwnWork.PREPARING, planned.label):
-            self._aside.put(lane.root)
-            self.adapters.files.fresh_folder(lane.root)
+        snapshot = prepared.snapshots[planned.commit]
+        with prepared.call.own(OwnWork.PREPARING, planned.label):
+            prepared.aside.put(lane.root)
+            prepared.adapters.files.fresh_folder(lane.root)
             return launcher.prepared(planned, snapshot, folders, lane, cpus)
 
     def _evidence_of(self, one: Begun) -> RunEvidence:
-        planned, result = one.planned, one.result
+        prepared, planned, result = self.prepared, one.planned, one.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
-        launcher = self._launcher(planned.environment, planned.commit).in_lane(one.lane)
+        launcher = prepared.launcher(planned.environment, planned.commit).in_lane(one.lane)
         # before anything of the run is read: nobody is left who could change a file meanwhile
         if one.lane.place is None or not launcher.isolation.in_container:
-            self.adapters.clean_up(launcher.isolation)
-        folders = self._ended.move_here(one.lane.root, planned.varied)
+            prepared.adapters.clean_up(launcher.isolation)
+        folders = self.ended.move_here(one.lane.root, planned.varied)
         self._turns.release(one)
-        snapshot = self._snapshots[planned.commit]
-        begun, lane = self._call.at(one.begun_seconds), one.lane.number
+        snapshot = prepared.snapshots[planned.commit]
+        begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         wall = round(result.wall_seconds, 3)
         # a run that failed, or was stopped, took its time as well
-        self._call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
+        prepared.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
         if one.beside and short_of_room(result):
             return self._repeated(one)
         failure: RunError | None = None
         # a launcher may take the gate's stop for a failure: what every rank says of it decides
         failed = result.exit_code > 0 and not (result.timed_out or result.out_of_memory)
-        end = self._ended.end(folders) if failed else RunEnd()
+        end = self.ended.end(folders) if failed else RunEnd()
         try:
             if not end.by_stop:
                 launcher.refuse_failure(planned, snapshot, one.request, result, end)
         except RunError as fault:
             detailed = with_missing_file(
-                fault, folders.tree, snapshot, self._left_out, self._project
+                fault, folders.tree, snapshot, prepared.not_committed, prepared.project
             )
-            failure = explained(detailed, self._ended.refusals(folders))
+            failure = explained(detailed, self.ended.refusals(folders))
             if planned.ends_after is None or result.timed_out:
                 raise failure from fault
         beside = self._failed_beside.pop(planned.label, ())
         told = one.times | {"begun_seconds": begun, "lane": lane, "failed_beside": beside}
         record = launcher.record_of(planned, one.request, result).model_copy(update=told)
-        with self._call.own(OwnWork.READING, planned.label):
+        with prepared.call.own(OwnWork.READING, planned.label):
             read = self._read(planned, record, result.output, failure)
         evidence = read.evidence
-        self.isolation = replace(self.isolation, reading=self._reader.parser_unsandboxed_reason)
-        self._gpu.look(evidence, self.isolation)
-        refuse_unusable(evidence, self.request.settings, self._gpu.missed)
+        self.ended.refuse_unusable(evidence)
         if planned.window is None and planned.varied is None:
             self._first = self._first or evidence
-            self._ended.keep(read)
+            self.ended.keep(read)
         return evidence
 
     def _read(
@@ -354,9 +411,9 @@ class Session:
 
         What comes behind a training, such as a second script, may miss what it would have saved.
         """
-        workdir = self._snapshots[planned.commit].workdir
+        workdir = self.prepared.snapshots[planned.commit].workdir
         try:
-            read = self._ended.read(planned, record, output, workdir)
+            read = self.ended.read(planned, record, output, workdir)
         except EvidenceError as fault:
             if failure is None:
                 raise
@@ -370,65 +427,9 @@ class Session:
         """Memory or time that another run took is no fault of this one."""
         others = " and ".join(one.beside)
         self._failed_beside[one.planned.label] = one.beside
-        self.adapters.progress.step(
+        self.prepared.adapters.progress.step(
             f"run {one.planned.label} failed beside {others}, perhaps for lack of memory: it is "
             "repeated alone"
         )
         self._fitting.most = 1
         return self.run(one.planned)
-
-    def traces(self) -> Traces:
-        """The operator traces of the newest run."""
-        return self._ended.traces()
-
-    def weight_distance(self, first: str, newest: str) -> WeightDistance:
-        """How far the newest run's weights are from the first's; the newest's are gone then."""
-        return self._ended.weight_distance(first, newest)
-
-    def keeps_gradients(self, label: str) -> bool:
-        """Whether the harness saved gradients in this run."""
-        return self._ended.keeps_gradients(label)
-
-    def reduction_spread(self, label: str) -> ReductionSpread | None:
-        """What the order of summation does to a run's gradients; None where none can be summed."""
-        return self._ended.reduction_spread(label)
-
-    def evidence(
-        self,
-        runs: tuple[RunEvidence, ...],
-        seeded: tuple[SeededRun, ...] = (),
-        trace: TraceFinding | None = None,
-        tried: TriedSettings | None = None,
-    ) -> EvidenceSet:
-        """All runs as one document, written to the evidence folder; call it after the last run."""
-        # once more at the end: each run was a copy of it,
-        # and one run could have changed it for the next
-        check_snapshots(self._snapshots, self.adapters.files)
-        self._declared.refuse_changed()
-        snapshot = self._snapshots[Commit.HEAD]
-        evidence = EvidenceSet(
-            commit=snapshot.commit,
-            base_commit=self.request.base_commit,
-            snapshot_digest=snapshot.digest,
-            settings_digest=settings_digest(self.request.settings),
-            training_digest=training_digest(self.request.settings),
-            changed_files=snapshot.changed_files,
-            created_at=self.adapters.clock.now().isoformat(),
-            runs=runs,
-            seeded=seeded,
-            kept=tuple(self._ended.kept.files),
-            saved=self._ended.saved,
-            apart=self._ended.apart,
-            gpu_missed=self._gpu.missed,
-            machine=self.adapters.machine().model_copy(update={"image": self._image()}),
-            locks=self._locks[Commit.HEAD],
-            base_locks=self._locks.get(Commit.BASE, ()),
-            trace=trace,
-            tried=tried,
-            data=self.data,
-            base_data=self._declared.sets(Commit.BASE),
-            unrepeated=self._unrepeated,
-            change=self.change,
-        )
-        self.documents = self._folder.write(evidence)
-        return evidence

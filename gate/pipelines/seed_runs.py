@@ -6,7 +6,7 @@ from gate.comparison.checks import first_not_finite
 from gate.comparison.level_judgement import seed_result
 from gate.errors import EvidenceError
 from gate.evidence.run_evidence import RunEvidence, SeededRun
-from gate.pipelines.runs import Session
+from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.training.plan import plan_seeds
 from gate.training.runs import PlannedRun
@@ -14,17 +14,18 @@ from gate.training.runs import PlannedRun
 SECONDS_A_MINUTE = 60
 
 
-def run_seeds(session: Session, first: RunEvidence) -> tuple[SeededRun, ...]:
+def run_seeds(trainings: Trainings, first: RunEvidence) -> tuple[SeededRun, ...]:
     """One strict run for each further seed, or for each variant and seed; `first` is strict-1.
 
     Raises `EvidenceError` where one ran in another environment than the first, and `RunError` as
     any other run does.
     """
-    planned = plan_seeds(session.request.settings)
+    prepared = trainings.prepared
+    settings = prepared.request.settings
+    planned = plan_seeds(settings)
     if planned:
-        session.adapters.progress.step(announced(session.request.settings, first.run.wall_seconds))
-    runs = session.together(planned)
-    settings = session.request.settings
+        prepared.adapters.progress.step(announced(settings, first.run.wall_seconds))
+    runs = trainings.together(planned)
     return tuple(_seeded(settings, *one, first) for one in zip(planned, runs, strict=True))
 
 

@@ -23,7 +23,7 @@ from gate.evidence.trace import (
 )
 from gate.pipelines.case import ClosedCase
 from gate.pipelines.comparisons import Budget, against_run, run_within
-from gate.pipelines.runs import Session
+from gate.pipelines.runs import Trainings
 from gate.settings.variations import SECOND_FILL, Setting
 from gate.training.plan import plan_trial
 from gate.training.runs import Trial
@@ -39,7 +39,7 @@ Pair = tuple[RunEvidence, RunEvidence]
 PLAIN: Final = Candidate(setting=Setting.NOTHING, written="nothing")
 
 
-def try_settings(session: Session, closed: ClosedCase, budget: Budget) -> TriedSettings | None:
+def try_settings(trainings: Trainings, closed: ClosedCase, budget: Budget) -> TriedSettings | None:
     """What settings say that were moved one at a time; None where there is nothing to try.
 
     The trace of its evidence comes first, since it names what the settings can only make likely.
@@ -50,13 +50,13 @@ def try_settings(session: Session, closed: ClosedCase, budget: Budget) -> TriedS
     diagnosis = closed.diagnosis
     if outcome is not Outcome.NONDETERMINISTIC or not apart or diagnosis is None:
         return None
-    settings = session.request.settings
+    settings = closed.case.request.settings
     chosen = candidates(diagnosis, strict[0], settings)
     if not chosen:
         return None
     traced = diagnosis.trace is not None and diagnosis.trace.found
     controls = len(strict) - 1 + traced, len(apart) + traced
-    return _Ladder(session, strict, budget, apart[0], controls).climbed(chosen)
+    return _Ladder(trainings, strict, budget, apart[0], controls).climbed(chosen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +77,14 @@ class _Ladder:
 
     def __init__(
         self,
-        session: Session,
+        trainings: Trainings,
         strict: tuple[RunEvidence, ...],
         budget: Budget,
         apart: Comparison,
         controls: tuple[int, int],
     ) -> None:
-        self._session = session
+        self._trainings = trainings
+        self._request = trainings.prepared.request
         self._strict = strict
         self._budget = budget
         self._seconds = min(run.run.wall_seconds for run in strict)
@@ -213,15 +214,15 @@ class _Ladder:
             # the second of a pair may find less than it needs, and is then stopped
             max_seconds=max(0.1, min(self._budget.left, most)),
         )
-        planned, clock = plan_trial(number, trial), self._session.adapters.clock
-        return run_within(self._budget, clock, lambda: self._session.run(planned))
+        planned, clock = plan_trial(number, trial), self._trainings.prepared.adapters.clock
+        return run_within(self._budget, clock, lambda: self._trainings.run(planned))
 
     def _agree(self, one: RunEvidence, other: RunEvidence) -> bool | None:
         """Whether two runs of one length are equal, the thing that differs included.
 
         None where that was not compared: what was, says nothing then.
         """
-        compared = against_run(one, other, self._session.request)
+        compared = against_run(one, other, self._request)
         if compared.differs:
             return False
         if self._first is None:
@@ -247,7 +248,7 @@ class _Ladder:
         return round(seconds / self._seconds, 3) if whole and seconds and self._seconds else None
 
     def _turns_to_nan(self, run: RunEvidence) -> bool:
-        allowed = self._session.request.settings.compare.allow_not_finite
+        allowed = self._request.settings.compare.allow_not_finite
         return first_not_finite((run,), allowed) is not None and not first_not_finite(
             self._strict[:1], allowed
         )

@@ -26,7 +26,8 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.measurement import provenance_of
-from gate.pipelines.runs import Session
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.variations import BY_NAME, GPU_INDEX, VARIATIONS, Variation
 from gate.system.machine import GpusSeen
@@ -139,9 +140,10 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
 
     Raises what the runs without a variation raise: a training that fails has no result.
     """
-    with Session(request, adapters) as session:
-        shaking = _Shaking(session, asked)
-        pair = tuple(session.run(planned) for planned in plan_record(PAIR))
+    with prepare(request, adapters) as prepared:
+        trainings = Trainings(prepared)
+        shaking = _Shaking(trainings, asked)
+        pair = tuple(trainings.run(planned) for planned in plan_record(PAIR))
         between = _compared(pair[0], pair[1], request)
         repeatable = between.numerically_equal
         things = shaking.things(pair[0]) if repeatable else ()
@@ -149,11 +151,11 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
         if any(thing.depends for thing in things):
             # one more without a variation: a training that rarely differs must not be taken for one
             # that depends on whatever was varied then
-            runs = (*pair, session.run(_plain(len(pair) + 1)))
+            runs = (*pair, trainings.run(_plain(len(pair) + 1)))
             between = _compared(pair[0], runs[-1], request)
             repeatable = between.numerically_equal
-        evidence = session.evidence(runs)
-        isolation = session.isolation.described
+        evidence = trainings.ended.evidence(runs)
+        isolation = trainings.ended.isolation.described
     return ShakenTraining(
         provenance=provenance_of(evidence, isolation),
         repeatable=repeatable,
@@ -175,28 +177,32 @@ def _compared(first: RunEvidence, other: RunEvidence, request: GateRequest) -> C
 class _Shaking:
     """The shaken runs of one call, within its budget of time."""
 
-    def __init__(self, session: Session, asked: Asked) -> None:
-        self._session = session
+    def __init__(self, trainings: Trainings, asked: Asked) -> None:
+        self._trainings = trainings
         self._asked = asked
-        self._began = session.adapters.clock.now()
+        self._clock = trainings.prepared.adapters.clock
+        self._began = self._clock.now()
 
     def things(self, reference: RunEvidence) -> tuple[ShakenThing, ...]:
         """What came of each variation."""
-        gpus = self._session.adapters.gpus() if reference.environment.on_gpu else GpusSeen()
+        adapters = self._trainings.prepared.adapters
+        gpus = adapters.gpus() if reference.environment.on_gpu else GpusSeen()
         return tuple(
             self._thing(variation, reference, gpus) for variation in self._asked.variations
         )
 
     def _thing(self, variation: Variation, reference: RunEvidence, gpus: GpusSeen) -> ShakenThing:
-        session, settings = self._session, self._session.request.settings
-        cards = cards_of(gpus, session.isolation, session.adapters.host)
+        prepared = self._trainings.prepared
+        settings = prepared.request.settings
+        cards = cards_of(gpus, prepared.isolation, prepared.adapters.host)
         reason = why_not(variation, settings, reference) or why_one_order(variation, cards, gpus)
         if not reason and not self._time_for(reference):
             reason = OUT_OF_BUDGET
         if reason:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=reason)
         try:
-            run = session.run(plan_shaken(variation, settings, cards, _most_seconds(reference)))
+            planned = plan_shaken(variation, settings, cards, _most_seconds(reference))
+            run = self._trainings.run(planned)
         except (RunError, EvidenceError) as fault:
             readings = _raised(fault)
             return _thing(variation, ShakeResult.FAILS, reason=fault.message, readings=readings)
@@ -204,14 +210,14 @@ class _Shaking:
 
     def _time_for(self, reference: RunEvidence) -> bool:
         budget = self._asked.budget_seconds
-        spent = (self._session.adapters.clock.now() - self._began).total_seconds()
+        spent = (self._clock.now() - self._began).total_seconds()
         return budget is None or spent + reference.run.wall_seconds <= budget
 
     def _compared(
         self, variation: Variation, reference: RunEvidence, run: RunEvidence
     ) -> ShakenThing:
         varied, why = varied_words(variation, run)
-        comparison = _compared(reference, run, self._session.request)
+        comparison = _compared(reference, run, self._trainings.prepared.request)
         if not varied:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
         if comparison.environment:

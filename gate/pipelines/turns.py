@@ -1,36 +1,14 @@
-"""Runs that go at the same time: places, cores, what each left, the word to go."""
+"""Processes of runs that go at the same time: places, cores, room, the word to go."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from itertools import count
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from gate.comparison.measurements import ReductionSpread, WeightDistance
-from gate.errors import EvidenceError, RunError
-from gate.evidence import capture
-from gate.evidence.capture import (
-    OUTPUT_FILE,
-    SAVED_COPY,
-    CapturedFile,
-    KeptFiles,
-    SavedCopy,
-    capture_saved,
-)
-from gate.evidence.operator_records import Refusal
-from gate.evidence.python_processes import SeveralTrainedError
-from gate.evidence.rank_environments import leave_out_packages
-from gate.evidence.run_evidence import (
-    DivergedStates,
-    KeptFile,
-    RunEvidence,
-    SavedFiles,
-    StateDistance,
-)
-from gate.evidence.trace import Traces
+from gate.errors import RunError
+from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Credentials, Isolation
 from gate.isolation.process_request import (
     ProcessGroup,
@@ -39,50 +17,59 @@ from gate.isolation.process_request import (
     StartedProcess,
 )
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.reading import (
-    Answer,
-    EndQuestion,
-    KeptQuestion,
-    Question,
-    ReductionQuestion,
-    RefusalsQuestion,
-    RunQuestion,
-    TracesQuestion,
-    WeightsQuestion,
-)
 from gate.settings.gate_settings import Device, GateSettings
 from gate.settings.levels import CostSettings
-from gate.system.clock import Clock
-from gate.system.console import Progress
-from gate.system.files.port import Files
 from gate.system.machine import GpusSeen, Room
 from gate.training.child_environment import threads_of_a_run
 from gate.training.lanes import AHEAD_BYTES, PAIR, Lane, Turn, core_sets
 from gate.training.launch import may_be_stopped, run_folders, short_of_room, sign_of
-from gate.training.runs import (
-    FIRST_STRICT,
-    SECOND_STRICT,
-    PlannedRun,
-    RunEnd,
-    RunFolders,
-    RunRecord,
-    StoppedBy,
-    Varied,
-)
+from gate.training.runs import PlannedRun
 
 
-class Aside:
-    """Takes folders out of the way below `folder`, which is removed with all else of the call."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """Where runs live, and the cores of each that goes at the same time; none where one goes."""
 
-    def __init__(self, files: Files, folder: Path) -> None:
-        """Nothing is touched."""
-        self._files = files
-        self._folder = folder
-        self._numbers = count()
+    lanes: tuple[Lane, ...]
+    core_sets: tuple[tuple[int, ...], ...] = ()
 
-    def put(self, path: Path) -> None:
-        """Free a path; nothing there is fine."""
-        self._files.set_aside(path, self._folder / str(next(self._numbers)))
+
+def places_of(
+    settings: GateSettings, adapters: Adapters, isolation: Isolation, work: Path, runs: int
+) -> Places:
+    """As many as cores and memory allow, of `runs` that could go at the same time.
+
+    Where two runs cannot be kept apart, or would not see the same paths, there is one place, and
+    the person who waits is told why.
+    """
+    folder = work / "run"
+    one = Places(lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),))
+    if runs == 1:
+        return one
+    room = adapters.room()
+    host = isolation.host_variables(adapters.host, settings.train.pass_env)
+    threads = threads_of_a_run(settings, host)
+    sets = core_sets(settings.runs.parallel, threads, room, runs)
+    if not sets or room.free_bytes < AHEAD_BYTES:
+        return one
+    accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
+    obstacle = "too many accounts for trainings are in use"
+    try:
+        # one more than go at the same time: the next turn's first run is started ahead
+        accounts += adapters.beside(isolation, len(sets))
+    except RunError as fault:
+        obstacle = fault.message
+    if len(accounts) <= PAIR:
+        adapters.progress.step(f"runs go one after the other: {obstacle}")
+        return one
+    sets = sets[: len(accounts) - 1]
+    # a run sees its own lane at another path, and may not read the others at theirs
+    adapters.files.fresh_folder(work / "lanes", mode=0o700)
+    lanes = tuple(
+        Lane(number=number, root=work / "lanes" / str(number), seen=folder, account=account)
+        for number, account in enumerate(accounts)
+    )
+    return Places(lanes=lanes, core_sets=sets)
 
 
 # a second run of the same work may peak a little higher
@@ -135,54 +122,6 @@ def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
     return run.first_step_seconds + taken
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
-    """Where runs live, and the cores of each that goes at the same time; none where one goes."""
-
-    lanes: tuple[Lane, ...]
-    core_sets: tuple[tuple[int, ...], ...] = ()
-
-
-def alone(work: Path, isolation: Isolation) -> Places:
-    """The one place of runs that go one after the other."""
-    folder = work / "run"
-    return Places(lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),))
-
-
-def places_of(
-    settings: GateSettings, adapters: Adapters, isolation: Isolation, work: Path, runs: int
-) -> Places:
-    """As many as cores and memory allow, of `runs` that could go at the same time.
-
-    Where two runs cannot be kept apart, or would not see the same paths, there is one place, and
-    the person who waits is told why.
-    """
-    room = adapters.room()
-    host = isolation.host_variables(adapters.host, settings.train.pass_env)
-    threads = threads_of_a_run(settings, host)
-    sets = core_sets(settings.runs.parallel, threads, room, runs)
-    if not sets or room.free_bytes < AHEAD_BYTES:
-        return alone(work, isolation)
-    accounts: tuple[Credentials | None, ...] = (isolation.credentials,)
-    obstacle = "too many accounts for trainings are in use"
-    try:
-        # one more than go at the same time: the next turn's first run is started ahead
-        accounts += adapters.beside(isolation, len(sets))
-    except RunError as fault:
-        obstacle = fault.message
-    if len(accounts) <= PAIR:
-        adapters.progress.step(f"runs go one after the other: {obstacle}")
-        return alone(work, isolation)
-    sets = sets[: len(accounts) - 1]
-    # a run sees its own lane at another path, and may not read the others at theirs
-    adapters.files.fresh_folder(work / "lanes", mode=0o700)
-    lanes = tuple(
-        Lane(number=number, root=work / "lanes" / str(number), seen=work / "run", account=account)
-        for number, account in enumerate(accounts)
-    )
-    return Places(lanes=lanes, core_sets=sets)
-
-
 class Fitting:
     """How many runs fit into memory at the same time, as far as the first one has shown."""
 
@@ -205,203 +144,6 @@ class Fitting:
         room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
         self.most = next((one for one in counts if fits_beside(first, room, gpus, one)), 1)
         return self.most
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRead:
-    """A run that has been read, and what may be kept of it."""
-
-    planned: PlannedRun
-    evidence: RunEvidence
-    output: bytes
-    taken: tuple[CapturedFile, ...]
-    saved: SavedCopy | None
-
-
-class Reader(Protocol):
-    """What is asked of the process that reads; see `gate.pipelines.fresh_process`."""
-
-    def let_read(self, *folders: Path) -> None: ...  # noqa: D102 - as there
-
-    def ask(self, question: Question[Answer]) -> Answer: ...  # noqa: D102
-
-    def distance(  # noqa: D102
-        self, first: tuple[Path, str], second: Path, folder: Path
-    ) -> StateDistance | None: ...
-
-    def ask_of_kept(  # noqa: D102
-        self, question: KeptQuestion[Answer], sha256: str, folder: Path
-    ) -> Answer: ...
-
-
-class EndedRuns:
-    """The newest run that ended lies in `place`; what is kept of each goes to `evidence`."""
-
-    def __init__(
-        self,
-        settings: GateSettings,
-        files: Files,
-        reader: Reader,
-        place: Path,
-        evidence: Path,
-        aside: Aside,
-    ) -> None:
-        """Nothing is touched."""
-        self._aside = aside
-        self._settings = settings
-        self._files = files
-        self._reader = reader
-        self._place = place
-        self._evidence = evidence
-        self.kept = KeptFiles(evidence, files)
-        self.saved: SavedFiles | None = None
-        self.apart: DivergedStates | None = None
-        self._first: RunEvidence | None = None
-
-    def folders(self, varied: Varied | None = None) -> RunFolders:
-        """Where the newest run's files are."""
-        return run_folders(self._place, varied)
-
-    def move_here(self, root: Path, varied: Varied | None = None) -> RunFolders:
-        """Take a run's files out of its place, once none of its processes lives.
-
-        The folder itself stays: other runs see theirs at its path.
-        """
-        source, target = run_folders(root, varied), run_folders(self._place, varied)
-        if source != target:
-            for name in (field.name for field in fields(RunFolders)):
-                there = getattr(target, name)
-                self._aside.put(there)
-                if self._files.exists(getattr(source, name)):
-                    self._files.move_file(getattr(source, name), there)
-        self._files.fresh_folder(target.taken)
-        self._reader.let_read(target.out, target.tree)
-        return target
-
-    def read(self, planned: PlannedRun, record: RunRecord, output: bytes, workdir: str) -> RunRead:
-        """The run's evidence; nothing is kept of it yet."""
-        folders = self.folders(planned.varied)
-        # copied out of the account's reach first, read afterwards (T3 in docs/architecture.md)
-        tree = folders.tree / workdir
-        try:
-            taken = capture.capture_files(
-                self._files, folders.out, folders.taken, capture.kinds_of(planned)
-            )
-        except SeveralTrainedError:
-            # whether they raced or followed each other is in their files, which are not read here
-            self._parsed(record, output, folders, tree, (), None)
-            raise
-        saved = self._saved_copy(planned, tree, folders.taken)
-        # not here: this process will hold the key (T5 in docs/architecture.md)
-        evidence = self._parsed(record, output, folders, tree, taken, saved)
-        return RunRead(planned=planned, evidence=evidence, output=output, taken=taken, saved=saved)
-
-    def keep(self, run: RunRead) -> None:
-        """Keep what the newest run printed and ended in."""
-        label, taken = run.planned.label, run.taken
-        second = label == SECOND_STRICT
-        self.kept.keep(label, run.output, () if second else taken)
-        if run.saved is not None:
-            self.kept.keep_saved(run.saved.files)
-            self.saved = run.saved.kept
-        if second and taken:
-            self._keep_apart(run.evidence, taken[0], self.folders().taken)
-        self._first = run.evidence if label == FIRST_STRICT else self._first
-
-    def _saved_copy(self, planned: PlannedRun, tree: Path, taken: Path) -> SavedCopy | None:
-        """What the script saved in the run that is packed, where it is to be packed."""
-        settings, packed = self._settings, planned.label == FIRST_STRICT
-        if not packed or settings.train.checkpoint is None or not settings.package.checkpoint:
-            return None
-        return capture_saved(self._files, tree, settings.train.checkpoint, taken / "saved")
-
-    def _parsed(
-        self,
-        record: RunRecord,
-        output: bytes,
-        folders: RunFolders,
-        tree: Path,
-        taken: tuple[CapturedFile, ...],
-        saved: SavedCopy | None,
-    ) -> RunEvidence:
-        """The run's files, parsed by a separate process."""
-        self._files.write_bytes(folders.taken / OUTPUT_FILE, output)
-        question = RunQuestion(
-            out=folders.out,
-            tree=tree,
-            output=folders.taken / OUTPUT_FILE,
-            taken=_by_name(taken, saved),
-            run=record,
-            train=self._settings.train,
-        )
-        answer = self._reader.ask(question)
-        by = StoppedBy.MAX_STEPS if answer.end.stopped else StoppedBy.SCRIPT
-        run = record.model_copy(update={"stopped_by": by})
-        evidence = answer.evidence.model_copy(update={"run": run})
-        return leave_out_packages(evidence, self._settings.environment.ignore)
-
-    def traces(self) -> Traces:
-        """The operator traces of the newest run."""
-        return self._reader.ask(TracesQuestion(out=self.folders().out))
-
-    def end(self, folders: RunFolders) -> RunEnd:
-        """How the processes of a failed run ended; nothing is said of what cannot be read."""
-        try:
-            return self._reader.ask(EndQuestion(out=folders.out))
-        except EvidenceError:
-            return RunEnd()
-
-    def refusals(self, folders: RunFolders) -> tuple[Refusal, ...]:
-        """The operators that a failed run was refused, as far as what it left can be read.
-
-        A broken file must not hide why the run failed.
-        """
-        try:
-            return self._reader.ask(RefusalsQuestion(out=folders.out))
-        except EvidenceError:
-            return ()
-
-    def _keep_apart(self, second: RunEvidence, taken: CapturedFile, folder: Path) -> None:
-        """Keep the second strict run's state when it is another than the first's, and how far."""
-        if self._first is None or not capture.ends_diverged(self._first, second):
-            return
-        first = self.kept.file(capture.FIRST_STATE)
-        distance = self._reader.distance(first, taken.path, folder)
-        self._files.move_file(taken.path, self._evidence / capture.SECOND_STATE)
-        state = KeptFile(name=capture.SECOND_STATE, sha256=taken.sha256)
-        self.apart = DivergedStates(state=state, distance=distance)
-
-    def weight_distance(self, first: str, newest: str) -> WeightDistance:
-        """How far the newest run's weights are from the first's, as the reading process finds.
-
-        The newest run's values are gone then: the disk need not hold those of every run.
-        """
-        taken = self.folders().taken
-        second = taken / capture.STATE_FILE
-        folder = self._evidence / newest
-        self._files.move_file(folder / capture.STATE_FILE, second)
-        self._files.remove_tree(folder / capture.GRADIENTS_FILE)
-        kept, sha256 = self.kept.file(f"{first}/{capture.STATE_FILE}")
-        question = WeightsQuestion(first=kept, second=second)
-        return self._reader.ask_of_kept(question, sha256, taken)
-
-    def keeps_gradients(self, label: str) -> bool:
-        """Whether the harness saved gradients in this run."""
-        return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self.kept.files)
-
-    def reduction_spread(self, label: str) -> ReductionSpread | None:
-        """What the order of summation does to a run's gradients; None where none can be summed."""
-        kept, sha256 = self.kept.file(f"{label}/{capture.GRADIENTS_FILE}")
-        question = ReductionQuestion(first=kept)
-        return self._reader.ask_of_kept(question, sha256, self.folders().taken)
-
-
-def _by_name(taken: tuple[CapturedFile, ...], saved: SavedCopy | None) -> dict[str, Path]:
-    """The copies that the reader finds in the place of what the run left."""
-    copies = {captured.name: captured.path for captured in taken}
-    if saved is not None and saved.tree is not None:
-        copies[SAVED_COPY] = saved.tree
-    return copies
 
 
 LOOK_SECONDS = 600.0
@@ -445,26 +187,22 @@ class Begun:
 
 
 class Turns:
-    """One call's processes, `core_sets` the cores of each run at a time, one more place than those.
+    """One call's processes: a set of cores for each run at a time, one more place than those.
 
     So the next run can be started while all of a turn's runs have their files still.
     """
 
     def __init__(
-        self,
-        group: ProcessGroup,
-        places: Iterable[Lane],
-        core_sets: tuple[Cores, ...],
-        prepare: Prepare,
-        edges: tuple[Files, Progress, Clock],
+        self, group: ProcessGroup, places: Places, prepare: Prepare, adapters: Adapters
     ) -> None:
-        """Without `core_sets` there is one place, nothing is kept to cores, and nothing ahead."""
+        """Without sets of cores there is one place, and nothing is started ahead."""
         self._group = group
-        self._free = list(places)
-        self._sets = core_sets or ((),)
+        self._free = list(places.lanes)
+        self._sets = places.core_sets or ((),)
         self._free_cores = list(range(len(self._sets)))
         self._prepare = prepare
-        self._files, self._progress, self._clock = edges
+        self._files, self._progress = adapters.files, adapters.progress
+        self._clock = adapters.clock
         self._ahead: list[Begun] = []
 
     @property

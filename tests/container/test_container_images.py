@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_bench import Bench
+from gate_bench import Bench, gate_call
 from played_training import WITH_PACKAGE, Project
 
 from gate.errors import SettingsError
 from gate.isolation.engine import engine_address
-from gate.pipelines.gate import gate
 from gate.training.runs import Commit
 from gate.verdict.verdict import Answer, Outcome
 
@@ -79,7 +78,7 @@ def test_a_new_image_that_moves_the_numbers_is_dependency_drift(
     old, new = image_with("1.0", 1.0), image_with("1.1", 1.01)
     bench = Images(open_folder, old)
     bench.ask_for(new)
-    verdict = gate(bench.request(base=bench.base), bench.adapters()).verdict
+    verdict = gate_call(bench.request(base=bench.base), bench.adapters()).verdict
     assert verdict.outcome is Outcome.DEPENDENCY_DRIFT
     assert verdict.answers.base_here is Answer.EQUAL
     images = {(run.commit, run.environment): run.isolation.image for run in verdict.runs}
@@ -95,7 +94,7 @@ def test_a_new_image_that_moves_nothing_passes(
 ) -> None:
     bench = Images(open_folder, image_with("1.0", 1.0))
     bench.ask_for(image_with("1.2", 1.0))
-    verdict = gate(bench.request(base=bench.base), bench.adapters()).verdict
+    verdict = gate_call(bench.request(base=bench.base), bench.adapters()).verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, True)
     assert [change.part for change in verdict.baseline.environment] == ["packages"]  # type: ignore[union-attr] # there was one
 
@@ -110,8 +109,8 @@ def test_a_pull_request_may_not_bring_any_image(
     asked = bench.request(base=bench.base, commit=head)
     request = replace(asked, settings=trusted.settings, pull_request=True)
     with pytest.raises(SettingsError, match="of the base commit does not allow"):
-        gate(request, bench.adapters())
+        gate_call(request, bench.adapters())
     policy = trusted.settings.policy.model_copy(update={"images": (new,)})
     allowed = trusted.settings.model_copy(update={"policy": policy})
-    verdict = gate(replace(request, settings=allowed), bench.adapters()).verdict
+    verdict = gate_call(replace(request, settings=allowed), bench.adapters()).verdict
     assert verdict.outcome is Outcome.DEPENDENCY_DRIFT

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gate_bench import FILES, Bench
+from gate_bench import FILES, Bench, gate_call
 from played_training import Project
 
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.baseline.folder import write_entries
 from gate.errors import EvidenceError
 from gate.pipelines.case import Gated
-from gate.pipelines.gate import gate, judging, run_only
+from gate.pipelines.gate import judging, run_only
 from gate.pipelines.proposals import accepted, last_proposal
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
@@ -31,7 +31,7 @@ def _play(project: Project, settings: str) -> None:
 
 def _gate(priced: Bench, *, nightly: bool = True) -> Gated:
     request = replace(priced.request(), nightly=nightly)
-    found = gate(request, priced.adapters())
+    found = gate_call(request, priced.adapters())
     if found.proposed is not None:
         FILES.write_bytes(priced.out / PROPOSED_BASELINE, write_document(found.proposed))
     return found
@@ -101,6 +101,6 @@ def test_the_judging_job_takes_the_runs_that_its_call_would_make(
     judge = judging(folder)
     priced.out = priced.out.parent / "judged"
     by_day = replace(priced.request(commit=commit), nightly=False, imported_runs=True)
-    assert judge(by_day, priced.adapters()).verdict.passes
+    assert judge(by_day, priced.adapters(), None).verdict.passes
     with pytest.raises(EvidenceError, match="the evidence contains the runs 'strict-1, strict-2'"):
-        judge(replace(by_day, nightly=True), priced.adapters())
+        judge(replace(by_day, nightly=True), priced.adapters(), None)

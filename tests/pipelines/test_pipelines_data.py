@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 from data_training import CHANGES, LOSSES, READS
 from file_server import FileServer
-from gate_bench import Bench
+from gate_bench import Bench, gate_call
 from own_isolation import isolated
 from played_training import SETTINGS, Project
 
 from gate.errors import DataError, RunError
 from gate.isolation.modes import WriteGuard
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.gate import gate
 from gate.verdict.verdict import Outcome, Severity
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -108,7 +107,7 @@ def test_what_moved_is_told_before_the_first_run(bench: Bench, mini: Path) -> No
             shown.append(text)
             return adapters.progress.running(text)
 
-    gate(bench.request(), replace(adapters, progress=Told()))
+    gate_call(bench.request(), replace(adapters, progress=Told()))
     told = [text.partition(":")[0] for text in shown]
     assert told.index("data-moved") < told.index("default-1")
 

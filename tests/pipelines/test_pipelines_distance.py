@@ -72,7 +72,7 @@ def told(bench: Bench, project: Project, tmp_path: Path) -> Path:
 
 def judged(bench: Bench, folder: Path) -> Gated:
     request = bench.request(commit=bench.project.git("rev-parse", "HEAD").strip())
-    return judging(folder)(replace(request, imported_runs=True), bench.adapters())
+    return judging(folder)(replace(request, imported_runs=True), bench.adapters(), None)
 
 
 def rewrite(folder: Path, **apart: object) -> None:

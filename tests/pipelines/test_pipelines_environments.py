@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_bench import FILES, Bench
+from gate_bench import FILES, Bench, gate_call
 from played_training import SCRIPT, WITH_PACKAGE, Project
 from real_reader import kept
 
@@ -24,7 +24,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.entry import BASE_PROGRAMS, PROGRAMS, build_adapters
 from gate.pipelines.environments import brought_environment, refuse_image, training_environments
-from gate.pipelines.gate import gate, judging, run_only
+from gate.pipelines.gate import judging, run_only
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
 from gate.settings.policy_change import dependency_files
@@ -81,7 +81,7 @@ class Upgrade(Bench):
         return replace(built, answering=kept(built.answering))
 
     def judged(self) -> Gated:
-        return gate(self.request(base=self.base), self.adapters())
+        return gate_call(self.request(base=self.base), self.adapters())
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_another_job_judges_the_same_runs_alike(upgrade: Upgrade, tmp_path: Path
         imported_runs=True,
         out=tmp_path / "judged",
     )
-    found = judge(imported, upgrade.adapters())
+    found = judge(imported, upgrade.adapters(), None)
     assert found.verdict.outcome is Outcome.DEPENDENCY_DRIFT
     assert len(_base_runs(found)) == 3
 
@@ -318,5 +318,5 @@ def test_the_gate_starts_no_program_that_the_change_brings(
     adapters.gpus()
     adapters.machine()
     with suppress(GateError):
-        gate(upgrade.request(base=upgrade.base), adapters)
+        gate_call(upgrade.request(base=upgrade.base), adapters)
     assert not started.exists()

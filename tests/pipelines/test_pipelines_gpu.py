@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
-from gate_bench import Bench
+from gate_bench import Bench, gate_call
 from grouped import OneAfterTheOther
 from played_training import SETTINGS, Project
 
 from gate.errors import RunError
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.pipelines.case import Gated
-from gate.pipelines.gate import gate
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text
 from gate.system.machine import GpusSeen
@@ -46,7 +45,7 @@ def gated(bench: Bench, host: GpusSeen = HOST, **answer: object) -> tuple[Gated,
     probed = Probed(adapters.processes)
     probed.answer |= answer
     adapters = replace(adapters, processes=probed, gpus=lambda: host)
-    return gate(bench.request(), adapters), probed
+    return gate_call(bench.request(), adapters), probed
 
 
 def settings_for(project: Project, device: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gate_bench import FILES, Bench
+from gate_bench import FILES, Bench, gate_call
 
 from gate.errors import StorageError
 from gate.isolation.answering_client import AnsweringProcess
@@ -20,7 +20,6 @@ from gate.isolation.stop_signals import StopSignals
 from gate.package.archive import read_archive
 from gate.package.members import write_package
 from gate.pipelines.case import Gated
-from gate.pipelines.gate import gate
 from gate.pipelines.reader import read_question
 from gate.pipelines.reading import Question, RunQuestion
 from gate.training.runs import FIRST_STRICT
@@ -66,7 +65,7 @@ class Swapped(AnsweringProcess):
 
 
 def gated(bench: Bench, answering: Swapping) -> Gated:
-    return gate(bench.request(), replace(bench.adapters(), answering=answering))
+    return gate_call(bench.request(), replace(bench.adapters(), answering=answering))
 
 
 @pytest.mark.parametrize("before_reading", [True, False])

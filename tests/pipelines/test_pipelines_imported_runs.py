@@ -37,7 +37,7 @@ class Told:
     def judge(self, **options: object) -> Gated:
         adapters = replace(self.bench.adapters(), progress=self.bench.adapters().progress)
         request = self.bench.request(commit=self.commit, **options)
-        return judging(self.folder)(replace(request, imported_runs=True), adapters)
+        return judging(self.folder)(replace(request, imported_runs=True), adapters, None)
 
     def refusal(self) -> str:
         with pytest.raises(EvidenceError) as caught:
@@ -99,7 +99,7 @@ def test_the_job_that_judges_comes_to_the_same_verdict_and_runs_nothing(told: To
     adapters = told.bench.adapters()
     watched = NoTraining(adapters)
     request = replace(told.bench.request(commit=told.commit), imported_runs=True)
-    found = judging(told.folder)(request, replace(adapters, processes=watched))
+    found = judging(told.folder)(request, replace(adapters, processes=watched), None)
     assert (found.verdict.outcome, found.verdict.passes) == (Outcome.REPRODUCED, True)
     # the other job's clock is a claim, and this one trained nothing
     assert found.verdict.timeline is None

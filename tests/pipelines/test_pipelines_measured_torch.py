@@ -14,7 +14,8 @@ from gate.comparison.differences import CostState
 from gate.comparison.measurements import Closeness
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import Priced, measure_cost, measure_noise
-from gate.pipelines.runs import Session
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
 from gate.settings.knobs import PricedKnob, strict_knobs
 
 pytestmark = [
@@ -92,8 +93,8 @@ def test_a_knob_without_which_threads_race_is_found_to_be_needed(tmp_path: Path)
     bench = _bench(tmp_path, RACING, settings)
     order = (PricedKnob.DETERMINISTIC_ALGORITHMS, PricedKnob.INDUCTOR_DETERMINISTIC)
     whole = strict_knobs(fill=False)
-    with Session(bench.request(), bench.adapters()) as session:
-        priced = Priced(session)
+    with prepare(bench.request(), bench.adapters()) as prepared:
+        priced = Priced(Trainings(prepared))
         assert priced.equal(whole)
         search = minimal_set(whole, order, priced.equal, priced.verify)
     assert search.needed == (PricedKnob.DETERMINISTIC_ALGORITHMS,)

@@ -196,17 +196,17 @@ def test_what_another_job_saved_is_packed_when_it_is_what_was_judged(
     saving(project, settings=f"{SAVING}package: {{source: true}}\n")
     bench.record()
     ran = Path(run_only(bench.request(), bench.adapters()).rename(tmp_path / "ran"))
-    found = judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters())
+    found = judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters(), None)
     folder = unpacked(bench, found, tmp_path / "unpacked")
     assert (folder / "model/deep/values.json").read_text() == "[1, 2.5]"
     assert (folder / "source.pack").exists()
     values = ran / "strict-1/model/deep/values.json"
     values.write_text("[1, 2.75]")
     with pytest.raises(EvidenceError, match="is not the file listed"):
-        judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters())
+        judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters(), None)
     relist(ran, "strict-1/model/deep/values.json")
     with pytest.raises(EvidenceError, match="model: is not the state of run strict-1"):
-        judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters())
+        judging(ran)(replace(bench.request(), imported_runs=True), bench.adapters(), None)
 
 
 def relist(folder: Path, name: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gate_bench import FILES, Bench
+from gate_bench import FILES, Bench, gate_call
 from played_training import SCRIPT, Project
 
 from gate.errors import BaselineError, EvidenceError
-from gate.pipelines.gate import gate, record_baseline, train_all
+from gate.pipelines.gate import record_baseline, train_all
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.policy_files import read_baselines
 from gate.report.assembly import ReportLinks, report_of
@@ -82,7 +82,7 @@ def test_equal_repeats_say_what_share_of_rare_faults_they_miss(
 
 def test_a_call_may_ask_for_more_than_the_settings(bench: Bench) -> None:
     request = replace(bench.request(), repeats=3)
-    assert gate(request, bench.adapters()).verdict.strict_runs == 3
+    assert gate_call(request, bench.adapters()).verdict.strict_runs == 3
 
 
 def test_a_baseline_is_recorded_from_as_many_equal_runs(bench: Bench, project: Project) -> None:
@@ -107,7 +107,8 @@ def test_evidence_of_fewer_runs_than_the_settings_ask_for_is_refused(
     project.settings("repeats: 3")
     request = bench.request(commit="HEAD")
     adapters = bench.adapters()
-    train_all(request, adapters, read_baselines(request, adapters), CallTime(adapters.clock))
+    call = CallTime(adapters.clock)
+    train_all(request, adapters, None, read_baselines(request, adapters), call)
     ran = bench.out / "evidence"
     other = Bench(project, bench.out.parent / "judged")
     imported = take_over(other.request(commit="HEAD"), other.adapters(), ran)

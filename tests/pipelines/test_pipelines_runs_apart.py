@@ -11,7 +11,8 @@ from grouped import OneAfterTheOther
 from played_training import SCRIPT, Project
 
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
-from gate.pipelines.runs import Session
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
 from gate.training.plan import plan_gate
 from gate.training.runs import RunMode
 
@@ -74,8 +75,9 @@ def test_what_a_run_finds_does_not_depend_on_what_the_runs_before_it_wrote(
     request, adapters = bench.request(), bench.adapters()
     recorded = Recorded(adapters.processes, request.settings.train.command)
     planned = (*plan_gate(2, priced=True), *plan_gate(2, priced=True))
-    with Session(request, replace(adapters, processes=recorded)) as session:
-        runs = [session.run(one) for one in planned]
+    with prepare(request, replace(adapters, processes=recorded)) as prepared:
+        trainings = Trainings(prepared)
+        runs = [trainings.run(one) for one in planned]
     assert len({run.peak_memory_bytes for run in runs}) == len(runs), "each drew its own number"
     for mode in (RunMode.STRICT, RunMode.DEFAULT):
         found = [

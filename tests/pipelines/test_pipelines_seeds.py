@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from baseline_cases import only_entry
-from gate_bench import FILES, Bench
+from gate_bench import FILES, Bench, gate_call
 from played_training import SCRIPT, Project
 
 from gate.baseline.entry import BaselineEntry
@@ -16,7 +16,7 @@ from gate.baseline.folder import read_entry
 from gate.baseline.record import with_digest
 from gate.errors import BaselineError, EvidenceError, RunError
 from gate.pipelines.case import Gated
-from gate.pipelines.gate import gate, judging, run_only
+from gate.pipelines.gate import judging, run_only
 from gate.pipelines.seed_runs import announced
 from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits
@@ -225,7 +225,7 @@ def test_a_variant_that_fails_is_named(bench: Bench, seeded: Project) -> None:
 
 def _pull_request(bench: Bench, base: str) -> Gated:
     request = bench.request(base=base, commit="HEAD")
-    return gate(replace(request, pull_request=True), bench.adapters())
+    return gate_call(replace(request, pull_request=True), bench.adapters())
 
 
 def test_a_brought_baseline_is_reproduced_only_with_the_seeds_that_were_seen(
@@ -264,7 +264,9 @@ def test_results_of_seeds_are_taken_over_from_another_job(
     commit = seeded.play(order=1)
     folder = _told_elsewhere(bench, tmp_path)
     request = replace(bench.request(commit=commit), imported_runs=True)
-    assert judging(folder)(request, bench.adapters()).verdict.level is ReachedLevel.STATISTICAL
+    assert (
+        judging(folder)(request, bench.adapters(), None).verdict.level is ReachedLevel.STATISTICAL
+    )
     # one of another seed under the label of this one, in a manifest that fits again
     document = json.loads((folder / "set.json").read_text())
     document["seeded"][0]["result"]["seed"] = 8
@@ -273,7 +275,7 @@ def test_results_of_seeds_are_taken_over_from_another_job(
     manifest["documents"][0]["sha256"] = sha256_hex((folder / "set.json").read_bytes())
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(EvidenceError, match="run seed-1: is of another seed or variant than it"):
-        judging(folder)(request, bench.adapters())
+        judging(folder)(request, bench.adapters(), None)
 
 
 def test_the_cost_is_said_before_the_first_of_these_runs(seeded: Project, bench: Bench) -> None:

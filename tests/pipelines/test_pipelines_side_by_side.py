@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_bench import Bench
+from gate_bench import Bench, gate_call
 from played_training import SCRIPT, Project
 
 from gate.errors import RunError
-from gate.pipelines.gate import gate
 from gate.system.machine import Room
 from gate.training.runs import RunRecord
 from gate.verdict.verdict import Outcome, Verdict
@@ -45,7 +44,7 @@ def _root() -> None:
 
 def judged(bench: Bench, room: Room = ROOM, **options: object) -> Verdict:
     adapters = replace(bench.adapters(), room=lambda: room)
-    return gate(bench.request(**options), adapters).verdict
+    return gate_call(bench.request(**options), adapters).verdict
 
 
 def _overlap(one: RunRecord, other: RunRecord) -> bool:

@@ -132,7 +132,7 @@ def test_the_judging_job_takes_what_was_stopped_and_calls_it_no_pass(
     folder = run_only(bench.request(), bench.adapters())
     bench.out = bench.out.parent / "judged"
     request = replace(bench.request(commit=commit), imported_runs=True)
-    verdict = judging(folder)(request, bench.adapters()).verdict
+    verdict = judging(folder)(request, bench.adapters(), None).verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.NONDETERMINISTIC, False)
     assert _left_out(verdict) == AFTER_TWO
 
@@ -145,7 +145,7 @@ def test_runs_that_agree_and_are_too_few_are_refused(bench: Bench, project: Proj
     # more than the other job was asked for
     more = replace(request, imported_runs=True, repeats=3)
     with pytest.raises(EvidenceError, match="the evidence contains the runs 'strict-1, default-1"):
-        judging(folder)(more, bench.adapters())
+        judging(folder)(more, bench.adapters(), None)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_number_that_never_passes_ends_a_call_after_the_first_run_that_shows_i
     folder = run_only(bench.request(), bench.adapters())
     bench.out = bench.out.parent / "judged"
     request = replace(bench.request(commit=commit), imported_runs=True)
-    for verdict in (bench.gate().verdict, judging(folder)(request, bench.adapters()).verdict):
+    for verdict in (bench.gate().verdict, judging(folder)(request, bench.adapters(), None).verdict):
         assert verdict.outcome is Outcome.ERROR
         labels = [run.label for run in verdict.runs if run.label.startswith("strict")]
         assert labels == ["strict-1", "strict-2"][:strict]

@@ -17,11 +17,17 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
 from gate.pipelines.gate import gate, record_baseline
+from gate.pipelines.snapshots import lines_of_the_change
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.verdict.request import GateRequest
 
 FILES = LocalFiles()
+
+
+def gate_call(request: GateRequest, adapters: Adapters) -> Gated:
+    """A gate call, with the lines of the change as it is delivered with."""
+    return gate(request, adapters, lines_of_the_change(request, adapters.git))
 
 
 class Bench:
@@ -56,7 +62,7 @@ class Bench:
         if not self.priced:
             cost = request.settings.cost.model_copy(update={"when": "never"})
             request = replace(request, settings=request.settings.model_copy(update={"cost": cost}))
-        return gate(request, self.adapters())
+        return gate_call(request, self.adapters())
 
     def record(self) -> str:
         """Commit the baseline, recorded once a test run for a commit."""

@@ -1,0 +1,278 @@
+"""What the runs of one call need, made before the first of them: code, data, places, a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from gate.data.data_sets import DataSets, UnrepeatedData
+from gate.diagnosis.touched_lines import data_files
+from gate.errors import RepositoryError
+from gate.evidence.lock_files import LockFile
+from gate.isolation.modes import Isolation
+from gate.isolation.process_request import ProcessGroup
+from gate.package.packing import keep_code
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.declared_data import DataPreparation, DeclaredData
+from gate.pipelines.environments import training_environments
+from gate.pipelines.fresh_process import FreshReader
+from gate.pipelines.preprocess import Preprocessing
+from gate.pipelines.snapshots import check_snapshots, export_all, prepare_out
+from gate.pipelines.tree_files import locks_of_commits, pointers_of_commit
+from gate.pipelines.turns import Places, places_of
+from gate.system.files.port import Files
+from gate.system.git.changes import Change
+from gate.training.launch import Launcher, drop_short_names, run_folders
+from gate.training.missing_files import NotCommitted, Project
+from gate.training.run_folders import made_harness
+from gate.training.runs import Commit, PlannedRun, Snapshot
+from gate.training.timeline import CallTime, OwnWork
+from gate.verdict.request import GateRequest
+
+
+class Aside:
+    """Takes folders out of the way below `folder`, which is removed with all else of the call."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        """Nothing is touched."""
+        self._files = files
+        self._folder = folder
+        self._numbers = count()
+
+    def put(self, path: Path) -> None:
+        """Free a path; nothing there is fine."""
+        self._files.set_aside(path, self._folder / str(next(self._numbers)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """All that the runs of one call share, from before the first of them until after the last.
+
+    `launchers` start what is trained in the environment of head, and in the base commit's own where
+    it has one. `no_base` says why the base commit cannot be run. `change` are the lines of the
+    change, as far as a run is told of them.
+    """
+
+    request: GateRequest
+    adapters: Adapters
+    call: CallTime
+    work: Path
+    snapshots: Mapping[Commit, Snapshot]
+    no_base: RepositoryError | None
+    not_committed: NotCommitted
+    launchers: Mapping[Commit, Launcher]
+    reader: FreshReader
+    locks: Mapping[Commit, tuple[LockFile, ...]]
+    declared: DeclaredData
+    preprocessing: Preprocessing | None
+    places: Places
+    processes: ProcessGroup
+    aside: Aside
+    change: Change | None = None
+
+    @property
+    def place(self) -> Path:
+        """Where the newest run that ended lies."""
+        return self.work / "run"
+
+    @property
+    def isolation(self) -> Isolation:
+        """How head's runs are kept apart."""
+        return self.launchers[Commit.HEAD].isolation
+
+    @property
+    def own_environments(self) -> bool:
+        """Whether the base commit trains in its own environment, and head in another."""
+        return Commit.BASE in self.launchers
+
+    @property
+    def data(self) -> DataSets:
+        """The declared data that head's runs find."""
+        return self.declared.sets(Commit.HEAD)
+
+    @property
+    def unrepeated(self) -> UnrepeatedData | None:
+        """What the preprocessing wrote differently when it ran again."""
+        return self.preprocessing.unrepeated if self.preprocessing is not None else None
+
+    @property
+    def project(self) -> Project:
+        """Where the person's own files are, for a run that misses one."""
+        request = self.request
+        folder = request.repository_path(".")
+        return Project(top=request.top, folder=folder, files=self.adapters.files)
+
+    def launcher(self, environment: Commit, commit: Commit) -> Launcher:
+        """Starts the runs of a commit in the environment of one; its preprocessing comes first."""
+        launcher = replace(
+            self.launchers[environment],
+            data=self.declared.fetched(commit),
+            changed=data_files(self.change),
+        )
+        preprocessing = self.preprocessing
+        if preprocessing is None or not preprocessing.is_due(commit):
+            return launcher
+        made = preprocessing.of_commit(commit, launcher, self.snapshots[commit])
+        taken = run_folders(self.place).taken
+        self.declared.add(commit, made.output, made.fetched, made.listing, taken)
+        return replace(launcher, data=self.declared.fetched(commit))
+
+    def refuse_missing_base(self, planned: tuple[PlannedRun, ...]) -> None:
+        """Raise what keeps the base commit from being run, where a run is of that."""
+        no_base = self.no_base or self.declared.base_fault
+        if no_base is not None and any(run.commit is Commit.BASE for run in planned):
+            raise no_base
+
+    def refuse_changed(self) -> None:
+        """Raise `RunError` where code or data is no longer what the runs were given."""
+        # each run was a copy of it, and one run could have changed it for the next
+        check_snapshots(self.snapshots, self.adapters.files)
+        self.declared.refuse_changed()
+
+
+@contextmanager
+def prepare(
+    request: GateRequest,
+    adapters: Adapters,
+    *,
+    runs_base: bool = False,
+    recorded: DataSets = (),
+    at_a_time: int = 1,
+    call: CallTime | None = None,
+) -> Iterator[Prepared]:
+    """Export the code, decide how the training is isolated; leave no process and no copy behind.
+
+    `runs_base`: whatever the policy says. `recorded` is the declared data of the entry that may
+    judge. `at_a_time` is how many runs could go beside each other, where the machine can do that;
+    `call` keeps the time.
+    """
+    call = call or CallTime(adapters.clock)
+    runs_base = runs_base or request.settings.policy.run_base_on_drift
+    with ExitStack() as begun:
+        with call.own(OwnWork.PREPARING):
+            work = _work_folder(request, adapters, begun)
+            snapshots, no_base = export_all(request, adapters, work, runs_base=runs_base)
+            # asked now: git does not look at the clone once a training has run
+            ignored, untracked = adapters.git.ignored(), adapters.git.untracked()
+            launchers = _launchers(request, adapters, work, call, begun)
+            isolation = launchers[Commit.HEAD].isolation
+            reader = _started_reader(adapters, isolation, begun)
+            declared = _declared(request, adapters, isolation, reader, recorded)
+            begun.callback(declared.store.close)
+            # what the confined process reads lies where no run has been yet
+            taken = run_folders(work / "run").taken
+            locks = _locks(request, adapters, snapshots, reader, taken)
+            declared.prepare(snapshots, taken)
+            made = request.settings.preprocess
+            prepared = Prepared(
+                request=request,
+                adapters=adapters,
+                call=call,
+                work=work,
+                snapshots=snapshots,
+                no_base=no_base,
+                not_committed=NotCommitted(ignored=ignored, untracked=untracked),
+                launchers=launchers,
+                reader=reader,
+                locks=locks,
+                declared=declared,
+                preprocessing=Preprocessing(
+                    request, made, adapters, declared.store, reader.ask, work
+                )
+                if made is not None
+                else None,
+                places=places_of(request.settings, adapters, isolation, work, at_a_time),
+                processes=begun.enter_context(adapters.processes.together()),
+                aside=Aside(adapters.files, work / "used"),
+            )
+            # head's preprocessing too runs before the first training, where ended runs will lie
+            prepared.launcher(Commit.HEAD, Commit.HEAD)
+            adapters.files.fresh_folder(prepared.place)
+        ends = begun.pop_all()
+    try:
+        yield prepared
+    finally:
+        with call.own(OwnWork.CLEANING):
+            ends.close()
+
+
+def _work_folder(request: GateRequest, adapters: Adapters, ends: ExitStack) -> Path:
+    work = request.out / "work"
+    prepare_out(request.out, adapters.files)
+    ends.callback(adapters.release)  # last of all: the account owns files in the work folder
+    # registered before the folder is made: callbacks
+    # run backwards, so this one after the clean-up
+    ends.callback(adapters.files.remove_tree, work)
+    ends.callback(drop_short_names, adapters.files, work / "run")
+    adapters.files.fresh_folder(work)
+    return work
+
+
+def _launchers(
+    request: GateRequest, adapters: Adapters, work: Path, call: CallTime, ends: ExitStack
+) -> dict[Commit, Launcher]:
+    environments = training_environments(
+        request, adapters.isolate, work, adapters.host, adapters.base_path
+    )
+    isolation = environments[Commit.HEAD].isolation
+    adapters.progress.step(isolation.announced)
+    if isolation.needs_restricted_paths:
+        ends.enter_context(adapters.closed((request.out,), work / "run"))
+    for environment in environments.values():
+        ends.callback(adapters.clean_up, environment.isolation)
+        # what an earlier call under this account left would be there for the first run to find
+        adapters.clean_up(environment.isolation)
+    harness = made_harness(adapters.files)
+    return {
+        which: Launcher(
+            files=adapters.files,
+            processes=adapters.processes,
+            progress=adapters.progress,
+            settings=request.settings,
+            isolation=environment.isolation,
+            host=environment.host,
+            harness=harness,
+            call=call,
+        )
+        for which, environment in environments.items()
+    }
+
+
+def _started_reader(adapters: Adapters, isolation: Isolation, ends: ExitStack) -> FreshReader:
+    """Trainings may live while it reads, and all of their account is ended with them."""
+    reading = adapters.for_reading(isolation)
+    ends.callback(adapters.clean_up, reading)
+    return ends.enter_context(
+        FreshReader(adapters.files, adapters.answering, adapters.progress, reading.credentials)
+    )
+
+
+def _declared(
+    request: GateRequest,
+    adapters: Adapters,
+    isolation: Isolation,
+    reader: FreshReader,
+    recorded: DataSets,
+) -> DeclaredData:
+    files, ask = adapters.files, reader.ask
+    pointers = partial(pointers_of_commit, request=request, files=files, ask=ask)
+    return DeclaredData(DataPreparation(request, adapters, isolation, pointers, ask, recorded))
+
+
+def _locks(
+    request: GateRequest,
+    adapters: Adapters,
+    snapshots: Mapping[Commit, Snapshot],
+    reader: FreshReader,
+    taken: Path,
+) -> dict[Commit, tuple[LockFile, ...]]:
+    """The lock files of every commit that may be trained; head's go into the package with it."""
+    trees = {which: snapshot.tree for which, snapshot in snapshots.items()}
+    locks = locks_of_commits(request, trees, taken, adapters.files, reader.ask)
+    head = snapshots[Commit.HEAD]
+    keep_code(request, adapters.git, head, locks[Commit.HEAD], adapters.files)
+    return locks
