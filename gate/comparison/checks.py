@@ -16,7 +16,6 @@ from gate.checkpoint.parts import compiled
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import EventKind, NotFinite, SelfTestProbe, ThresholdResult
 from gate.comparison.first_difference import Numbering, kind_of_metric
-from gate.evidence.columns import Point, Points
 from gate.evidence.run_evidence import MetricSeries, NotFiniteTensor, RunEvidence
 from gate.settings.gate_settings import ComparisonSettings, NotFiniteAllowed
 from gate.settings.levels import Threshold
@@ -165,11 +164,10 @@ def _flip_metric(evidence: RunEvidence) -> RunEvidence:
     if not ordered or not ordered[0].points:
         return evidence
     first, *others = ordered
-    points, last = first.points[:-1], first.points[-1]
+    last = first.points.values[-1]
     # towards zero (from zero upwards), so that the largest float does not step to infinity
-    towards = -math.inf if last.value > 0 else math.inf
-    moved = Point.of(last.step, math.nextafter(last.value, towards))
-    changed = first.model_copy(update={"points": Points.of((*points, moved))})
+    moved = math.nextafter(last, -math.inf if last > 0 else math.inf)
+    changed = first.model_copy(update={"points": first.points.with_last(moved)})
     return evidence.model_copy(update={"metrics": (changed, *others)})
 
 

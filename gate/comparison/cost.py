@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +69,14 @@ def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
     if not run.timings:
         # a training of one step has no duration between two steps
         return run.timings
-    durations = list(map(sum, zip(run.timings.seconds, run.timings.harness_seconds, strict=True)))
-    ends = list(accumulate(durations[1:], initial=run.first_step_clock_seconds or 0.0))
-    steps = zip(run.timings.rows(), ends, durations, strict=True)
-    return Timings(
-        row
-        for row, end, seconds in steps
-        if not any(_overlap((end - seconds, end), span) for span in beside)
-    )
+    durations = np.array(run.timings.seconds) + np.array(run.timings.harness_seconds)
+    ends = np.cumsum([run.first_step_clock_seconds or 0.0, *durations[1:]])
+    begins = ends - durations
+    kept = np.ones(len(ends), np.bool_)
+    for begun, ended in beside:
+        # as `_overlap`, of all steps
+        kept &= np.maximum(begins, begun) >= np.minimum(ends, ended)
+    return run.timings.chosen(kept.tolist())
 
 
 def _going(run: RunEvidence) -> Span:
@@ -322,14 +321,11 @@ def steady_steps(runs: tuple[RunEvidence, ...], settings: CostSettings) -> list[
 
 
 def _later_steps(run: RunEvidence, warmup_steps: int, harness_share: float | None) -> Timings:
-    later = (row for row in run.timings.rows() if row[0] > warmup_steps)
-    if harness_share is None:
-        return Timings(later)
-    return Timings(
-        (step, seconds, harness_seconds, samples)
-        for step, seconds, harness_seconds, samples in later
-        if harness_seconds <= harness_share * seconds
-    )
+    timings = run.timings
+    kept = np.array(timings.steps) > warmup_steps
+    if harness_share is not None:
+        kept &= np.array(timings.harness_seconds) <= harness_share * np.array(timings.seconds)
+    return timings.chosen(kept.tolist())
 
 
 def memory_ratio(strict: tuple[RunEvidence, ...], default: tuple[RunEvidence, ...]) -> float | None:

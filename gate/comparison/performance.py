@@ -94,6 +94,7 @@ def _figures(seconds: list[Seconds], samples: int | None) -> dict[str, float | N
 
 def _samples(timings: list[Timings]) -> int | None:
     """All samples of these steps; None where one is not known, or no DataLoader was used."""
-    known = [count for steps in timings for count in steps.samples if count != UNKNOWN]
-    complete = len(known) == sum(map(len, timings))
-    return (sum(known) or None) if complete else None
+    if any(UNKNOWN in steps.samples for steps in timings):
+        return None
+    # whole numbers of Python's: of a hostile record no sum runs over
+    return sum(sum(steps.samples) for steps in timings) or None

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, overload
 
 from pydantic import (
@@ -78,6 +79,8 @@ UNSIGNED: Final = "Q"
 FLOAT: Final = "d"
 # as many steps as a run may have; a packed range names its length, and is not trusted for it
 MAX_ROWS: Final = 1_000_000
+# enough that what is done for all of them takes no time, and few enough to hold
+LINES_AT_A_TIME: Final = 1000
 Row = TypeVar("Row", bound=BaseModel)
 Column: TypeAlias = "array[Any]"
 
@@ -220,7 +223,11 @@ class Rows(Facts[Row]):
             return rows
         if info.context == PACKED:
             return rows.packed()
-        return [json.loads(fact) if isinstance(fact, str) else fact for fact in rows.facts()]
+        return [
+            one
+            for fact in rows.facts()
+            for one in ([fact] if isinstance(fact, dict) else map(json.loads, fact))
+        ]
 
 
 class NumberRows(Rows[Row]):
@@ -263,8 +270,8 @@ class NumberRows(Rows[Row]):
 
     @staticmethod
     @abstractmethod
-    def line_of(*row: Any) -> str:  # noqa: ANN401 - integers and floats
-        """The record of these numbers as a line of JSON, its keys sorted."""
+    def lines_of(*columns: Sequence[Any]) -> list[str]:
+        """The record of each row of these columns as a line of JSON, its keys sorted."""
 
     @classmethod
     def of(cls, records: Iterable[Row]) -> Self:
@@ -289,9 +296,11 @@ class NumberRows(Rows[Row]):
         """Each record as its numbers."""
         return zip(*map(self.column, range(len(self.kinds))), strict=True)
 
-    def facts(self) -> Iterator[str]:
-        """Each record as a line of JSON."""
-        return (self.line_of(*row) for row in self.rows())
+    def facts(self) -> Iterator[list[str]]:
+        """The records as lines of JSON, some at a time."""
+        columns = [self.column(number) for number in range(len(self.kinds))]
+        for first in range(0, len(self), LINES_AT_A_TIME):
+            yield self.lines_of(*(one[first : first + LINES_AT_A_TIME] for one in columns))
 
     def packed(self) -> list[Any]:
         """Each column in one value."""
@@ -305,16 +314,25 @@ class NumberRows(Rows[Row]):
 
     def at(self, place: int) -> Row:
         """The record at a place from 0 on."""
-        line = self.line_of(*(self.column(number)[place] for number in range(len(self.kinds))))
+        row = ((self.column(number)[place],) for number in range(len(self.kinds)))
+        (line,) = self.lines_of(*row)
         record: Row = self.record.model_validate_json(line)  # type: ignore[assignment] # its kind
         return record
 
     def part(self, places: slice) -> Self:
         """Some of the records."""
-        columns = (
-            array(kind, self.column(number)[places]) for number, kind in enumerate(self.kinds)
-        )
-        return type(self)(columns=columns)
+        return self._with(self.column(number)[places] for number in range(len(self.kinds)))
+
+    def chosen(self, kept: Sequence[bool]) -> Self:
+        """The records at whose place `kept` is true; it has one for each."""
+        return self._with(compress(self.column(number), kept) for number in range(len(self.kinds)))
+
+    def _with(self, columns: Iterable[Iterable[Any]]) -> Self:
+        """What is held already, in part: it was settled before."""
+        steps, *others = (array(kind, one) for kind, one in zip(self.kinds, columns, strict=True))
+        rows = type(self)()
+        rows._columns = (held_column(steps), *(other.tobytes() for other in others))  # noqa: SLF001 - its own kind
+        return rows
 
     def __len__(self) -> int:
         return len(self.column(0))
@@ -372,9 +390,16 @@ class Points(NumberRows[Point]):
         return step, value
 
     @staticmethod
-    def line_of(step: int, value: float) -> str:
-        """A point as a line of JSON."""
-        return f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
+    def lines_of(steps: Sequence[int], values: Sequence[float]) -> list[str]:
+        """Each point as a line of JSON."""
+        return [
+            f'{{"decimal": "{value!r}", "hex": "{value.hex()}", "step": {step}}}'
+            for step, value in zip(steps, values, strict=True)
+        ]
+
+    def with_last(self, value: float) -> Points:
+        """The same with another value at the last step, which has to be there."""
+        return Points(columns=[array(SIGNED, self.steps), array(FLOAT, [*self.values[:-1], value])])
 
 
 # numbers that a float can hold: evidence may come from another job
@@ -424,9 +449,11 @@ class Memory(NumberRows[StepMemory]):
         return row
 
     @staticmethod
-    def line_of(step: int, resident_bytes: int, device_bytes: int) -> str:
-        """It as a line of JSON."""
-        return (
-            f'{{"device_bytes": {device_bytes}, "resident_bytes": {resident_bytes}, '
-            f'"step": {step}}}'
-        )
+    def lines_of(
+        steps: Sequence[int], resident_bytes: Sequence[int], device_bytes: Sequence[int]
+    ) -> list[str]:
+        """Each as a line of JSON."""
+        return [
+            f'{{"device_bytes": {device}, "resident_bytes": {resident}, "step": {step}}}'
+            for step, resident, device in zip(steps, resident_bytes, device_bytes, strict=True)
+        ]

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model
 
 from gate.evidence.columns import (
     FLOAT,
+    LINES_AT_A_TIME,
     MAX_STEP,
     SIGNED,
     Column,
@@ -161,13 +162,20 @@ class Timings(NumberRows[StepTiming]):
         return step, seconds, harness_seconds, UNKNOWN if samples is None else samples
 
     @staticmethod
-    def line_of(step: int, seconds: float, harness_seconds: float, samples: int) -> str:
-        """A timing as a line of JSON."""
-        told = "null" if samples == UNKNOWN else samples
-        return (
-            f'{{"harness_seconds": {harness_seconds!r}, "samples": {told}, '
-            f'"seconds": {seconds!r}, "step": {step}}}'
-        )
+    def lines_of(
+        steps: Sequence[int],
+        seconds: Sequence[float],
+        harness_seconds: Sequence[float],
+        samples: Sequence[int],
+    ) -> list[str]:
+        """Each timing as a line of JSON."""
+        return [
+            f'{{"harness_seconds": {harness!r}, "samples": '
+            f'{"null" if count == UNKNOWN else count}, "seconds": {own!r}, "step": {step}}}'
+            for step, own, harness, count in zip(
+                steps, seconds, harness_seconds, samples, strict=True
+            )
+        ]
 
 
 PLAIN = frozenset(((int, float, float, int), (int, float, float, type(None))))
@@ -261,12 +269,20 @@ class StepDigests(Rows[StepDigest]):
             raise ValueError(message)
         return cls(steps, told)
 
-    def facts(self) -> Iterator[dict[str, Any] | str]:
-        """Each record, in one line where it has no digest."""
-        told = dict(zip(self._places, self._told, strict=True))
-        for place, step in enumerate(self.steps):
-            one = told.get(place)
-            yield one.model_dump() if one else f'{{"parameters": "", "step": {step}}}'
+    def facts(self) -> Iterator[dict[str, Any] | list[str]]:
+        """Each record; those without a digest as lines, some at a time."""
+        first = 0
+        for place, one in zip(self._places, self._told, strict=True):
+            yield from self._lines(first, place)
+            yield one.model_dump()
+            first = place + 1
+        yield from self._lines(first, len(self))
+
+    def _lines(self, first: int, last: int) -> Iterator[list[str]]:
+        """The steps at places from `first` to before `last`, which have no digest."""
+        for start in range(first, last, LINES_AT_A_TIME):
+            steps = self.steps[start : min(start + LINES_AT_A_TIME, last)]
+            yield [f'{{"parameters": "", "step": {step}}}' for step in steps]
 
     def packed(self) -> list[Any]:
         """The steps and the places of records, each in one value; the records."""

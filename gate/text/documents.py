@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
-from itertools import islice
 from typing import Any, Final, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -69,8 +68,8 @@ Record = TypeVar("Record", bound=Document)
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 MAX_FAULTS = 40
-# some ten thousand characters: few enough to hold, and enough that writing them is cheap
-CHUNK_PIECES: Final = 1000
+# few enough to hold, and enough that writing them is cheap
+CHUNK_CHARACTERS: Final = 64 * 1024
 
 
 class RecordForm(Generic[T]):
@@ -172,6 +171,12 @@ def write_document(document: Document) -> bytes:
 def document_chunks(document: Document) -> Iterator[bytes]:
     """The same bytes one after the other, so that no more of a long document is in memory."""
     # not as JSON: `Rows` are left as they are, and all else is written in the same words
-    pieces = reviewable_pieces(document.model_dump())
-    while chunk := "".join(islice(pieces, CHUNK_PIECES)):
-        yield chunk.encode("utf-8")
+    held: list[str] = []
+    characters = 0
+    for piece in reviewable_pieces(document.model_dump()):
+        held.append(piece)
+        characters += len(piece)
+        if characters >= CHUNK_CHARACTERS:
+            yield "".join(held).encode("utf-8")
+            held, characters = [], 0
+    yield "".join(held).encode("utf-8")

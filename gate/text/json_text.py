@@ -44,9 +44,11 @@ def _canonical(value: object) -> Iterator[bytes]:
         yield canonical_json([] if isinstance(value, Facts) else value)
 
 
-def _canonical_fact(fact: dict[str, object] | str) -> bytes:
-    """A line of numbers has no space that counts."""
-    return fact.replace(" ", "").encode("ascii") if isinstance(fact, str) else canonical_json(fact)
+def _canonical_fact(fact: dict[str, object] | list[str]) -> bytes:
+    """In lines of numbers is no space that counts."""
+    if isinstance(fact, dict):
+        return canonical_json(fact)
+    return ",".join(fact).replace(" ", "").encode("ascii")
 
 
 def _canonical_item(key: str, value: object) -> Iterator[bytes]:
@@ -72,7 +74,7 @@ def reviewable_json(value: object) -> str:
 
 
 def reviewable_pieces(value: object) -> Iterator[str]:
-    """The same text piece by piece, of which none is longer than one fact.
+    """The same text piece by piece, of which none is longer than one fact, or some lines of numbers.
 
     `Facts` in it are a list of their records.
     """
@@ -111,12 +113,13 @@ def _keyed(pad: str, key: str, value: object, depth: int) -> Iterator[str]:
 def _facts(facts: Facts[Any], pad: str, depth: int) -> Iterator[str]:
     before = "[\n"
     for fact in facts.facts():
-        if isinstance(fact, str):
-            # there may be millions: one piece each, and no generator of its own
-            yield f"{before}{pad}{fact}"
-        else:
-            yield before
+        yield before
+        if isinstance(fact, dict):
             yield from _item(pad, fact, depth)
+        else:
+            # there may be millions of lines: no piece for each
+            yield pad
+            yield f",\n{pad}".join(fact)
         before = ",\n"
 
 
@@ -153,10 +156,11 @@ class Facts(Sequence[Row]):
     __slots__ = ()
 
     @abstractmethod
-    def facts(self) -> Iterator[dict[str, Any] | str]:
-        """Each record as JSON has it, or as a line of JSON.
+    def facts(self) -> Iterator[dict[str, Any] | list[str]]:
+        """The records in their order: one as JSON has it, or some, each as a line of JSON.
 
-        The keys of a line are sorted, and no text in it has a space or more than ASCII.
+        The keys of a line are sorted, and no text in it has a space or more than ASCII. There is
+        one line at least, and no more than can be held.
         """
 
 
