@@ -40,7 +40,7 @@ def propose_entry(
     reason: str,
     seeded: SeedResults = (),
 ) -> BaselineEntry:
-    """The entry that the first strict run would become.
+    """The entry that the first strict run would become; its digest comes with `successor`.
 
     Raises `BaselineError` when it may not become one: it was not repeatable, compared nothing,
     holds a NaN or infinity that the settings do not allow (`not_finite`), or belongs to no commit.
@@ -65,7 +65,7 @@ def propose_entry(
         )
     # the first of two that are equal: which one is taken changes no bit
     run = evidence.runs[0]
-    entry = BaselineEntry(
+    return BaselineEntry(
         commit=evidence.commit,
         recorded_at=evidence.created_at,
         reason=reason,
@@ -78,7 +78,6 @@ def propose_entry(
         seeded=seeded,
         data=evidence.data,
     )
-    return with_digest(entry)
 
 
 def _keeps_fingerprints(step: int) -> bool:

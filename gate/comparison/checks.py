@@ -54,6 +54,8 @@ def _metric(run: RunEvidence) -> NotFinite | None:
     points = [
         (_place(numbering, series.name, step), series.name, step, value)
         for series in run.metrics
+        # nearly all are: seen at once, and no point is looked at by itself
+        if not all(map(math.isfinite, series.points.values))
         for step, value in series.points.pairs()
         if not math.isfinite(value)
     ]

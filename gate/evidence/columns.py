@@ -270,7 +270,7 @@ class NumberRows(Rows[Row]):
 
     @staticmethod
     @abstractmethod
-    def lines_of(*columns: Sequence[Any]) -> list[str]:
+    def lines_of(*columns: Any) -> list[str]:  # noqa: ANN401 - a sequence of numbers each
         """The record of each row of these columns as a line of JSON, its keys sorted."""
 
     @classmethod

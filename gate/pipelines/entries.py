@@ -7,7 +7,7 @@ from dataclasses import replace
 from gate.baseline.acceptance import FarFromPeers, Movement, ProvisionalEntry
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.movement import far_from_peers, movement_of
-from gate.baseline.record import with_digest, with_entry
+from gate.baseline.record import with_entry
 from gate.baseline.select import Selection, judging_entries, peers_of, replaced_by, select_entry
 from gate.comparison.compare import Comparisons
 from gate.comparison.differences import BASELINE_SIDE, Comparison
@@ -105,6 +105,8 @@ def settled(
 ) -> BaselineEntry:
     """The entry with what a baseline says of it: its movement, its peers, its recordings.
 
+    Its digest is that of before: `successor` makes it, once for all that moves.
+
     `outcome` is what the gate said of the result. `also` is a baseline that a pull request brings:
     an earlier recording in it counts. None of it is taken from the entry itself: a proposal may
     come from anywhere.
@@ -129,7 +131,7 @@ def settled(
             "recordings": 1,
             "moved": _moved(entry, replaced, request, compared, outcome),
         }
-    return with_digest(entry.model_copy(update=content))
+    return entry.model_copy(update=content)
 
 
 def _far(

@@ -74,7 +74,7 @@ def reviewable_json(value: object) -> str:
 
 
 def reviewable_pieces(value: object) -> Iterator[str]:
-    """The same text piece by piece, of which none is longer than one fact, or some lines of numbers.
+    """The same text in pieces, none longer than one fact or some lines of numbers.
 
     `Facts` in it are a list of their records.
     """

@@ -8,6 +8,7 @@ from gate.baseline.entry import Baseline, BaselineEntry
 from gate.baseline.record import (
     propose_entry,
     recorded_price,
+    with_digest,
     with_entry,
     with_knob_costs,
 )
@@ -148,7 +149,7 @@ def test_prices_of_another_training_are_noted_nowhere() -> None:
 
 def test_an_entry_of_another_training_is_dropped() -> None:
     old = _entry().model_copy(update={"training": {"train.max_steps": "4"}})
-    assert with_entry(Baseline(entries=(old,)), _entry()).entries == (_entry(),)
+    assert with_entry(Baseline(entries=(old,)), _entry()).entries == (with_digest(_entry()),)
 
 
 def test_order_of_recording_does_not_show_in_the_file() -> None:

@@ -6,6 +6,7 @@ import math
 import re
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -120,7 +121,8 @@ def test_a_thinned_curve_keeps_the_lowest_and_the_highest_value(
 ) -> None:
     values = some * times
     pairs = list(enumerate(values, start=1))
-    kept = envelope(pairs, 1, len(pairs))
+    steps = np.arange(1, len(values) + 1)
+    kept = envelope(steps, np.array(values), 1, len(pairs))
     numbers = [value for _, value in kept]
     assert set(kept) <= set(pairs)
     assert (min(numbers), max(numbers)) == (min(values), max(values))

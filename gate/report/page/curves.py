@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gate.report.layout import position
 from gate.report.wording import count
 
 BUCKETS = 240
 Pair = tuple[int, float]
+Steps = NDArray[np.int64]
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,41 +82,32 @@ def is_thinned(steps: Sequence[int]) -> bool:
     return len(steps) > 2 * BUCKETS
 
 
-def envelope(pairs: Iterable[Pair], first: int, last: int) -> list[Pair]:
+def envelope(steps: Steps, values: Values, first: int, last: int) -> list[Pair]:
     """The lowest and the highest value of each of `BUCKETS` stretches of steps, in their order.
 
     A stretch with a value that is not finite has one such value in the result as well, so that
     none of them vanishes among its neighbours.
     """
     width = (last - first + 1) / BUCKETS
-    points: list[Pair] = []
-    stretch: list[Pair] = []
-    current = 0
-    for step, value in pairs:
-        bucket = int((step - first) / width)
-        if bucket != current:
-            points += _extremes(stretch)
-            stretch, current = [], bucket
-        stretch.append((step, value))
-    return points + _extremes(stretch)
+    buckets = ((steps - first) / width).astype(np.int64)
+    # a hundred thousand points, but a few hundred stretches
+    edges = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(steps)]
+    kept = [
+        begin + place for begin, end in pairwise(edges) for place in _extremes(values[begin:end])
+    ]
+    return list(zip(steps[kept].tolist(), values[kept].tolist(), strict=True))
 
 
-def _extremes(stretch: list[Pair]) -> list[Pair]:
-    finite = [pair for pair in stretch if math.isfinite(pair[1])]
+def _extremes(stretch: Values) -> list[int]:
+    """The places of the least and the greatest number, and of the first that is not finite."""
+    finite = np.isfinite(stretch)
     # one is enough to draw the gap, and none would hide a NaN behind its neighbours
-    kept = [pair for pair in stretch if not math.isfinite(pair[1])][:1]
-    if finite:
-        kept += {min(finite, key=_value), max(finite, key=_value)}
-    return sorted(kept, key=by_step)
-
-
-def _value(pair: Pair) -> float:
-    return pair[1]
-
-
-def by_step(pair: Pair) -> int:
-    """The key that orders points."""
-    return pair[0]
+    kept = {*np.flatnonzero(~finite)[:1].tolist()}
+    places = np.flatnonzero(finite)
+    if len(places):
+        numbers = stretch[places]
+        kept |= {int(places[numbers.argmin()]), int(places[numbers.argmax()])}
+    return sorted(kept)
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -212,17 +209,29 @@ def chart(
     """
     steps = [edge(line.steps) for line in lines if line.steps for edge in (min, max)]
     x = Scale(low=min(steps, default=0), high=max(steps, default=0), start=LEFT, end=WIDTH - RIGHT)
-    values = [value for line in lines for value in line.values if math.isfinite(value)]
+    curves = [_curve(line) for line in lines]
+    values = np.concatenate([np.zeros(0), *(one[np.isfinite(one)] for _, one in curves)])
     y = _distance_scale(values) if distances else _plain_scale(values)
+    drawn = [_drawn(line, curve, x, y) for line, curve in zip(lines, curves, strict=True)]
     return Chart(
         title=title,
         y_title=_cut(y_title or title),
-        lines=_labelled(lines, [_drawn(line, x, y) for line in lines], y),
+        lines=_labelled(curves, drawn, y),
         marks=_drawn_marks(marks, x),
         x_ticks=step_ticks(x),
         y_ticks=_y_ticks(y, values, distances=distances),
-        notes=_notes(lines),
+        notes=_notes(lines, curves),
     )
+
+
+Curve = tuple[Steps, Values]
+
+
+def _curve(line: Line) -> Curve:
+    """The points in the order of their steps, which evidence of another job only claims to have."""
+    steps = np.asarray(line.steps, np.int64)
+    order = np.argsort(steps, kind="stable")
+    return steps[order], np.asarray(line.values, np.float64)[order]
 
 
 def _cut(title: str) -> str:
@@ -230,14 +239,13 @@ def _cut(title: str) -> str:
     return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
 
 
-def _labelled(lines: tuple[Line, ...], drawn: list[DrawnLine], y: Scale) -> tuple[DrawnLine, ...]:
+def _labelled(curves: list[Curve], drawn: list[DrawnLine], y: Scale) -> tuple[DrawnLine, ...]:
     """Each line with its name where it ends; of several near each other one below the other."""
     ends = {}
-    for place, line in enumerate(lines):
-        points = zip(line.steps, line.values, strict=True)
-        finite = [(step, value) for step, value in points if math.isfinite(value)]
-        if finite:
-            ends[place] = y.at(max(finite, key=by_step)[1])
+    for place, (_, values) in enumerate(curves):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            ends[place] = y.at(float(finite[-1]))
     order = sorted(ends, key=lambda place: ends[place])
     floor = float(TOP)
     for place in order:
@@ -251,34 +259,35 @@ def _labelled(lines: tuple[Line, ...], drawn: list[DrawnLine], y: Scale) -> tupl
     return tuple(replace(line, label_y=ends.get(place)) for place, line in enumerate(drawn))
 
 
-def _plain_scale(values: list[float]) -> Scale:
-    low, high = min(values, default=0.0), max(values, default=0.0)
+def _plain_scale(values: Values) -> Scale:
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
     return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
 
 
-def _distance_scale(values: list[float]) -> Scale:
+def _distance_scale(values: Values) -> Scale:
     """From a decade below the smallest distance, so that the ground is left for `equal`."""
-    positive = [value for value in values if value > 0]
+    positive = values[values > 0]
+    least, most = (float(positive.min()), float(positive.max())) if len(positive) else (1.0, 1.0)
     # the smallest positive float has no tenth
     # not zero: a logarithm needs something above it
-    low = max(min(positive, default=1.0) / DECADE, math.ulp(0.0))
-    high = max(max(positive, default=1.0), low * DECADE)
+    low = max(least / DECADE, math.ulp(0.0))
+    high = max(most, low * DECADE)
     return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP, logarithmic=True)
 
 
-def _y_ticks(y: Scale, values: list[float], *, distances: bool) -> tuple[Tick, ...]:
-    labels = ticks(y, number) if values else ()
+def _y_ticks(y: Scale, values: Values, *, distances: bool) -> tuple[Tick, ...]:
+    labels = ticks(y, number) if len(values) else ()
     if not distances or not labels:
         return labels
     return (Tick(position=y.start, label=EQUAL), *labels[1:])
 
 
-def _notes(lines: tuple[Line, ...]) -> tuple[str, ...]:
+def _notes(lines: tuple[Line, ...], curves: list[Curve]) -> tuple[str, ...]:
     """What a reader must know to take the picture for what it is."""
     notes = [
         f"{line.name}: {count(gaps, 'value')} not finite (marked above the curve)"
-        for line in lines
-        if (gaps := sum(not math.isfinite(value) for value in line.values))
+        for line, (_, values) in zip(lines, curves, strict=True)
+        if (gaps := int((~np.isfinite(values)).sum()))
     ]
     longest = max((len(line.steps) for line in lines if is_thinned(line.steps)), default=0)
     if longest:
@@ -289,11 +298,11 @@ def _notes(lines: tuple[Line, ...]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _drawn(line: Line, x: Scale, y: Scale) -> DrawnLine:
-    # a thinned curve rests on the order, which evidence of another job only claims to have
-    pairs: list[Pair] = sorted(zip(line.steps, line.values, strict=True), key=by_step)
+def _drawn(line: Line, curve: Curve, x: Scale, y: Scale) -> DrawnLine:
     if is_thinned(line.steps):
-        pairs = envelope(pairs, int(x.low), int(x.high))
+        pairs = envelope(*curve, int(x.low), int(x.high))
+    else:
+        pairs = list(zip(*(column.tolist() for column in curve), strict=True))
     gaps = [x.at(step) for step, value in pairs if not math.isfinite(value)]
     return DrawnLine(
         name=line.name,
