@@ -334,7 +334,7 @@ def _judge_and_tell(
         line = tell_history(context, outcome.verdict, request.gate_id, token, runner.history)
         if line:
             runner.say(line)
-    return outcome.exit_code
+    return outcome.verdict.exit_code
 
 
 def _tell_status(runner: Runner, context: ActionContext, told: tuple[StatusState, str]) -> None:

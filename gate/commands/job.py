@@ -177,7 +177,7 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
         allow_plain_key=allow_plain_key,
     )
     print_outcome(outcome, as_json=as_json, quiet=quiet)
-    raise typer.Exit(int(outcome.exit_code))
+    raise typer.Exit(int(outcome.verdict.exit_code))
 
 
 def diagnose_command(

@@ -213,3 +213,15 @@ class SealServices(Protocol):
     ) -> IdentitySigned:
         """Check all of a bundle offline; `trusted_root` None stands for the public services."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sealing:
+    """The verdict's seal that was written, as a bundle; `why_not` says why there is none.
+
+    `identity` says whose a seal without a key is.
+    """
+
+    bundle: Path | None = None
+    identity: Identity | None = None
+    why_not: str = ""

@@ -13,7 +13,7 @@ from gate.baseline.acceptance import Movement
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.select import Selection
 from gate.comparison.checks import first_not_finite, never_passes, run_self_test, threshold_results
-from gate.comparison.compare import Comparisons, equal_results, missed_share, runs_of_the_same_work
+from gate.comparison.compare import Comparisons, equal_results, runs_of_the_same_work
 from gate.comparison.cost import determinism_cost
 from gate.comparison.data_moves import moved_data
 from gate.comparison.differences import (
@@ -34,15 +34,13 @@ from gate.pipelines.seed_results import judged, seeds_are_open, seeds_of_brought
 from gate.settings.gate_settings import ComparisonSettings
 from gate.training.plan import plan_gate, plan_operator_audit, plan_seeds
 from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode
-from gate.verdict.blind_spots import rare_faults
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.override_findings import drawn_entropy
 from gate.verdict.reached_level import SeedsOfBrought
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import EqualRuns, NotRun, Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
 
-RARE = 0.1
 BROUGHT_SIDE = "the pull request's baseline"
 Runs = tuple[RunEvidence, ...]
 
@@ -317,29 +315,6 @@ class ClosedCase:
         if self.decision.outcome is not Outcome.BASELINE_CHANGE:
             return None
         return movement(self.case.request, self.case.against_entry, self.case.entry)
-
-    @property
-    def _runs_alike(self) -> int:
-        """How many runs of this call did one and the same work."""
-        return len(self.case.strict) + len(self.case.like_strict)
-
-    @property
-    def rare_faults(self) -> tuple[str, ...]:
-        """What the equal runs leave open, where they are equal at all."""
-        if not self.facts.repeat.numerically_equal:
-            return ()
-        strict, runs = len(self.case.strict), self._runs_alike
-        every = missed_share(runs, RARE) if self.case.like_strict else None
-        return rare_faults((strict, runs), missed_share(strict, RARE), every)
-
-    @property
-    def equal_runs(self) -> EqualRuns | None:
-        """The equal runs of one and the same work, and the share of rare faults that they miss."""
-        alike = (self.facts.repeat, *self.case.like_strict)
-        if not all(one.numerically_equal for one in alike):
-            return None
-        runs = self._runs_alike
-        return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))
 
     @property
     def not_run(self) -> tuple[NotRun, ...]:

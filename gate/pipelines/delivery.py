@@ -31,10 +31,10 @@ from gate.package.seal_files import (
     write_seals,
 )
 from gate.package.seal_records import Package, SealContext
-from gate.package.signing import Identity, SealServices, Secrets, Signer, has_sigstore
+from gate.package.signing import Identity, Sealing, SealServices, Secrets, Signer, has_sigstore
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
-from gate.pipelines.publish import SealedPackage, publish
+from gate.pipelines.publish import publish
 from gate.pipelines.snapshots import BADGE, clear_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text, summary_text
@@ -112,18 +112,6 @@ class PackageSigner:
     baseline_digest: str
     services: Callable[[], SealServices]
     trusted_root: bytes | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sealing:
-    """The verdict's seal that was written, as a bundle; `why_not` says why there is none.
-
-    `identity` says whose a seal without a key is.
-    """
-
-    bundle: Path | None = None
-    identity: Identity | None = None
-    why_not: str = ""
 
 
 def seal_package(
@@ -304,7 +292,6 @@ class DeliveredVerdict:
     sealing: Sealing
     package: Path | None
     out: Path
-    exit_code: ExitCode
     fault: GateError | None = None
     proposed_target: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -375,7 +362,7 @@ class Delivery:
             package_path=str(request.shown_out / package.path.name),
             verify_command=verify_line(verdict, request, sealing, self.trusted_keys),
             history=request.history.lines,
-            published=publish(gated, _sealed(package, sealing), request, adapters),
+            published=publish(gated, package, sealing, request, adapters),
         )
         drawn = page_sources(verdict, evidence, baseline)
         return DeliveredVerdict(
@@ -384,7 +371,6 @@ class Delivery:
             sealing=sealing,
             package=package.path,
             out=request.out,
-            exit_code=verdict.exit_code,
             proposed_target=target,
             lines=self.lines,
         )
@@ -409,7 +395,6 @@ class Delivery:
             sealing=Sealing(why_not="only a pass is sealed"),
             package=None,
             out=request.out,
-            exit_code=verdict.exit_code,
             fault=fault,
             lines=self.lines,
         )
@@ -438,11 +423,6 @@ def prepared_delivery(
         change=lines_of_the_change(request, adapters.git),
         lines=_python_lines(adapters.git, commit),
     )
-
-
-def _sealed(package: Package, sealing: Sealing) -> SealedPackage:
-    why_not = sealing.why_not if sealing.bundle is None else ""
-    return SealedPackage(package=package, why_not=why_not, identity=sealing.identity)
 
 
 def _trusted_root(request: GateRequest, adapters: Adapters, commit: str) -> bytes | None:

@@ -13,17 +13,14 @@ from gate.comparison.checks import first_not_finite
 from gate.comparison.compare import missed_share
 from gate.comparison.data_moves import moved_data
 from gate.comparison.differences import Comparison
-from gate.comparison.performance import performance_of
-from gate.comparison.tolerances import tolerance_uses
 from gate.data.data_sets import DataSets, move_sentence, same_data
 from gate.diagnosis.touched_lines import by_its_files, shortened
 from gate.errors import EvidenceError, RunError
-from gate.evidence.capture import state_roots
 from gate.evidence.operator_records import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.step_work import SeedResults
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.case import RARE, Case, ClosedCase, Gated, case_of, open_case
+from gate.pipelines.case import Case, ClosedCase, Gated, case_of, open_case
 from gate.pipelines.comparisons import (
     Budget,
     beside_the_difference,
@@ -45,7 +42,7 @@ from gate.pipelines.seed_results import entry_results, recorded_results, unfit_s
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
 from gate.pipelines.snapshots import clear_out, lines_of_the_change
-from gate.settings.load import settings_digest, training_settings
+from gate.settings.load import training_settings
 from gate.system.git.changes import Change
 from gate.training.lanes import turns_of
 from gate.training.plan import (
@@ -57,6 +54,7 @@ from gate.training.plan import (
 from gate.training.runs import Commit, RunMode
 from gate.training.timeline import CallTime, OwnWork
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite
+from gate.verdict.blind_spots import RARE
 from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operator_findings import operator_report
 from gate.verdict.request import GateRequest
@@ -245,7 +243,7 @@ def _operator_audit_run(trainings: Trainings) -> tuple[tuple[RunEvidence, ...], 
 def judge(closed: ClosedCase) -> Gated:
     """Say of a decided case what it rests on and what would become the baseline."""
     case, evidence, decision = closed.case, closed.evidence, closed.decision
-    request, first = case.request, case.first
+    request = case.request
     seeds_problem = unfit_seeds(evidence, request.settings)
     unrepeated = decision.outcome is Outcome.NONDETERMINISTIC
     unfit = unrepeated or seeds_problem or evidence.changed_files
@@ -267,18 +265,12 @@ def judge(closed: ClosedCase) -> Gated:
         named_unchanged=named_unchanged,
         default_repeat=case.default_repeat,
         isolation=closed.isolation,
-        settings_digest=settings_digest(request.settings),
         proposed=entry_name(proposed) if proposed is not None else "",
         movement=closed.movement,
-        tolerances=tolerance_uses(first, request.settings.compare.tolerances),
-        rare_faults=closed.rare_faults,
-        equal_runs=closed.equal_runs,
-        performance=performance_of(evidence.runs, request.settings.cost),
-        operator_audit=operator_report(evidence, closed.operator_audit_failure),
+        operator_audit_failure=closed.operator_audit_failure,
         not_run=closed.not_run,
         seeds_problem=seeds_problem,
         seeds_of_brought=closed.seeds_of_brought,
-        states=state_roots(first, evidence),
     )
     return Gated(
         verdict=assemble(assessment, request),

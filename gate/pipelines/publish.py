@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from dataclasses import replace
+from typing import Final
 
-from gate.baseline.entry import Baseline
 from gate.errors import CancelledError, GateError, InternalError
-from gate.evidence.run_evidence import EvidenceSet
 from gate.package.seal_records import Package
-from gate.package.signing import Identity
+from gate.package.signing import Sealing
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.case import Gated
 from gate.publishing.artifact import (
     NOT_PUBLISHED,
     SEAL_FILE,
@@ -32,71 +31,39 @@ MAX_FILES: Final = 1000
 MAX_WORDS: Final = 400
 
 
-class Judged(Protocol):
-    """What a call came to, and what that rests on."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The answer."""
-        ...
-
-    @property
-    def evidence(self) -> EvidenceSet:
-        """All runs."""
-        ...
-
-    @property
-    def baseline(self) -> Baseline | None:
-        """What was compared with, or None."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SealedPackage:
-    """The package of this call; `why_not` says why it has no seal, empty where it has one.
-
-    `identity` says whose a seal without a key is.
-    """
-
-    package: Package
-    why_not: str
-    identity: Identity | None
-
-
 def publish(
-    judged: Judged, sealed: SealedPackage, request: GateRequest, adapters: Adapters
+    gated: Gated, package: Package, sealing: Sealing, request: GateRequest, adapters: Adapters
 ) -> PublishedPackage:
     """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
     wanted = request.settings.publish
-    if wanted == PublishSettings() or not judged.verdict.passes or request.from_fork:
+    if wanted == PublishSettings() or not gated.verdict.passes or request.from_fork:
         return NOT_PUBLISHED
-    why_not = _why_not(request, sealed)
+    why_not = _why_not(request, sealing)
     if why_not:
         return PublishedPackage(notes=(f"Not published: {why_not}.",))
     adapters.progress.step("publishing the sealed package")
     try:
-        artifact = _artifact(judged, sealed.package, request, adapters.files)
+        artifact = _artifact(gated.verdict, package, request, adapters.files)
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - a pass stays one, whatever happens here
         return PublishedPackage(faults=(_sentence("The sealed package is not published", raised),))
     published = _pushed(NOT_PUBLISHED, artifact, wanted, adapters)
-    return _tracked(published, judged, artifact, sealed, request, adapters)
+    return _tracked(published, gated, artifact, sealing, request, adapters)
 
 
-def _why_not(request: GateRequest, sealed: SealedPackage) -> str:
+def _why_not(request: GateRequest, sealing: Sealing) -> str:
     """Why a pass stays here; empty where it may go."""
     # credentials are sent to where the settings say: a pull request's own could name anybody (T2)
     if request.pull_request and request.settings_from == "head":
         return "the settings, which say where to, come with the pull request"
-    return sealed.why_not
+    return sealing.why_not
 
 
 def _artifact(
-    judged: Judged, package: Package, request: GateRequest, files: Files
+    verdict: Verdict, package: Package, request: GateRequest, files: Files
 ) -> SealedArtifact:
     names = files.list_names(package.path.parent, max_names=MAX_FILES)
-    verdict = judged.verdict
     return SealedArtifact(
         package=SealedFile(
             name=package.path.name,
@@ -144,23 +111,23 @@ def _pushed(
 
 def _tracked(
     published: PublishedPackage,
-    judged: Judged,
+    gated: Gated,
     artifact: SealedArtifact,
-    sealed: SealedPackage,
+    sealing: Sealing,
     request: GateRequest,
     adapters: Adapters,
 ) -> PublishedPackage:
     wanted = request.settings.publish.mlflow
     if wanted is None:
         return published
-    baseline = judged.baseline
+    baseline = gated.baseline
     try:
         words = SealWords(
-            signer=_signer(sealed, artifact, adapters.files),
+            signer=_signer(sealing, artifact, adapters.files),
             baseline_digest=sha256_hex(write_document(baseline)) if baseline else "",
             reference=published.reference,
         )
-        run = tracked_run(judged.verdict, judged.evidence, artifact, request, words)
+        run = tracked_run(gated.verdict, gated.evidence, artifact, request, words)
         tracked = adapters.publishers.tracker(wanted).track(run)
     except CancelledError:
         raise
@@ -175,10 +142,10 @@ def _tracked(
     )
 
 
-def _signer(sealed: SealedPackage, artifact: SealedArtifact, files: Files) -> str:
+def _signer(sealing: Sealing, artifact: SealedArtifact, files: Files) -> str:
     """The identity of a seal without a key, or the id of the key in this call's own envelope."""
-    if sealed.identity is not None:
-        return sealed.identity.name
+    if sealing.identity is not None:
+        return sealing.identity.name
     for seal in artifact.seals:
         if seal.name.endswith(".dsse.json"):
             envelope = parse_json(files.read_bytes(seal.path, max_bytes=MAX_SEAL_BYTES), seal.name)

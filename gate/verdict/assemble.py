@@ -6,17 +6,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 
 from gate.baseline.acceptance import InQuarantine, Movement
 from gate.baseline.entry import BaselineEntry
 from gate.comparison.differences import Comparison, EventKind, ToleranceUse
-from gate.comparison.level_records import Performance
+from gate.comparison.performance import performance_of
+from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
+from gate.evidence.capture import state_roots
 from gate.evidence.operator_records import OperatorReport
-from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence, States
+from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.evidence.trace import Claim, ShownChange
 from gate.isolation.modes import Isolation
+from gate.settings.load import settings_digest
 from gate.training.runs import RunMode
 from gate.verdict import blind_spots, findings, operator_findings, reached_level
 from gate.verdict.determinism_budget import determinism_budget
@@ -45,7 +49,6 @@ from gate.verdict.verdict import (
     DRIFTS,
     FAULT,
     BaselineFacts,
-    EqualRuns,
     Finding,
     NextStep,
     NotFiniteResult,
@@ -60,12 +63,13 @@ MAX_SERIES = 20
 SECONDS_A_DAY = 86_400
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# no slots: the answers are kept in the instance, as `cached_property` does it
+@dataclass(frozen=True, kw_only=True)
 class Assessment:
     """What the packages found out, before it is one document.
 
     `proposed` is the name of the file for the entry that this call proposes, empty without one.
-    `states` are the roots of what the first strict run ended in.
+    `change` is what of it is shown; `operator_audit_failure` says why that audit is missing.
     """
 
     evidence: EvidenceSet
@@ -75,26 +79,34 @@ class Assessment:
     diagnosis: Diagnosis | None
     default_repeat: Comparison | None
     isolation: Isolation
-    settings_digest: str
     proposed: str = ""
     movement: Movement | None = None
-    tolerances: tuple[ToleranceUse, ...] = ()
-    rare_faults: tuple[str, ...] = ()
-    equal_runs: EqualRuns | None = None
     change: ShownChange | None = None
     named_unchanged: bool = False
-    performance: tuple[Performance, ...] = ()
-    operator_audit: OperatorReport | None = None
+    operator_audit_failure: str = ""
     seeds_problem: str = ""
     seeds_of_brought: SeedsOfBrought = SeedsOfBrought.AS_SEEN
-    states: States = ()
     not_run: tuple[NotRun, ...] = ()
+
+    @property
+    def first(self) -> RunEvidence:
+        """The run that is judged."""
+        return self.evidence.runs_of(RunMode.STRICT)[0]
+
+    @cached_property
+    def tolerances(self) -> tuple[ToleranceUse, ...]:
+        """What each tolerance of the settings applies to."""
+        return tolerance_uses(self.first, self.facts.settings.compare.tolerances)
+
+    @cached_property
+    def operator_audit(self) -> OperatorReport | None:
+        """What the audit counted, or why it could not be taken."""
+        return operator_findings.operator_report(self.evidence, self.operator_audit_failure)
 
 
 def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
     """Collect the findings and close the verdict."""
     evidence, facts, decision = assessment.evidence, assessment.facts, assessment.decision
-    run = evidence.runs_of(RunMode.STRICT)[0]
     about_baseline = _about_baseline(assessment, request)
     verdict = Verdict(
         outcome=decision.outcome,
@@ -131,17 +143,17 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
         cost=facts.cost,
-        performance=assessment.performance,
+        performance=performance_of(evidence.runs, request.settings.cost),
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
-        equal_runs=assessment.equal_runs,
+        equal_runs=blind_spots.equal_runs(facts),
         not_finite=_traced_not_finite(assessment),
         change=assessment.change,
         named_unchanged=assessment.named_unchanged,
         tolerances=tuple(map(_shortened, assessment.tolerances)),
         policy_changes=request.policy_changes,
     )
-    return verdict.model_copy(update=_seen(assessment, request, run))
+    return verdict.model_copy(update=_seen(assessment, request))
 
 
 def _not_finite(facts: Facts) -> NotFiniteResult | None:
@@ -184,9 +196,9 @@ def _quarantine(facts: Facts) -> InQuarantine | None:
     return InQuarantine(metrics=rule.metrics, reason=rule.reason, until=rule.until)
 
 
-def _seen(assessment: Assessment, request: GateRequest, run: RunEvidence) -> dict[str, object]:
+def _seen(assessment: Assessment, request: GateRequest) -> dict[str, object]:
     """What the verdict says of the runs themselves, whatever was decided."""
-    evidence, facts = assessment.evidence, assessment.facts
+    evidence, facts, run = assessment.evidence, assessment.facts, assessment.first
     return {
         # which part moved is said already, and they are many
         "data": tuple(one.model_copy(update={"parts": ()}) for one in evidence.data),
@@ -195,12 +207,12 @@ def _seen(assessment: Assessment, request: GateRequest, run: RunEvidence) -> dic
         "unrepeated": facts.unrepeated,
         "environment": run.environment,
         "checkpoint_root": run.checkpoint.root,
-        "states": assessment.states,
-        "snapshot_digest": assessment.evidence.snapshot_digest,
-        "settings_digest": assessment.settings_digest,
+        "states": state_roots(run, evidence),
+        "snapshot_digest": evidence.snapshot_digest,
+        "settings_digest": settings_digest(request.settings),
         "series": tuple(_summaries(run.metrics[:MAX_SERIES])),
-        "runs": tuple(run_evidence.run for run_evidence in assessment.evidence.runs),
-        "not_exercised": _not_exercised(assessment, request, run),
+        "runs": tuple(run_evidence.run for run_evidence in evidence.runs),
+        "not_exercised": _not_exercised(assessment, request),
         "determinism_budget": determinism_budget(
             evidence,
             strict=facts.repeat,
@@ -217,15 +229,13 @@ def _shortened(use: ToleranceUse) -> ToleranceUse:
     return use.model_copy(update={"metrics": use.metrics[:MAX_SERIES]})
 
 
-def _not_exercised(
-    assessment: Assessment, request: GateRequest, run: RunEvidence
-) -> tuple[str, ...]:
+def _not_exercised(assessment: Assessment, request: GateRequest) -> tuple[str, ...]:
     """What this verdict says nothing about."""
-    settings = request.settings
+    settings, run = request.settings, assessment.first
     return (
         *findings.not_exercised(run),
         *saved_and_asked(run, settings, request.repository_path(settings.train.workdir)),
-        *assessment.rare_faults,
+        *blind_spots.rare_faults(assessment.facts),
         *operator_findings.beyond_the_flag(assessment.operator_audit),
     )
 
@@ -330,7 +340,7 @@ def _findings(
         # first of the warnings: nothing below it speaks of the device that was meant
         *findings.gpu_missed(evidence),
         *findings.dirty_tree(evidence),
-        *_blind_spots(assessment, run),
+        *_blind_spots(assessment),
         *findings.changed_by_pull_request(changed_files, new_baseline),
         *findings.imported_runs(imported=request.imported_runs, from_fork=request.from_fork),
         *findings.settings_origin(request.settings_from, pull_request=request.pull_request),
@@ -345,7 +355,7 @@ def _findings(
         *splits_by_listing(run),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
-        *_of_the_runs(assessment, run),
+        *_of_the_runs(assessment),
         *findings.budget_not_applied(facts.settings.cost, priced=request.priced),
         *reached_level.unfit_seeds(assessment.seeds_problem),
         *reached_level.seeds_of_entry(assessment.seeds_of_brought),
@@ -358,9 +368,9 @@ def _findings(
     )
 
 
-def _of_the_runs(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...]:
+def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
     """What the runs themselves leave open."""
-    facts = assessment.facts
+    facts, run = assessment.facts, assessment.first
     return (
         *findings.repeated_alone(assessment.evidence),
         *findings.default_mode(assessment.default_repeat),
@@ -392,8 +402,8 @@ def _in_quarantine(assessment: Assessment, request: GateRequest) -> tuple[Findin
     )
 
 
-def _blind_spots(assessment: Assessment, run: RunEvidence) -> tuple[Finding, ...]:
-    settings = assessment.facts.settings
+def _blind_spots(assessment: Assessment) -> tuple[Finding, ...]:
+    settings, run = assessment.facts.settings, assessment.first
     return (
         *blind_spots.tolerances(assessment.tolerances, run),
         *blind_spots.unused_settings(run, settings.compare.allow_not_finite),

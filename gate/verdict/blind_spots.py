@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from gate.comparison.compare import missed_share
 from gate.comparison.differences import TensorDelta, ToleranceUse
 from gate.evidence.run_evidence import MetricSource, RunEvidence, WhyPassedOver
 from gate.settings.gate_settings import GateSettings, NotFiniteAllowed
 from gate.verdict import reasons
 from gate.verdict.facts import Facts
 from gate.verdict.findings import warning
-from gate.verdict.verdict import Finding, Outcome, Severity
+from gate.verdict.verdict import EqualRuns, Finding, Outcome, Severity
 
 SHOWN = 5
 # a halved weight has moved by half of its size
@@ -19,6 +20,8 @@ BLIND_SHARE = 0.01
 WIDE_SHARE = 0.05
 EMPTY = {"train.metrics.file": "the script wrote no number there"}
 SHOWN_CONSTANTS = 3
+# one run in ten: a rate of faults at which nobody notices by hand
+RARE = 0.1
 
 
 def tolerances(uses: tuple[ToleranceUse, ...], run: RunEvidence) -> tuple[Finding, ...]:
@@ -231,15 +234,23 @@ def _remedy(delta: TensorDelta) -> str:
     return f"If unintended: find what writes to it. {limit}."
 
 
-def rare_faults(
-    runs: tuple[int, int], missed_by_strict: float, missed_by_all: float | None
-) -> tuple[str, ...]:
-    """What equal runs cannot show, a rare fault; `runs` counts the strict ones, and all."""
-    # the share is of faults that strike one run in ten, a rate at which nobody notices by hand
-    strict, every = runs
+def rare_faults(facts: Facts) -> tuple[str, ...]:
+    """What equal runs cannot show, a rare fault; nothing where they are not equal at all."""
+    if not facts.repeat.numerically_equal:
+        return ()
+    strict, every = facts.strict_runs, facts.strict_runs + len(facts.like_strict)
     few = "two" if strict == 2 else str(strict)  # noqa: PLR2004 - as a word
-    missed = f"{few} runs miss {missed_by_strict * 100:.0f} %"
+    missed = f"{few} runs miss {missed_share(strict, RARE) * 100:.0f} %"
     sentence = f"rare faults: of those that affect one run in ten, {missed}"
-    if missed_by_all is not None:
-        sentence += f", and the {every} equal runs of this call {missed_by_all * 100:.0f} %"
+    if facts.like_strict:
+        share = missed_share(every, RARE)
+        sentence += f", and the {every} equal runs of this call {share * 100:.0f} %"
     return (sentence,)
+
+
+def equal_runs(facts: Facts) -> EqualRuns | None:
+    """The equal runs of one and the same work, and the share of rare faults that they miss."""
+    if not all(one.numerically_equal for one in (facts.repeat, *facts.like_strict)):
+        return None
+    runs = facts.strict_runs + len(facts.like_strict)
+    return EqualRuns(runs=runs, missed=round(missed_share(runs, RARE), 4))

@@ -86,7 +86,6 @@ def _assessment(
         diagnosis=None,
         default_repeat=default,
         isolation=Isolation(mode=IsolationMode.NONE, credentials=None, reason="not root"),
-        settings_digest="2" * 64,
     )
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from decision_cases import HALF, HALVED, TOLERANT, WHOLE, facts_of, with_head, without_sketches
+from decision_cases import FAR, HALF, HALVED, TOLERANT, WHOLE, facts_of, with_head, without_sketches
 from evidence_cases import evidence_of, series_of, settings_of
 
 from gate.comparison.tolerances import derive, tolerance_uses
@@ -17,6 +19,7 @@ from gate.settings.gate_settings import NotFiniteAllowed
 from gate.settings.levels import Tolerance
 from gate.verdict.blind_spots import (
     admitted_by_settings,
+    equal_runs,
     left_out,
     passed_over,
     rare_faults,
@@ -25,7 +28,7 @@ from gate.verdict.blind_spots import (
     unused_settings,
 )
 from gate.verdict.facts import Facts
-from gate.verdict.verdict import Finding, Outcome, Severity
+from gate.verdict.verdict import EqualRuns, Finding, Outcome, Severity
 
 RUN = evidence_of()
 TWO = RUN.model_copy(
@@ -171,7 +174,14 @@ def test_weights_that_differ_beside_equal_metrics_are_found_with_their_distance(
 
 
 def test_what_equal_runs_leave_open_is_said_in_figures() -> None:
-    assert rare_faults((2, 2), 0.82, None) == (
-        "rare faults: of those that affect one run in ten, two runs miss 82 %",
-    )
-    assert rare_faults((2, 4), 0.82, 0.6562)[0].endswith(", and the 4 equal runs of this call 66 %")
+    facts = facts_of()
+    two = "rare faults: of those that affect one run in ten, two runs miss 82 %"
+    assert rare_faults(facts) == (two,)
+    assert equal_runs(facts) == EqualRuns(runs=2, missed=0.82)
+    alike = replace(facts, like_strict=(facts.repeat, facts.repeat))
+    assert rare_faults(alike) == (f"{two}, and the 4 equal runs of this call 66 %",)
+    assert equal_runs(alike) == EqualRuns(runs=4, missed=0.6562)
+    # one that differs is another answer: no share of faults is missed then
+    differs = facts_of(again=FAR).repeat
+    assert equal_runs(replace(facts, like_strict=(differs,))) is None
+    assert (rare_faults(facts_of(again=FAR)), equal_runs(facts_of(again=FAR))) == ((), None)
