@@ -77,6 +77,7 @@ test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole meas
 
 .PHONY: test-zoo
 test-zoo: $(READY) ## Let the gate diagnose every planted fault and write docs/results/diagnosis-zoo.md (an hour and a half)
+	$(PYTEST) $(PARALLEL) tests/zoo/test_checkpoints.py
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
 	  --write docs/results/diagnosis-zoo.md $(FAULTS)
 

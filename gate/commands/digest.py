@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gate.checkpoint.completeness import Row, State, contents_of, review
 from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.parts import Exclusion
 from gate.checkpoint.tensor_hashing import HASH
 from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, safe_text, state_parser
+from gate.errors import EvidenceError, ExitCode
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.saved_states import (
     MAX_BYTES,
@@ -109,18 +111,59 @@ def _count(number: int, singular: str, plural: str) -> str:
     return f"{number:,} {singular if number == 1 else plural}"
 
 
+def complete(rows: Sequence[Row]) -> bool:
+    """Whether a checkpoint has what every training needs; what cannot be told is not there."""
+    return all(row.state in {State.SAVED, State.ABSENT} for row in rows)
+
+
+def complete_lines(rows: Sequence[Row]) -> list[str]:
+    """Whether a training can go on exactly from it, and a line for each part."""
+    lines = [f"complete     {'yes' if complete(rows) else 'no'}"]
+    width = max(len(row.part) for row in rows)
+    for row in rows:
+        where = ", ".join(row.places)
+        about = "; ".join(filter(None, (where, row.note)))
+        told = row.state if row.state is not State.SAVED else ""
+        lines.append(f"  {row.part:<{width}}  {': '.join(filter(None, (told, about)))}")
+    return lines
+
+
+def complete_document(rows: Sequence[Row]) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "complete": complete(rows),
+        "parts": [
+            {"part": row.part, "state": row.state, "places": row.places, "note": row.note}
+            for row in rows
+        ],
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """The digests as they are printed: one document, or lines that are still to be made safe."""
+    """The digests as they are printed: one document, or lines that are still to be made safe.
+
+    `complete` is None where nobody asked whether a training can go on from the state.
+    """
 
     document: object = None
     lines: tuple[str, ...] = ()
+    complete: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a path holds: one state, or the two of a package, and the parts of a resume."""
+
+    states: tuple[StateDigest, ...]
+    rows: tuple[Row, ...] = ()
 
 
 def run(words: Sequence[str]) -> None:
     """Print the digest of a checkpoint's content.
 
-    The same for every format; no code in the file is run.
+    The same for every format; no code in the file is run. With --complete, exit code 1 when a
+    training could not go on exactly from the checkpoint.
 
     Example: repro-gate digest checkpoint.pt --leaves
     """
@@ -130,14 +173,14 @@ def run(words: Sequence[str]) -> None:
     def look() -> Told:
         if is_package(FILES, asked.path):
             with open_package(FILES, asked.path) as package:
-                found = _of_package(package, chosen_exclusions(asked.exclude, defaults=False))
+                rules = chosen_exclusions(asked.exclude, defaults=False)
+                found = _of_package(package, rules, complete=asked.complete)
         else:
             with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
-                found = (digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES),)
-        if asked.json:
-            return Told(document=digest_document(found, leaves=asked.leaves))
-        lines = (digest_lines(state, leaves=asked.leaves) for state in found)
-        return Told(lines=tuple(line for state in lines for line in (*state, ""))[:-1])
+                state = digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES)
+                rows = review(contents_of(content)) if asked.complete else ()
+                found = Found(states=(state,), rows=rows)
+        return _told(found, json=asked.json, leaves=asked.leaves)
 
     told = read_apart(
         PlainForm(Told),
@@ -147,21 +190,49 @@ def run(words: Sequence[str]) -> None:
         answer_bytes=LARGE_ANSWER_BYTES,
     )
     sys.stdout.write(reviewable_json(told.document) if asked.json else safe_text(told.lines))
+    if told.complete is False:
+        raise SystemExit(int(ExitCode.FAIL))
+
+
+def _told(found: Found, *, json: bool, leaves: bool) -> Told:
+    answer = complete(found.rows) if found.rows else None
+    if json:
+        document = digest_document(found.states, leaves=leaves)
+        if found.rows:
+            document["resume"] = complete_document(found.rows)
+        return Told(document=document, complete=answer)
+    texts = [digest_lines(state, leaves=leaves) for state in found.states]
+    if found.rows:
+        texts.append(complete_lines(found.rows))
+    lines = tuple(line for text in texts for line in (*text, ""))[:-1]
+    return Told(lines=lines, complete=answer)
 
 
 def _of_package(
-    package: PackagedStates, exclusions: Sequence[Exclusion]
-) -> tuple[StateDigest, ...]:
+    package: PackagedStates, exclusions: Sequence[Exclusion], *, complete: bool
+) -> Found:
     """The roots that the seal names: of what the gate captured, and of what the script saved."""
     captured = digest_state(package.captured(), exclusions=exclusions, max_bytes=MAX_BYTES)
     if not package.saved_member:
-        return (captured,)
+        if complete:
+            raise EvidenceError(
+                "the package holds no checkpoint of the script's",
+                hint="Set train.checkpoint, or name the checkpoint itself.",
+            )
+        return Found(states=(captured,))
     rules = (*exclusions, *package.saved_exclusions())
-    return (captured, digest_state(package.saved(), exclusions=rules, max_bytes=MAX_BYTES))
+    content = package.saved()
+    saved = digest_state(content, exclusions=rules, max_bytes=MAX_BYTES)
+    return Found(states=(captured, saved), rows=review(contents_of(content)) if complete else ())
 
 
 def _parser() -> ArgumentParser:
     parser = state_parser("digest", run.__doc__)
     parser.add_argument("path", type=Path, help=STATE_HELP)
     parser.add_argument("--leaves", action="store_true", help="also list every leaf")
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help="also list what a resume needs; exit code 1 when something is missing",
+    )
     return parser

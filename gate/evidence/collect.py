@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.capture import SAVED_COPY
+from gate.evidence.carried import Resumability, resumability
 from gate.evidence.harness_files import (
     HarnessFile,
     MetricLine,
@@ -23,6 +24,7 @@ from gate.evidence.metric_series import (
     output_metrics,
     step_series,
 )
+from gate.evidence.observations import Override
 from gate.evidence.operator_logs import read_operator_audit, read_overrides
 from gate.evidence.rank_environments import environment_of, facts_of
 from gate.evidence.ranks import (
@@ -85,6 +87,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     ranks = read_ranks(files, out, process_files, children, processes, said)
     refuse_crashed(files, out, process_files)
     problems = _problems(run, ranks)
+    overrides = read_overrides(files, out, process_files)
     # what a training saves belongs to its end, and the harness's capture holds the same weights
     saved = train.model_copy(update={"checkpoint": None}) if run.partial else train
     states = _states(files, out, ranks, taken, workdir_tree, saved)
@@ -111,9 +114,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         recorder=recorder_cost(ranks),
         first_step_seconds=ranks[0].summary.first_step_seconds,
         left_out=_left_out(ranks),
+        resumability=_resumability(train, ranks, states, overrides),
         notes=(*problems, *(note for state in states for note in state.notes)),
         operator_audit=read_operator_audit(files, out, process_files),
-        overrides=read_overrides(files, out, process_files),
+        overrides=overrides,
         sources=read_sources(files, out, process_files),
         live_threads=live_threads(ranks[0]),
         children=children,
@@ -154,6 +158,21 @@ def _left_out(ranks: tuple[TrainedRank, ...]) -> tuple[str, ...]:
     """What the harness did not record, once for all ranks."""
     sentences = (plain_text(sentence) for rank in ranks for sentence in rank.summary.left_out)
     return tuple(dict.fromkeys(sentences))
+
+
+def _resumability(
+    train: TrainSettings,
+    ranks: tuple[TrainedRank, ...],
+    states: tuple[ReadState, ...],
+    overrides: tuple[Override, ...],
+) -> Resumability | None:
+    """What the script's own checkpoint lacks to go on from; None where none was read."""
+    contents = states[-1].contents
+    if train.checkpoint is None or contents is None:
+        return None
+    carried = {rank.files.rank: rank.summary.carried for rank in ranks}
+    captured = [leaf.path for leaf in states[0].leaves]
+    return resumability(contents, train.checkpoint, carried, captured, overrides)
 
 
 def _states(

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, StorageError
+from gate.evidence.carried import Carried
 from gate.evidence.columns import MAX_STEP
 from gate.evidence.observations import OverrideLine, SourceLine
 from gate.evidence.run_evidence import MAX_PARAMETER_NAMES, Devices, FloatType
@@ -227,6 +228,7 @@ class Summary(Document):
     constant_infinities: Annotated[
         tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=1000)
     ] = ()
+    carried: Carried | None = None
     problems: Problems
     left_out: Problems = ()
 

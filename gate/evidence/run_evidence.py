@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from gate.data.data_sets import DataSets, UnrepeatedData
+from gate.evidence.carried import Resumability
 from gate.evidence.columns import MAX_BYTES, MAX_STEP, Memory, Points
 from gate.evidence.lock_files import Locks
 from gate.evidence.observations import LiveThreads, Override, Source, UnattestedChild, WeakerChild
@@ -291,6 +292,7 @@ class RunEvidence(Document):
     place of a parameter's state in an optimizer, the leaf that is the parameter: for a reader only,
     nothing is decided by it.
     `given` is what steps of rank 0 were given, which a diagnosis compares and nothing else.
+    `resumability` is what train.checkpoint lacks for an exact resume, for a finding only.
     `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
 
@@ -322,6 +324,7 @@ class RunEvidence(Document):
     ready_seconds: MeasuredSeconds = 0.0
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    resumability: Resumability | None = None
     operator_audit: OperatorAudit = OperatorAudit()
     overrides: tuple[Override, ...] = ()
     overridden: int = Field(default=0, ge=0)

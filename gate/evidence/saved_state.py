@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+from gate.checkpoint.completeness import Contents, contents_of
 from gate.checkpoint.digest import CAPTURED, SAVED, LeafDigest, StateDigest, digest_state, roots_of
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
@@ -45,7 +46,7 @@ class ReadState:
     """Digests of all leaves of a state, and which of them hold NaN or infinity.
 
     `excluded` are the patterns that left something out; `optimizer_settings` as in a manifest,
-    `sketches` by path.
+    `sketches` by path, `contents` the parts of what a script saved.
     """
 
     leaves: tuple[LeafDigest, ...] = ()
@@ -54,6 +55,7 @@ class ReadState:
     excluded: tuple[str, ...] = ()
     optimizer_settings: dict[str, str] = field(default_factory=dict)
     sketches: dict[str, str] = field(default_factory=dict)
+    contents: Contents | None = None
 
 
 def captured_state(files: Files, path: Path, rank: int) -> ReadState:
@@ -112,6 +114,7 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
         counted, _ = without_excluded(content.leaves, exclusions)
         not_finite = not_finite_leaves(counted, available_threads(), sentinels=True)
         sketched = sketches(counted, available_threads(), MAX_SKETCHES)
+        contents = contents_of(content)
     # names and texts alone are equal in every run, so they would pass whatever was trained
     if not any(leaf.shape is not None or leaf.kind in NUMBERS for leaf in digest.leaves):
         raise EvidenceError(
@@ -124,6 +127,7 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
         notes=_notes(shown, digest),
         sketches=_prefixed(SAVED, sketched),
         excluded=tuple(rule.pattern for rule in digest.excluded),
+        contents=contents,
     )
 
 

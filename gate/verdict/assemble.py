@@ -377,6 +377,7 @@ def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
         *findings.hidden_state(facts.repeat),
         *findings.weaker_source(run),
         *findings.ended_early(run, facts.settings.train.max_steps),
+        *findings.checkpoint_incomplete(run, facts.settings.train.checkpoint),
     )
 
 

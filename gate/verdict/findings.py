@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gate.baseline.entry import BaselineEntry
 from gate.checkpoint.digest import captured_digest
 from gate.comparison.differences import Comparison
+from gate.diagnosis.diagnosis import CodePlace
+from gate.evidence.carried import CheckpointLack
 from gate.evidence.observations import started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
@@ -84,6 +88,62 @@ def not_packed(evidence: EvidenceSet, checkpoint: str | None) -> tuple[Finding, 
         remedy="Its digest is sealed all the same. To pack it, let the script save under plain "
         "names.",
     )
+
+
+def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Finding, ...]:
+    """Does the checkpoint lack a part that this training used, so that no resume is exact?"""
+    found = run.resumability
+    if found is None or not found.lacks or checkpoint is None:
+        return ()
+    missing = [lack for lack in found.lacks if lack.told]
+    untold = [lack for lack in found.lacks if not lack.told]
+    sentences = []
+    if missing and found.model_alone:
+        sentences.append(
+            f"{checkpoint} contains only the model: a resume lacks {joined(map(_lack, missing))}"
+        )
+    elif missing:
+        sentences.append(
+            f"{checkpoint} cannot be resumed exactly: it lacks {joined(map(_lack, missing))}"
+        )
+    if untold:
+        sentences.append(
+            f"whether {checkpoint} contains {joined(map(_lack, untold))} could not be told"
+        )
+    places = [CodePlace.known(lack.file, lack.line) for lack in missing]
+    used = next((place for place in places if place is not None), None)
+    return (
+        Finding(
+            code="checkpoint-incomplete",
+            severity=Severity.NOTICE,
+            message="; ".join(sentences),
+            remedy=_save_it(model_alone=found.model_alone and bool(missing), told=bool(missing)),
+            code_place=used or CodePlace.known(found.file, found.line),
+        ),
+    )
+
+
+def _lack(lack: CheckpointLack) -> str:
+    place = f"{lack.file}:{lack.line}" if lack.line else ""
+    why = ", ".join(filter(None, (lack.why, place)))
+    return f"the {lack.what} ({why})" if why else f"the {lack.what}"
+
+
+def _save_it(*, model_alone: bool, told: bool) -> str:
+    if model_alone:
+        return (
+            "No action needed if it only serves inference. To resume from it, save what "
+            "docs/resume.md lists."
+        )
+    if not told:
+        return "Save it in a form that docs/resume.md lists, and the gate can tell."
+    return "Save it with the rest and load it before the first step: docs/resume.md has the lines."
+
+
+def joined(words: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:

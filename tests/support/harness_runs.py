@@ -37,7 +37,13 @@ class HarnessRuns:
     forked: bool = True
 
     def run(
-        self, source: str, *, mode: RunMode = RunMode.STRICT, threads: int = 1, **variables: str
+        self,
+        source: str,
+        *,
+        mode: RunMode = RunMode.STRICT,
+        threads: int = 1,
+        checkpoint: str | None = None,
+        **variables: str,
     ) -> RunEvidence:
         """Run a script to its last step; `variables` go over those of the protocol."""
         place = Path(tempfile.mkdtemp(dir=self.runs))
@@ -61,4 +67,5 @@ class HarnessRuns:
         ended = run_script(place, told | variables, forked=self.forked)
         assert ended.code == 0, ended.stderr
         label = "strict-1" if mode is RunMode.STRICT else "default-1"
-        return collect_run(FILES, record_of(label), place / "out", place, b"", settings_of().train)
+        train = settings_of().train.model_copy(update={"checkpoint": checkpoint})
+        return collect_run(FILES, record_of(label), place / "out", place, b"", train)

@@ -15,7 +15,13 @@ from ..determinism import overrides, precision, process_knobs
 from ..determinism.overrides import Guard, OverrideEvent
 from ..operator_policy import Operators
 from ..output import Problems
-from ..recording import auxiliary_state, first_inputs, module_search, training_hooks
+from ..recording import (
+    auxiliary_state,
+    carried_state,
+    first_inputs,
+    module_search,
+    training_hooks,
+)
 from ..settings import NO_LOADER_WORKERS, ONE_THREAD, HarnessSettings, process_id
 from ..sources.found import SOURCES, Source
 from ..sources.reads import hook_dates, hook_reads
@@ -58,6 +64,7 @@ def begin(settings: HarnessSettings) -> None:
         first_inputs.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
+        carried_state.install(_carried, _steps)
         training_hooks.install_graph_hooks(_capture, _on_replay)
         # by now every module that has hooks is loaded
         remember_functions()
@@ -210,6 +217,16 @@ def _on_average(average: nn.Module) -> None:
     session = current()
     if session is not None:
         session.auxiliary_state.note_average(average)
+
+
+def _carried() -> carried_state.CarriedState | None:
+    session = current()
+    return None if session is None or cuda.capturing() else session.carried
+
+
+def _steps() -> int:
+    session = current()
+    return 0 if session is None else session.recorder.steps
 
 
 def _guard() -> Guard | None:

@@ -31,6 +31,7 @@ from ..operator_policy import Operators
 from ..output import Output, Problems
 from ..plain_tensors import write_safetensors
 from ..recording import auxiliary_state, time_and_memory
+from ..recording.carried_state import CarriedState
 from ..recording.gradients import HandUpdates
 from ..recording.observer import Schedule
 from ..recording.recorder import Recorder
@@ -171,6 +172,7 @@ class HarnessSession:
         )
         self.capture = Capture()
         self.auxiliary_state = auxiliary_state.AuxiliaryState()
+        self.carried = CarriedState(self.recorder.generators, settings.tree)
         self._inside_scaler = False
         self.operators = Operators(settings, self.output, self.problems, self.working_step)
         self.first_step_seconds: float | None = None
@@ -303,6 +305,7 @@ class HarnessSession:
                 self.guard.poll()
                 precision.PRECISION_SWITCHES.poll(precision.READERS)
             self.recorder.observe(optimizer, skipped=skipped)
+            self.carried.loaders.after_step()
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
@@ -453,6 +456,7 @@ class HarnessSession:
             "ready_seconds": Waiting.ready_seconds,
             "overridden": self.override_log.total,
             "constant_infinities": self._constant_infinities,
+            "carried": self.carried.record(self.recorder.optimizers),
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,
         }

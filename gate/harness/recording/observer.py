@@ -189,13 +189,16 @@ def _median(values: deque[float]) -> float:
     return sorted(values)[len(values) // 2] if values else 0.0
 
 
+OF_GENERATORS: Final = "random."
+
+
 def random_states(problems: Problems) -> dict[str, str]:
     """`random.<generator>` to `algorithm:hex`."""
     found = {}
     for name, (in_use, read) in GENERATORS.items():
         if in_use():
             with problems.noting(f"reading the random state of {name}"):
-                found[f"random.{name}"] = read()
+                found[f"{OF_GENERATORS}{name}"] = read()
     return found
 
 
@@ -238,6 +241,30 @@ GENERATORS: Final[dict[str, tuple[Callable[[], bool], Callable[[], str]]]] = {
     "torch": (lambda: True, _torch),
     "cuda": (cuda.in_use, _cuda),
 }
+
+
+class Generators:
+    """Which of the common generators are drawn from between two looks."""
+
+    def __init__(self) -> None:
+        self.drawn: set[str] = set()
+        self.states: dict[str, str] = {}
+
+    def look(self, states: dict[str, str]) -> None:
+        """Compare with the last look; `states` are fingerprints."""
+        for fingerprint, state in states.items():
+            name = fingerprint.removeprefix(OF_GENERATORS)
+            if self.states.get(name, state) != state:
+                self.drawn.add(name)
+            self.states[name] = state
+
+    def pass_over(self, before: torch.Tensor, after: torch.Tensor) -> None:
+        """What happened between these two states of torch's generator is no use of it."""
+        known = self.states.get("torch")
+        if known is not None:
+            if known != _of_states([before]):
+                self.drawn.add("torch")
+            self.states["torch"] = _of_states([after])
 
 
 _NO_COPIES: Final = HostCopies(())
@@ -294,6 +321,7 @@ class Observer:
         self._structures: dict[int, tuple[int, ...]] = {}
         self._started: dict[str, StartedDigest] = {}
         self._fingerprints: dict[str, str] = {}
+        self.generators = Generators()
 
     def note_batch(self, value: object, step: int) -> None:
         """Digest a batch that a DataLoader yields on the way to this step."""
@@ -367,7 +395,9 @@ class Observer:
         try:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
-                    fingerprints |= random_states(self._problems)
+                    states = random_states(self._problems)
+                    self.generators.look(states)
+                    fingerprints |= states
             tensors = self.schedule.due(TENSORS, step)
             copies = _NO_COPIES
             if tensors or batches or inputs or started:

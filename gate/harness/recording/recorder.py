@@ -22,7 +22,7 @@ from .auxiliary_state import Skipped, unscaled
 from .given import MAX_SAMPLES, GivenSettings, samples_in
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
-from .observer import TENSORS, Observer, Schedule, StepObservation
+from .observer import TENSORS, Generators, Observer, Schedule, StepObservation
 from .state import Order, SortKey, module_key, optimized_parameters, ranking
 from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
 
@@ -94,6 +94,11 @@ class Recorder:
         self._open: deque[OpenStep] = deque()
         self._write_seconds = 0.0
         self._written_at = 0.0
+
+    @property
+    def generators(self) -> Generators:
+        """Which generators were drawn from; nothing is known where nothing is observed."""
+        return Generators() if self._observer is None else self._observer.generators
 
     @property
     def devices(self) -> cuda.Devices:

@@ -1,0 +1,243 @@
+"""What a training goes on from, and what the checkpoint of its settings lacks of it.
+
+The harness tells what was used; which of it a resume needs is decided here, by parts of the
+checkpoint alone. Nothing of a verdict rests on it: it is advice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.checkpoint.completeness import Contents, Need, Part, lacks
+from gate.evidence.columns import MAX_STEP
+from gate.evidence.observations import Override, OverrideKind, SeedScope
+from gate.text.document import Document
+from gate.text.untrusted_text import plain_text
+
+Generator = Literal["cuda", "numpy", "python", "torch"]
+Order = Literal["epoch", "own", "plain", "torch", "unknown"]
+Number = Annotated[int, Field(ge=0, le=2**62)]
+FileName = Annotated[str, Field(max_length=200)]
+MAX_LACKS: Final = 20
+MAX_WORDS: Final = 300
+RANDOM: Final[dict[str, Part]] = {
+    "torch": Part.TORCH,
+    "cuda": Part.CUDA,
+    "numpy": Part.NUMPY,
+    "python": Part.PYTHON,
+}
+# which generators a seeding function sets
+SEEDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("random.", ("python",)),
+    ("numpy.", ("numpy",)),
+    ("torch.cuda.", ("cuda",)),
+    ("torch.", ("torch", "cuda")),
+)
+KEPT: Final = re.compile(r"state/optimizer/([0-9]+/state/[0-9]+)/([^/\[{<]+)")
+SCALER, AVERAGE = "state/scaler/", "state/average/"
+
+
+class LoaderPlace(Document):
+    """How far the DataLoader was that trains: after so many batches of an epoch that goes on.
+
+    `length` is 0 where it is not known. `order` says how the order of samples comes about,
+    `reseeded` that its generator was given a seed for this epoch.
+    """
+
+    batches: Number
+    length: Number
+    order: Order
+    epoch: Number
+    reseeded: bool
+
+
+class SavedAt(Document):
+    """The last call of `torch.save` for a path, which is empty for what is no file."""
+
+    path: FileName
+    step: int = Field(ge=0, le=MAX_STEP)
+    file: FileName
+    line: int = Field(ge=0)
+    loader: LoaderPlace | None
+
+
+class UsedScheduler(Document):
+    """A scheduler of torch's; `given`: the script says by itself where the schedule is."""
+
+    kind: Annotated[str, Field(max_length=100)]
+    given: bool
+    file: FileName
+    line: int = Field(ge=0)
+
+
+class Carried(Document):
+    """What one process used: the generators that were `drawn` from between two steps, and more.
+
+    `states` are digests of the generators after the last step, for a comparison of ranks.
+    `own_generator` says that a DataLoader draws its order from one of its own.
+    """
+
+    drawn: Annotated[tuple[Generator, ...], Field(max_length=4)]
+    states: Annotated[dict[Generator, Annotated[str, Field(max_length=128)]], Field(max_length=4)]
+    own_generator: bool
+    schedulers: Annotated[tuple[UsedScheduler, ...], Field(max_length=20)]
+    saves: Annotated[tuple[SavedAt, ...], Field(max_length=20)]
+
+
+class CheckpointLack(Document):
+    """A part that an exact resume needs and the checkpoint lacks, or for which that is not `told`.
+
+    `why` says what uses it, or why it cannot be told; `file` and `line` are the line that uses it.
+    """
+
+    part: Annotated[str, Field(max_length=60)]
+    what: Annotated[str, Field(max_length=MAX_WORDS)]
+    told: bool
+    why: Annotated[str, Field(max_length=MAX_WORDS)] = ""
+    file: FileName = ""
+    line: int = Field(default=0, ge=0)
+
+
+class Resumability(Document):
+    """What train.checkpoint lacks, and the line that saved it last.
+
+    `model_alone`: nothing else is in it.
+    """
+
+    lacks: Annotated[tuple[CheckpointLack, ...], Field(max_length=MAX_LACKS)] = ()
+    model_alone: bool = False
+    file: FileName = ""
+    line: int = Field(default=0, ge=0)
+
+
+def resumability(
+    contents: Contents,
+    checkpoint: str,
+    carried: Mapping[int, Carried | None],
+    captured: Iterable[str],
+    overrides: Iterable[Override],
+) -> Resumability:
+    """What the checkpoint of the settings lacks of what the ranks used.
+
+    `captured` are the names of rank 0's state as the harness captured it.
+    """
+    known = {rank: one for rank, one in carried.items() if one is not None}
+    saved = _saved_at(known.get(0), checkpoint)
+    needs = _needs(known, tuple(captured), tuple(overrides), saved, ranks=len(carried))
+    found = lacks(contents, needs)
+    return Resumability(
+        lacks=tuple(
+            CheckpointLack(
+                part=lack.part.value,
+                what=_words(lack.what),
+                told=lack.told,
+                why=_words(lack.why),
+                file=lack.file,
+                line=lack.line,
+            )
+            for lack in found[:MAX_LACKS]
+        ),
+        model_alone=set(contents.places) <= {Part.MODEL, Part.AVERAGE},
+        file="" if saved is None else plain_text(saved.file)[:200],
+        line=0 if saved is None else saved.line,
+    )
+
+
+def _words(text: str) -> str:
+    return plain_text(text)[:MAX_WORDS]
+
+
+def _needs(
+    carried: Mapping[int, Carried],
+    captured: tuple[str, ...],
+    overrides: tuple[Override, ...],
+    saved: SavedAt | None,
+    *,
+    ranks: int,
+) -> Iterator[Need]:
+    first = carried.get(0)
+    schedulers = () if first is None else first.schedulers
+    yield Need(part=Part.MODEL)
+    slots = _slots(captured, every=ranks == 1)
+    # a plain gradient step with a constant rate keeps nothing
+    if slots or schedulers:
+        yield Need(part=Part.OPTIMIZER, slots=slots)
+    moving = [one for one in schedulers if not one.given]
+    if moving:
+        yield Need(
+            part=Part.SCHEDULER,
+            count=len(moving),
+            why=f"{plain_text(moving[0].kind)} sets the rate",
+            file=plain_text(moving[0].file)[:200],
+            line=moving[0].line,
+        )
+    if any(name.startswith(SCALER) for name in captured):
+        yield Need(part=Part.SCALER)
+    if any(name.startswith(AVERAGE) for name in captured):
+        yield Need(part=Part.AVERAGE)
+    yield Need(part=Part.PROGRESS)
+    seeded = frozenset(_seeded_again(overrides))
+    yield from _random(carried, seeded, every=len(carried) == ranks)
+    if first is not None and first.own_generator:
+        yield Need(part=Part.LOADER_RANDOM, why="it draws the order of the next epoch")
+    if saved is not None and saved.loader is not None:
+        yield _position(saved, saved.loader, seeded)
+
+
+def _slots(captured: Iterable[str], *, every: bool) -> dict[str, int]:
+    """What the optimizers keep, and for how many parameters; shards are not counted."""
+    kept: dict[str, set[str]] = {}
+    for match in filter(None, map(KEPT.match, captured)):
+        kept.setdefault(match[2], set()).add(match[1])
+    return {slot: len(places) if every else 1 for slot, places in sorted(kept.items())}
+
+
+def _random(
+    carried: Mapping[int, Carried], seeded: frozenset[str], *, every: bool
+) -> Iterator[Need]:
+    for name, part in RANDOM.items():
+        states = {one.states.get(name, "") for one in carried.values() if name in one.drawn}
+        if states and name not in seeded:
+            # ranks that draw alike can go on from one state
+            count = len(states) if every else 1
+            why = "each rank draws numbers of its own" if count > 1 else "it is drawn from"
+            yield Need(part=part, count=count, why=why)
+
+
+def _position(saved: SavedAt, loader: LoaderPlace, seeded: frozenset[str]) -> Need:
+    of = f" of {loader.length:,}" if loader.length else ""
+    drawn = loader.order in {"torch", "own"}
+    again = loader.reseeded or loader.epoch == 1 or (loader.order == "torch" and "torch" in seeded)
+    # the order of this epoch cannot be drawn again from a state in its middle
+    numbers = {saved.step, loader.batches} if again or not drawn else set[int]()
+    return Need(
+        part=Part.LOADER,
+        numbers=frozenset(numbers),
+        why=f"it was saved after batch {loader.batches:,}{of} of an epoch",
+    )
+
+
+def _seeded_again(overrides: Iterable[Override]) -> Iterator[str]:
+    """Generators that the script seeds on its way: where they are decides nothing for long."""
+    for one in overrides:
+        again = one.kind is OverrideKind.RESEED and one.scope is not SeedScope.PRIVATE
+        if again and one.step > 1 and not one.importing:
+            yield from next((names for start, names in SEEDS if one.name.startswith(start)), ())
+
+
+def _saved_at(carried: Carried | None, checkpoint: str) -> SavedAt | None:
+    """The save that left the checkpoint; of what went through memory the last one."""
+    if carried is None:
+        return None
+    inside = f"/{checkpoint.strip('/')}"
+    own = [
+        one
+        for one in carried.saves
+        # a file beside it that is renamed has its name and more
+        if inside in f"/{one.path}" or not one.path
+    ]
+    return max(own, key=lambda one: one.step, default=None)
