@@ -102,7 +102,7 @@ NUMBER: Final = re.compile(r"[0-9]{1,18}")
 class Contents:
     """What was recognised: `places` are paths by part, each the outermost that holds the part.
 
-    `slots` counts what an optimizer keeps for a parameter, by its key (`exp_avg`, `step`);
+    `slots` counts what an optimizer keeps for a parameter, by its key, such as that of a moment;
     `numbered` says that parameters stand there by number, as every torch optimizer saves them.
     `due` are keys that the groups' own settings ask for, `scheduled` that a scheduler has set
     their rate. `numbers` are all counters; `unread` are files of unknown content, `odd` places of
@@ -143,11 +143,11 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lack:
-    """A part that is not there, or of which that cannot be `told`; `what` is the part as a text."""
+    """A part that is not there, or of which that is not `known`; `what` is the part as a text."""
 
     part: Part
     what: str
-    told: bool = True
+    known: bool = True
     why: str = ""
     file: str = ""
     line: int = 0
@@ -237,7 +237,12 @@ class _Sorting:
         if leaf.dtype in INTEGERS and plain and words & LOADER_WORDS and not words & MODEL_WORDS:
             # an order of samples that stands by itself: no key above says what it is
             self._add(Part.LOADER, leaf.path)
-        elif leaf.dtype in INTEGERS and not leaf.shape and plain and words & PROGRESS_WORDS:
+        elif (
+            leaf.dtype in INTEGERS
+            and plain
+            and words & PROGRESS_WORDS
+            and _number(leaf) is not None
+        ):
             self._other(leaf, leaf.path)
         elif leaf.dtype in FLOATS:
             self._add(Part.MODEL, _first_keys(leaf.path))
@@ -522,7 +527,9 @@ def _lack(contents: Contents, need: Need, what: str) -> Lack:
     if need.part in RANDOM_PARTS:
         hidden += contents.odd.get(RANDOM, ())
     why = f"{hidden[0]} has an unknown form" if hidden else need.why
-    return Lack(part=need.part, what=what, told=not hidden, why=why, file=need.file, line=need.line)
+    return Lack(
+        part=need.part, what=what, known=not hidden, why=why, file=need.file, line=need.line
+    )
 
 
 class State(StrEnum):
@@ -555,7 +562,7 @@ def _row(contents: Contents, part: Part, lack: Lack | None) -> Row:
     places = contents.of(part)
     shown = places[:MAX_PLACES]
     if lack is not None:
-        state = State.MISSING if lack.told else State.UNKNOWN
+        state = State.MISSING if lack.known else State.UNKNOWN
         note = "; ".join(filter(None, (lack.what if lack.what != part else "", lack.why)))
         return Row(part=part, state=state, places=shown, note=note)
     if places:

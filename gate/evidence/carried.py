@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Final, Literal
-
-from pydantic import Field
+from typing import Final
 
 from gate.checkpoint.completeness import Contents, Need, Part, lacks
-from gate.evidence.columns import MAX_STEP
-from gate.evidence.observations import Override, OverrideKind, SeedScope
-from gate.text.document import Document
+from gate.evidence.observations import (
+    MAX_LACK_WORDS,
+    MAX_LACKS,
+    Carried,
+    CheckpointLack,
+    LoaderPlace,
+    Override,
+    OverrideKind,
+    Resumability,
+    SavedAt,
+    SeedScope,
+)
 from gate.text.untrusted_text import plain_text
 
-Generator = Literal["cuda", "numpy", "python", "torch"]
-Order = Literal["epoch", "own", "plain", "torch", "unknown"]
-Number = Annotated[int, Field(ge=0, le=2**62)]
-FileName = Annotated[str, Field(max_length=200)]
-MAX_LACKS: Final = 20
-MAX_WORDS: Final = 300
 RANDOM: Final[dict[str, Part]] = {
     "torch": Part.TORCH,
     "cuda": Part.CUDA,
@@ -39,79 +40,6 @@ SEEDS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 KEPT: Final = re.compile(r"state/optimizer/([0-9]+/state/[0-9]+)/([^/\[{<]+)")
 SCALER, AVERAGE = "state/scaler/", "state/average/"
-
-
-class LoaderPlace(Document):
-    """How far the DataLoader was that trains: after so many batches of an epoch that goes on.
-
-    `length` is 0 where it is not known. `order` says how the order of samples comes about,
-    `reseeded` that its generator was given a seed for this epoch.
-    """
-
-    batches: Number
-    length: Number
-    order: Order
-    epoch: Number
-    reseeded: bool
-
-
-class SavedAt(Document):
-    """The last call of `torch.save` for a path, which is empty for what is no file."""
-
-    path: FileName
-    step: int = Field(ge=0, le=MAX_STEP)
-    file: FileName
-    line: int = Field(ge=0)
-    loader: LoaderPlace | None
-
-
-class UsedScheduler(Document):
-    """A scheduler of torch's; `given`: the script says by itself where the schedule is."""
-
-    kind: Annotated[str, Field(max_length=100)]
-    given: bool
-    file: FileName
-    line: int = Field(ge=0)
-
-
-class Carried(Document):
-    """What one process used: the generators that were `drawn` from between two steps, and more.
-
-    `states` are digests of the generators after the last step, for a comparison of ranks.
-    `own_generator` says that a DataLoader draws its order from one of its own.
-    """
-
-    drawn: Annotated[tuple[Generator, ...], Field(max_length=4)]
-    states: Annotated[dict[Generator, Annotated[str, Field(max_length=128)]], Field(max_length=4)]
-    own_generator: bool
-    schedulers: Annotated[tuple[UsedScheduler, ...], Field(max_length=20)]
-    saves: Annotated[tuple[SavedAt, ...], Field(max_length=20)]
-
-
-class CheckpointLack(Document):
-    """A part that an exact resume needs and the checkpoint lacks, or for which that is not `told`.
-
-    `why` says what uses it, or why it cannot be told; `file` and `line` are the line that uses it.
-    """
-
-    part: Annotated[str, Field(max_length=60)]
-    what: Annotated[str, Field(max_length=MAX_WORDS)]
-    told: bool
-    why: Annotated[str, Field(max_length=MAX_WORDS)] = ""
-    file: FileName = ""
-    line: int = Field(default=0, ge=0)
-
-
-class Resumability(Document):
-    """What train.checkpoint lacks, and the line that saved it last.
-
-    `model_alone`: nothing else is in it.
-    """
-
-    lacks: Annotated[tuple[CheckpointLack, ...], Field(max_length=MAX_LACKS)] = ()
-    model_alone: bool = False
-    file: FileName = ""
-    line: int = Field(default=0, ge=0)
 
 
 def resumability(
@@ -134,7 +62,7 @@ def resumability(
             CheckpointLack(
                 part=lack.part.value,
                 what=_words(lack.what),
-                told=lack.told,
+                known=lack.known,
                 why=_words(lack.why),
                 file=lack.file,
                 line=lack.line,
@@ -148,7 +76,7 @@ def resumability(
 
 
 def _words(text: str) -> str:
-    return plain_text(text)[:MAX_WORDS]
+    return plain_text(text)[:MAX_LACK_WORDS]
 
 
 def _needs(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.capture import SAVED_COPY
-from gate.evidence.carried import Resumability, resumability
+from gate.evidence.carried import resumability
 from gate.evidence.harness_files import (
     HarnessFile,
     MetricLine,
@@ -24,7 +24,7 @@ from gate.evidence.metric_series import (
     output_metrics,
     step_series,
 )
-from gate.evidence.observations import Override
+from gate.evidence.observations import Override, Resumability
 from gate.evidence.operator_logs import read_operator_audit, read_overrides
 from gate.evidence.rank_environments import environment_of, facts_of
 from gate.evidence.ranks import (

@@ -15,9 +15,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, StorageError
-from gate.evidence.carried import Carried
 from gate.evidence.columns import MAX_STEP
-from gate.evidence.observations import OverrideLine, SourceLine
+from gate.evidence.observations import Carried, OverrideLine, SourceLine
 from gate.evidence.run_evidence import MAX_PARAMETER_NAMES, Devices, FloatType
 from gate.evidence.step_columns import MeasuredSeconds, SamplingGroup
 from gate.evidence.step_work import OptimizerKind, SettingWord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -239,3 +239,84 @@ class LiveThreads(Document):
 
     step: int = Field(ge=1)
     count: int = Field(ge=0)
+
+
+Generator = Literal["cuda", "numpy", "python", "torch"]
+Order = Literal["epoch", "own", "plain", "torch", "unknown"]
+Number = Annotated[int, Field(ge=0, le=2**62)]
+FileName = Annotated[str, Field(max_length=200)]
+MAX_LACKS: Final = 20
+MAX_LACK_WORDS: Final = 300
+
+
+class LoaderPlace(Document):
+    """How far the DataLoader was that trains: after so many batches of an epoch that goes on.
+
+    `length` is 0 where it is not known. `order` says how the order of samples comes about,
+    `reseeded` that its generator was given a seed for this epoch.
+    """
+
+    batches: Number
+    length: Number
+    order: Order
+    epoch: Number
+    reseeded: bool
+
+
+class SavedAt(Document):
+    """The last call of `torch.save` for a path, which is empty for what is no file."""
+
+    path: FileName
+    step: Number
+    file: FileName
+    line: int = Field(ge=0)
+    loader: LoaderPlace | None
+
+
+class UsedScheduler(Document):
+    """A scheduler of torch's; `given`: the script says by itself where the schedule is."""
+
+    kind: Annotated[str, Field(max_length=100)]
+    given: bool
+    file: FileName
+    line: int = Field(ge=0)
+
+
+class Carried(Document):
+    """What one process used: the generators that were `drawn` from between two steps, and more.
+
+    `states` are digests of the generators after the last step, for a comparison of ranks.
+    `own_generator` says that a DataLoader draws its order from one of its own.
+    """
+
+    drawn: Annotated[tuple[Generator, ...], Field(max_length=4)]
+    states: Annotated[dict[Generator, Annotated[str, Field(max_length=128)]], Field(max_length=4)]
+    own_generator: bool
+    schedulers: Annotated[tuple[UsedScheduler, ...], Field(max_length=20)]
+    saves: Annotated[tuple[SavedAt, ...], Field(max_length=20)]
+
+
+class CheckpointLack(Document):
+    """A part that an exact resume needs and the checkpoint lacks, or of which that is not `known`.
+
+    `why` says what uses it, or why it cannot be told; `file` and `line` are the line that uses it.
+    """
+
+    part: Annotated[str, Field(max_length=60)]
+    what: Annotated[str, Field(max_length=MAX_LACK_WORDS)]
+    known: bool
+    why: Annotated[str, Field(max_length=MAX_LACK_WORDS)] = ""
+    file: FileName = ""
+    line: int = Field(default=0, ge=0)
+
+
+class Resumability(Document):
+    """What train.checkpoint lacks, and the line that saved it last.
+
+    `model_alone`: nothing else is in it.
+    """
+
+    lacks: Annotated[tuple[CheckpointLack, ...], Field(max_length=MAX_LACKS)] = ()
+    model_alone: bool = False
+    file: FileName = ""
+    line: int = Field(default=0, ge=0)

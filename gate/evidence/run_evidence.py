@@ -15,10 +15,16 @@ from pydantic import (
 )
 
 from gate.data.data_sets import DataSets, UnrepeatedData
-from gate.evidence.carried import Resumability
 from gate.evidence.columns import MAX_BYTES, MAX_STEP, Memory, Points
 from gate.evidence.lock_files import Locks
-from gate.evidence.observations import LiveThreads, Override, Source, UnattestedChild, WeakerChild
+from gate.evidence.observations import (
+    LiveThreads,
+    Override,
+    Resumability,
+    Source,
+    UnattestedChild,
+    WeakerChild,
+)
 from gate.evidence.operator_records import OperatorAudit
 from gate.evidence.step_columns import MeasuredSeconds, StepDigests, SummedSeconds, Timings
 from gate.evidence.step_work import MAX_SEED_RESULTS, Given, SeedResult, Settings

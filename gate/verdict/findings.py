@@ -8,8 +8,7 @@ from gate.baseline.entry import BaselineEntry
 from gate.checkpoint.digest import captured_digest
 from gate.comparison.differences import Comparison
 from gate.diagnosis.diagnosis import CodePlace
-from gate.evidence.carried import CheckpointLack
-from gate.evidence.observations import started_without
+from gate.evidence.observations import CheckpointLack, started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.settings.levels import CostSettings
@@ -95,8 +94,8 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
     found = run.resumability
     if found is None or not found.lacks or checkpoint is None:
         return ()
-    missing = [lack for lack in found.lacks if lack.told]
-    untold = [lack for lack in found.lacks if not lack.told]
+    missing = [lack for lack in found.lacks if lack.known]
+    untold = [lack for lack in found.lacks if not lack.known]
     sentences = []
     if missing and found.model_alone:
         sentences.append(
@@ -117,7 +116,7 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
             code="checkpoint-incomplete",
             severity=Severity.NOTICE,
             message="; ".join(sentences),
-            remedy=_save_it(model_alone=found.model_alone and bool(missing), told=bool(missing)),
+            remedy=_save_it(model_alone=found.model_alone and bool(missing), known=bool(missing)),
             code_place=used or CodePlace.known(found.file, found.line),
         ),
     )
@@ -129,13 +128,13 @@ def _lack(lack: CheckpointLack) -> str:
     return f"the {lack.what} ({why})" if why else f"the {lack.what}"
 
 
-def _save_it(*, model_alone: bool, told: bool) -> str:
+def _save_it(*, model_alone: bool, known: bool) -> str:
     if model_alone:
         return (
             "No action needed if it only serves inference. To resume from it, save what "
             "docs/resume.md lists."
         )
-    if not told:
+    if not known:
         return "Save it in a form that docs/resume.md lists, and the gate can tell."
     return "Save it with the rest and load it before the first step: docs/resume.md has the lines."
 

@@ -55,7 +55,7 @@ def test_states_of_generators_are_known_under_any_name() -> None:
 def test_a_seed_is_no_state_and_a_limit_is_no_counter() -> None:
     found = _contents(_int("/seed", 5), _int("/max_steps", 9), _int("/save_every_steps", 3))
     assert found.places == {}
-    assert [lack.told for lack in lacks(found, [Need(part=Part.TORCH)])] == [True]
+    assert [lack.known for lack in lacks(found, [Need(part=Part.TORCH)])] == [True]
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_a_seed_is_no_state_and_a_limit_is_no_counter() -> None:
 )
 def test_what_may_lie_in_an_unknown_form_is_not_missing(hidden: Leaf, shown: str) -> None:
     (lack,) = lacks(_contents(hidden), [Need(part=Part.NUMPY)])
-    assert (lack.told, lack.why) == (False, shown)
+    assert (lack.known, lack.why) == (False, shown)
 
 
 def test_texts_beside_a_state_hide_nothing() -> None:
     found = _contents(_tensor("/README.md", "RAW", 9), _tensor("/tokenizer.model", "RAW", 9))
-    assert [lack.told for lack in lacks(found, [Need(part=Part.NUMPY)])] == [True]
+    assert [lack.known for lack in lacks(found, [Need(part=Part.NUMPY)])] == [True]
 
 
 def test_a_step_in_the_name_of_the_file_is_one() -> None:

@@ -68,6 +68,31 @@ def test_digest_as_json_has_a_version_and_every_leaf(state: Path, run: Run) -> N
     )
 
 
+def test_weights_alone_are_not_complete_in_words_and_as_json(state: Path, run: Run) -> None:
+    ended = run("digest", state, "--complete")
+    assert ended.code == 1
+    lines = ended.out.splitlines()
+    assert "complete     no" in lines
+    assert [line.split()[-1] for line in lines if line.startswith("  optimizer  ")][1:] == [
+        "missing"
+    ]
+    ended = run("digest", state, "--complete", "--json")
+    assert ended.code == 1
+    resume = json.loads(ended.out)["resume"]
+    assert resume["complete"] is False
+    states = {row["part"]: row["state"] for row in resume["parts"]}
+    assert (states["model"], states["optimizer"], states["scheduler"]) == (
+        *("saved", "missing", "not saved"),
+    )
+
+
+def test_all_that_every_training_needs_is_complete(tmp_path: Path, run: Run) -> None:
+    moments = {"w.x": floats(1), "optimizer.state.w.x.exp_avg": floats(0), "step": raw("I64", 3)}
+    path = write_state(tmp_path / "whole", **moments, rng=Stored("U8", (5056,), bytes(5056)))
+    ended = run("digest", path, "--complete")
+    assert (ended.code, "complete     yes" in ended.out.splitlines()) == (0, True), ended.out
+
+
 def test_an_exclusion_of_the_caller_is_told_with_its_reason(
     state: Path, moved: Path, run: Run
 ) -> None:

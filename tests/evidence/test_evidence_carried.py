@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gate.checkpoint.completeness import Contents, Part
-from gate.evidence.carried import Carried, LoaderPlace, SavedAt, resumability
-from gate.evidence.observations import Override, OverrideKind, SeedScope
+from gate.evidence.carried import resumability
+from gate.evidence.observations import (
+    Carried,
+    LoaderPlace,
+    Override,
+    OverrideKind,
+    SavedAt,
+    SeedScope,
+)
 
 ALL = Contents(
     places={part: (f"/{part.value}",) for part in Part if part is not Part.LOADER_RANDOM},

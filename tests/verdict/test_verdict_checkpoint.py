@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from evidence_cases import evidence_of
 
-from gate.evidence.carried import CheckpointLack, Resumability
+from gate.evidence.observations import CheckpointLack, Resumability
 from gate.verdict.findings import checkpoint_incomplete
 from gate.verdict.verdict import Finding, Severity
 
 SCHEDULER = CheckpointLack(
-    part="scheduler", what="scheduler", told=True, why="StepLR sets the rate", file="train.py",
+    part="scheduler", what="scheduler", known=True, why="StepLR sets the rate", file="train.py",
     line=7,
 )  # fmt: skip
-STEP = CheckpointLack(part="step or epoch", what="step or epoch", told=True)
+STEP = CheckpointLack(part="step or epoch", what="step or epoch", known=True)
 HIDDEN = CheckpointLack(
-    part="random state of NumPy", what="random state of NumPy", told=False,
+    part="random state of NumPy", what="random state of NumPy", known=False,
     why="/rng has an unknown form",
 )  # fmt: skip
 

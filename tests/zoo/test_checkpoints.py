@@ -70,6 +70,6 @@ def test_the_part_that_is_left_out_is_named_and_no_other(
 ) -> None:
     run = _run(harness, name, line)
     assert run.resumability is not None
-    assert [(lack.part, lack.told) for lack in run.resumability.lacks] == [(part, True)]
+    assert [(lack.part, lack.known) for lack in run.resumability.lacks] == [(part, True)]
     (finding,) = checkpoint_incomplete(run, "checkpoint.pt")
     assert f" lacks the {part}" in finding.message
