@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from gate.checkpoint.untrusted_files import open_untrusted
@@ -95,14 +96,12 @@ _SOURCE_TEXTS = ("call", "before", "after", "file")
 
 def live_threads(rank: TrainedRank) -> tuple[LiveThreads, ...]:
     """The number of threads at each step at which it is another than at the step before."""
-    counts: dict[int, int] = {}
-    for line in rank.lines:
-        counts[line.step] = max(line.threads, counts.get(line.step, 0))
-    changes: list[LiveThreads] = []
-    for step, count in sorted(counts.items()):
-        if not changes or changes[-1].count != count:
-            changes.append(LiveThreads(step=step, count=count))
-    return tuple(changes)
+    steps, counts = rank.lines.largest("threads")
+    moved = np.flatnonzero(np.append(True, counts[1:] != counts[:-1]))
+    return tuple(
+        LiveThreads(step=step, count=count)
+        for step, count in zip(steps[moved].tolist(), counts[moved].tolist(), strict=True)
+    )
 
 
 # the harness ends at 32 MiB of calls; lines and the last record come on top

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +38,7 @@ from gate.evidence.run_evidence import (
     PassedOver,
     WhyPassedOver,
 )
+from gate.evidence.step_lines import NOTHING, TYPES, StepLines
 from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS
 from gate.system.files.port import Files
 from gate.text.strict_json import parse_json
@@ -56,7 +59,7 @@ class SeriesCollector:
         self._source = source
         self._shown = shown
         self._dtypes: dict[str, FloatType] = {}
-        self._points: dict[str, list[tuple[int, float]]] = {}
+        self._points: dict[str, tuple[array[int], array[float]]] = {}
         self._count = 0
 
     def add(
@@ -69,8 +72,9 @@ class SeriesCollector:
         """
         place = f"{self._shown}: {where}: " if where else f"{self._shown}: "
         self._check_name(name, place)
-        points = self._points.setdefault(name, [])
-        self._check_step(name, step, points, place)
+        # whoever meets a step beyond an array's meets the check first
+        points = self._points.setdefault(name, (array("q"), array("d")))
+        self._check_step(name, step, points[0], place)
         known = self._dtypes.setdefault(name, dtype)
         if known != dtype:
             raise EvidenceError(
@@ -87,7 +91,35 @@ class SeriesCollector:
                 f"{place}more than {MAX_POINTS:,} numbers in one run",
                 hint="Log fewer metrics, log them at fewer steps, or lower train.max_steps.",
             )
-        points.append((step, value))
+        points[0].append(step)
+        points[1].append(value)
+
+    def extend(
+        self, dtype: FloatType, steps: Sequence[int], columns: Mapping[str, Sequence[float]]
+    ) -> bool:
+        """Take many numbers, a column of them for each name, at the same steps.
+
+        Whether it did: where one of them is to be refused, none is taken, and `add` says why.
+        """
+        count, names = self._count + len(steps) * len(columns), self._points.keys() | columns.keys()
+        known = [self._points[name][0] for name in columns if name in self._points]
+        fits = (
+            len(names) <= MAX_SERIES
+            and count <= MAX_POINTS
+            and all(len(name) <= MAX_NAME and name.isprintable() for name in columns)
+            and all(self._dtypes.get(name, dtype) == dtype for name in columns)
+            and 0 <= min(steps) <= max(steps) <= MAX_STEP
+            and all(one < other for one, other in pairwise(steps))
+            and all(own[-1] < steps[0] for own in known if own)
+        )
+        if fits:
+            for name, values in columns.items():
+                own_steps, own_values = self._points.setdefault(name, (array("q"), array("d")))
+                own_steps.extend(steps)
+                own_values.extend(values)
+                self._dtypes.setdefault(name, dtype)
+            self._count = count
+        return fits
 
     def _check_name(self, name: str, place: str) -> None:
         if len(name) > MAX_NAME or not name.isprintable():
@@ -97,16 +129,14 @@ class SeriesCollector:
                 hint="Give metrics short plain names.",
             )
 
-    def _check_step(
-        self, name: str, step: int, points: list[tuple[int, float]], place: str
-    ) -> None:
+    def _check_step(self, name: str, step: int, steps: Sequence[int], place: str) -> None:
         if not 0 <= step <= MAX_STEP:
             raise EvidenceError(
                 f"{place}metric {short_text(name)} has a step below 0 or above 2**53",
                 hint="Count steps from 0 or 1.",
             )
         # in order and once each: points of two runs are paired by their step
-        before = points[-1][0] if points else -1
+        before = steps[-1] if steps else -1
         if step <= before:
             how = "twice" if step == before else f"after step {before}"
             raise EvidenceError(
@@ -119,7 +149,10 @@ class SeriesCollector:
         """All series so far, sorted by name."""
         return tuple(
             MetricSeries(
-                name=name, source=self._source, dtype=self._dtypes[name], points=Points(points)
+                name=name,
+                source=self._source,
+                dtype=self._dtypes[name],
+                points=Points(columns=points),
             )
             for name, points in sorted(self._points.items())
         )
@@ -138,6 +171,10 @@ def step_series(lines: Sequence[StepLine]) -> tuple[MetricSeries, ...]:
     that all of them and the fingerprints have one numbering. `skipped` is 1.0 for a step that
     a gradient scaler skipped and 0.0 for one that it let through.
     """
+    steps = StepLines.of(lines)
+    several = steps.column("losses").max(initial=0) > 1
+    if not several and all(line.skipped is None for line in steps.records.values()):
+        return ()
     collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
     # for all optimizers together: a script may have one for each parameter
     passes_left = MAX_PASS_SERIES
@@ -223,7 +260,7 @@ class _Passed:
 
 
 def harness_series(
-    steps: Iterable[StepLine], logged: Iterable[MetricLine]
+    steps: Sequence[StepLine], logged: Iterable[MetricLine]
 ) -> tuple[MetricSeries, ...]:
     """Losses as `loss` (`loss.<i>` for further optimizers), what was logged as `logged.<name>`.
 
@@ -231,11 +268,29 @@ def harness_series(
     a name of another's.
     """
     collector = SeriesCollector(MetricSource.HARNESS, "the harness's record")
-    for line in steps:
-        if line.loss is not None:
-            name = f"loss.{line.optimizer}" if line.optimizer else "loss"
-            collector.add(name, line.step, line.loss.value, dtype=line.loss.dtype)
+    lines = StepLines.of(steps)
+    if not _extended(collector, lines):
+        # one number after the other: so the first is named that is to be refused
+        for line in lines:
+            if line.loss is not None:
+                name = _loss_name(line.optimizer)
+                collector.add(name, line.step, line.loss.value, dtype=line.loss.dtype)
     return (*collector.series(), *_logged_series(logged))
+
+
+def _loss_name(optimizer: int) -> str:
+    return f"loss.{optimizer}" if optimizer else "loss"
+
+
+def _extended(collector: SeriesCollector, lines: StepLines) -> bool:
+    """Give all losses at once, where one optimizer has all of them in one type; whether it did."""
+    known = lines.column("dtype") != NOTHING
+    kinds = {*zip(*(lines.column(name)[known].tolist() for name in ("optimizer", "dtype")))}  # noqa: B905 - of one length
+    if len(kinds) != 1:
+        return False
+    ((optimizer, dtype),) = kinds
+    steps, losses = (lines.column(name)[known].tolist() for name in ("step", "loss"))
+    return collector.extend(TYPES[dtype], steps, {_loss_name(optimizer): losses})
 
 
 def _logged_series(logged: Iterable[MetricLine]) -> tuple[MetricSeries, ...]:

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from gate.errors import EvidenceError
 from gate.evidence.harness_files import (
     Attestation,
     Ended,
     HarnessFile,
     ProcessFiles,
-    StepLine,
     Summary,
     Trainer,
     Untrained,
     read_harness_document,
-    read_harness_lines,
     read_own_document,
 )
 from gate.evidence.observations import UnattestedChild, started_without
@@ -37,6 +37,7 @@ from gate.evidence.python_processes import (
     shut_out_reason,
 )
 from gate.evidence.run_evidence import HarnessProcess
+from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import RunEnd, RunRecord, StoppedBy
@@ -215,13 +216,13 @@ class TrainedRank:
     """One rank's record: its optimizer steps in order, and how it ended."""
 
     files: ProcessFiles
-    lines: tuple[StepLine, ...]
+    lines: StepLines
     summary: Summary
 
     @property
     def last_step(self) -> int:
         """The number of the last optimizer step."""
-        return max(line.step for line in self.lines)
+        return int(self.lines.column("step").max())
 
 
 def read_attestations(
@@ -320,7 +321,7 @@ def read_ranks(
     did not, when two processes of a rank did, when rank 0 did not, or when a record is not whole.
     """
     steps = {
-        process: read_harness_lines(files, out, process.name(HarnessFile.STEPS), StepLine)
+        process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
         for process in found
         if HarnessFile.STEPS in process.kinds
     }
@@ -338,9 +339,7 @@ def read_ranks(
     return ranks
 
 
-def _check_processes(
-    files: Files, out: Path, steps: dict[ProcessFiles, tuple[StepLine, ...]]
-) -> None:
+def _check_processes(files: Files, out: Path, steps: dict[ProcessFiles, StepLines]) -> None:
     for rank, count in Counter(process.rank for process in steps).items():
         # weights in shared memory that several processes
         # update at once: results depend on their speed
@@ -359,9 +358,7 @@ def _check_processes(
         )
 
 
-def _span(
-    files: Files, out: Path, process: ProcessFiles, lines: tuple[StepLine, ...]
-) -> TrainingSpan:
+def _span(files: Files, out: Path, process: ProcessFiles, lines: StepLines) -> TrainingSpan:
     """When a process made its steps, as far as it said that."""
     if HarnessFile.SUMMARY not in process.kinds:
         return TrainingSpan(pid=process.pid)
@@ -372,10 +369,12 @@ def _span(
     return TrainingSpan(pid=process.pid, first=begun, last=begun + took)
 
 
-def _trained(process: ProcessFiles, lines: tuple[StepLine, ...], summary: Summary) -> TrainedRank:
-    name = process.name(HarnessFile.SUMMARY)
-    ordered = in_order(lines, summary.optimizer_numbers, name)
-    return TrainedRank(files=process, lines=ordered, summary=summary)
+def _trained(process: ProcessFiles, lines: StepLines, summary: Summary) -> TrainedRank:
+    name, numbers = process.name(HarnessFile.SUMMARY), summary.optimizer_numbers
+    # one optimizer has one order: a hundred thousand lines need not become records for it
+    if numbers and (numbers != (0,) or lines.optimizers != [0]):
+        lines = StepLines.of(in_order(tuple(lines), numbers, name))
+    return TrainedRank(files=process, lines=lines, summary=summary)
 
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
@@ -396,20 +395,23 @@ def _summary_document(files: Files, out: Path, process: ProcessFiles) -> Summary
 def _check_steps(rank: TrainedRank) -> None:
     """Steps 1 to N without a gap, each optimizer once a step and in order."""
     name = rank.files.name(HarnessFile.STEPS)
-    before: dict[int, int] = {}
-    for line in rank.lines:
-        if line.step <= before.get(line.optimizer, 0):
-            raise EvidenceError(
-                f"{name}: step {line.step} of optimizer {line.optimizer} is repeated or out of "
-                "order",
-                hint="Only the harness may write into its output folder.",
-            )
-        before[line.optimizer] = line.step
-    numbers = {line.step for line in rank.lines}
-    # as many different numbers as the highest one: so there is no gap
-    if len(numbers) != rank.last_step or rank.summary.steps != rank.last_step:
+    steps, optimizers = rank.lines.column("step"), rank.lines.column("optimizer")
+    # each optimizer's lines beside each other, in the order in which they were written
+    order = np.argsort(optimizers, kind="stable")
+    same = np.diff(optimizers[order]) == 0
+    back = order[1:][same & (np.diff(steps[order]) <= 0)]
+    if len(back):
+        first = int(back.min())
         raise EvidenceError(
-            f"{name}: {len(numbers)} steps up to step {rank.last_step}, and the summary counts "
+            f"{name}: step {steps[first]} of optimizer {optimizers[first]} is repeated or out of "
+            "order",
+            hint="Only the harness may write into its output folder.",
+        )
+    numbers = len(np.unique(steps))
+    # as many different numbers as the highest one: so there is no gap
+    if numbers != rank.last_step or rank.summary.steps != rank.last_step:
+        raise EvidenceError(
+            f"{name}: {numbers} steps up to step {rank.last_step}, and the summary counts "
             f"{rank.summary.steps}",
             hint="A step was lost or added; run again, and look at the script's output.",
         )

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from array import array
+from itertools import pairwise
+
+import numpy as np
+
 from gate.evidence.columns import Memory
 from gate.evidence.harness_files import StepLine
 from gate.evidence.ranks import TrainedRank
@@ -16,6 +22,7 @@ from gate.evidence.step_columns import (
     family_of,
     of_optimizer,
 )
+from gate.evidence.step_lines import NOTHING
 from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
 from gate.text.digests import field, sha256_hex
 
@@ -35,19 +42,24 @@ def step_digests(ranks: tuple[TrainedRank, ...]) -> StepDigests:
     A fingerprint of a step counts as observed only when every rank and optimizer observed it: each
     rank has sampling intervals of its own, and what some ranks say is not what all say.
     """
-    steps: dict[int, list[tuple[str, StepLine]]] = {}
-    for rank in ranks:
-        for line in rank.lines:
-            steps.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
-    numbers = {line.optimizer for rank in ranks for line in rank.lines}
+    steps = np.unique(np.concatenate([rank.lines.column("step") for rank in ranks]))
+    numbers = {number for rank in ranks for number in rank.lines.optimizers}
     apart = 1 < len(numbers) <= APART
-    told = (
-        (place, _digest(step, lines, apart=apart))
-        for place, (step, lines) in enumerate(sorted(steps.items()))
-        # most steps were not observed, and have no record
-        if any(line.parameters is not None or line.fingerprints for _, line in lines)
+    # most steps were not observed, and have no record
+    observed = np.unique(
+        np.concatenate([rank.lines.column("step")[rank.lines.observed] for rank in ranks])
     )
-    return StepDigests(sorted(steps), told)
+    found: dict[int, list[tuple[str, StepLine]]] = {}
+    for rank in ranks:
+        for place in np.flatnonzero(np.isin(rank.lines.column("step"), observed)).tolist():
+            line = rank.lines[place]
+            found.setdefault(line.step, []).append((f"{rank.files.rank}:{line.optimizer}", line))
+    places = np.searchsorted(steps, observed).tolist()
+    told = [
+        (place, _digest(step, found[step], apart=apart))
+        for place, step in zip(places, observed.tolist(), strict=True)
+    ]
+    return StepDigests(steps.tolist(), told)
 
 
 def _digest(step: int, lines: list[tuple[str, StepLine]], *, apart: bool) -> StepDigest:
@@ -84,14 +96,15 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
     """What each told step was given, as far as it is not what the step told before was."""
     steps: dict[int, list[StepLine]] = {}
     after: dict[int, dict[str, int]] = {}
-    leading = 0
-    for line in rank.lines:
-        if not line.optimizer:
-            leading = line.step
-        if is_told(line.step):
-            steps.setdefault(line.step, []).append(line)
-            if leading != line.step and line.optimizer < APART:
-                after.setdefault(line.step, {})[str(line.optimizer)] = leading
+    numbers, optimizers = rank.lines.column("step"), rank.lines.column("optimizer")
+    # how many steps the first optimizer had made by then: its own go up
+    leading = np.maximum.accumulate(np.where(optimizers == 0, numbers, 0))
+    told = [step for step in np.unique(numbers).tolist() if is_told(step)]
+    for place in np.flatnonzero(np.isin(numbers, told)).tolist():
+        line = rank.lines[place]
+        steps.setdefault(line.step, []).append(line)
+        if leading[place] != line.step and line.optimizer < APART:
+            after.setdefault(line.step, {})[str(line.optimizer)] = int(leading[place])
     known: dict[str, str] = {}
     kinds: dict[str, str] = {}
     given = []
@@ -127,18 +140,19 @@ def _room(known: dict[str, str]) -> bool:
 
 def step_timings(rank: TrainedRank) -> Timings:
     """Seconds of each step, summed over its optimizers; a step not fully timed is left out."""
-    steps: dict[int, list[StepLine]] = {}
-    for line in rank.lines:
-        steps.setdefault(line.step, []).append(line)
+    order, first = rank.lines.by_step()
+    steps, seconds, harness_seconds, samples = (
+        rank.lines.column(name)[order].tolist()
+        for name in ("step", "seconds", "harness_seconds", "samples")
+    )
     timings: list[tuple[int, float, float, int]] = []
-    for step, lines in sorted(steps.items()):
-        known = [line.seconds for line in lines if line.seconds is not None]
-        harness_seconds = sum(line.harness_seconds for line in lines)
-        if len(known) == len(lines):
-            samples = _samples(lines)
-            timings.append(
-                (step, sum(known), harness_seconds, UNKNOWN if samples is None else samples)
-            )
+    for begin, end in pairwise([*first.tolist(), len(order)]):
+        own = sum(seconds[begin:end])
+        # not a number where one of them is none
+        if not math.isnan(own):
+            counts = samples[begin:end]
+            count = UNKNOWN if NOTHING in counts else sum(counts)
+            timings.append((steps[begin], own, sum(harness_seconds[begin:end]), count))
     return Timings(timings)
 
 
@@ -156,11 +170,10 @@ def _rows(lines: list[StepLine]) -> int | None:
 
 def step_memory(rank: TrainedRank) -> Memory:
     """Memory after each step, the larger figure where several optimizers stepped."""
-    largest: dict[int, tuple[int, int]] = {}
-    for line in rank.lines:
-        resident, device = largest.get(line.step, (0, 0))
-        largest[line.step] = (max(resident, line.memory_bytes), max(device, line.device_bytes))
-    return Memory((step, *sizes) for step, sizes in sorted(largest.items()))
+    steps, resident = rank.lines.largest("memory_bytes")
+    _, device = rank.lines.largest("device_bytes")
+    kinds = zip(Memory.kinds, (steps, resident, device), strict=True)
+    return Memory(columns=[array(kind, column.tobytes()) for kind, column in kinds])
 
 
 def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
@@ -168,14 +181,16 @@ def recorder_cost(ranks: tuple[TrainedRank, ...]) -> RecorderCost:
 
     Lines without a time of their own are left out of both sums.
     """
-    timed = [line for line in ranks[0].lines if line.seconds is not None]
+    lines = ranks[0].lines
+    seconds = lines.column("seconds")
+    timed = ~np.isnan(seconds)
     sampling_intervals: dict[str, int] = {}
     for rank in ranks:
         for group, sampling_interval in rank.summary.sampling_intervals.items():
             # the widest counts, since a step is compared only where every rank observed it
             sampling_intervals[group] = max(sampling_interval, sampling_intervals.get(group, 1))
     return RecorderCost(
-        observe_seconds=sum(line.observe_seconds for line in timed),
-        step_seconds=sum(line.seconds or 0.0 for line in timed),
+        observe_seconds=sum(lines.column("observe_seconds")[timed].tolist()),
+        step_seconds=sum(seconds[timed].tolist()),
         sampling_intervals=sampling_intervals,
     )

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from gate.evidence.step_lines import read_step_lines
 from gate.harness import tensor_digests
 from gate.harness.output import Output, Problems
 from gate.harness.recording import module_search, recorder, time_and_memory
@@ -20,6 +21,7 @@ from gate.harness.recording.module_search import Made, known_optimizers, outermo
 from gate.harness.recording.observer import Schedule
 from gate.harness.recording.recorder import AT_ONCE_STEPS, LINES_SECONDS, Recorder
 from gate.harness.tensor_digests import StartedDigest, bodies_once, finish_all, grid_body
+from gate.system.files.files import LocalFiles
 
 if TYPE_CHECKING:
     from tests.harness.conftest import Harness
@@ -86,6 +88,20 @@ def test_a_step_has_its_own_time_however_late_its_line_is_written(played: Played
     seconds = [json.loads(line)["seconds"] for line in lines]
     assert seconds[0] is None
     assert seconds[1:] == pytest.approx([STEP_SECONDS] * (STEPS - 1))
+
+
+def test_a_step_without_a_digest_is_a_line_that_the_gate_takes_by_its_pattern(
+    played: Played,
+) -> None:
+    played.recorder = Recorder(played.out, played.problems, Schedule(0.02, STEPS), observe=False)
+    for _ in range(STEPS):
+        played.step()
+    played.recorder.flush()
+    path = played.out.path("steps", ".jsonl")
+    lines = read_step_lines(LocalFiles(), path.parent, path.name)
+    assert [line.step for line in lines] == list(range(1, STEPS + 1))
+    # the first has the settings of the optimizer
+    assert [*lines.records] == [0]
 
 
 NESTED_AND_FAILING = """
