@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -238,6 +239,9 @@ MAX_DOCUMENT_BYTES = 8 * 1024 * 1024
 MAX_LINES_BYTES = 256 * 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 MAX_LINES = 1_000_000
+# enough that what is done for all of them takes no time
+BLOCK_LINES = 2000
+NumberedLines = list[tuple[int, bytes]]
 # of overrides, started processes and sources: the harness writes no more of any
 MAX_NOTED_LINES = 200
 # as long as the records allow, however much longer escapes made it
@@ -403,3 +407,20 @@ def numbered_lines(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
             raise opened.fault(f"more than {MAX_LINES:,} lines")
         if line.strip():
             yield number, line.rstrip(b"\r\n")
+
+
+def line_blocks(opened: UntrustedFile) -> Iterator[NumberedLines]:
+    """Some lines at a time; a fault of the file comes after the lines before it."""
+    lines = numbered_lines(opened)
+    fault: EvidenceError | None = None
+    while fault is None:
+        held: NumberedLines = []
+        try:
+            held.extend(islice(lines, BLOCK_LINES))
+        except EvidenceError as error:
+            fault = error
+        if held:
+            yield held
+        elif fault is None:
+            return
+    raise fault

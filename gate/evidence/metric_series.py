@@ -20,15 +20,16 @@ import numpy as np
 
 from gate.checkpoint.leaves import Leaf, TensorLeaf
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError, MissingMetricError
+from gate.errors import DocumentError, EvidenceError, MissingMetricError
 from gate.evidence.columns import MAX_STEP, Points
 from gate.evidence.harness_files import (
     MAX_LINE_BYTES,
     MAX_LINES_BYTES,
     ExactNumber,
     MetricLine,
+    NumberedLines,
     StepLine,
-    numbered_lines,
+    line_blocks,
 )
 from gate.evidence.run_evidence import (
     MAX_PASSED_OVER,
@@ -317,9 +318,48 @@ def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
         )
     reader = _LineReader(SeriesCollector(MetricSource.FILE, shown), _Passed(MetricSource.FILE))
     with open_untrusted(files, path, shown, max_bytes=MAX_LINES_BYTES) as opened:
-        for number, line in numbered_lines(opened):
-            reader.add(opened, number, line)
+        for lines in line_blocks(opened):
+            if not reader.extend(lines):
+                for number, line in lines:
+                    reader.add(opened, number, line)
     return ReadMetrics(series=reader.collector.series(), passed_over=reader.passed.sorted())
+
+
+# a word of JSON, a number of at most 15 digits before its point (float64 has all of those exactly),
+# or what lies between
+TOKEN: Final = re.compile(
+    rb'(?P<word>"(?:[^"\\]|\\.)*+")|(?P<number>-?[0-9][0-9.eE+-]*+)|(?P<rest>[^"0-9-]++|.)',
+    re.DOTALL,
+)
+INTEGER: Final = rb"(-?[1-9][0-9]{0,14}|0)"
+NUMBER: Final = (
+    rb"(-?[1-9][0-9]{0,14}|0|-?(?:0|[1-9][0-9]{0,14})"
+    rb"(?:\.[0-9]{1,30}(?:[eE][+-]?[0-9]{1,4})?|[eE][+-]?[0-9]{1,4}))"
+)
+# a pattern has a group for each, and takes a while to be made
+MAX_COLUMNS: Final = 100
+MAX_PATTERN_BYTES: Final = 8192
+
+
+def _pattern_of(line: bytes, record: object) -> re.Pattern[bytes] | None:
+    """What takes each line that differs from this one in its numbers alone.
+
+    `record` is what the line was read as. None where it has other values than numbers.
+    """
+    if not isinstance(record, dict) or not 1 < len(record) <= MAX_COLUMNS:
+        return None
+    if len(line) > MAX_PATTERN_BYTES:
+        return None
+    if any(type(value) not in {int, float} for value in record.values()):
+        return None
+    # the numbers of a flat object stand in the order of its keys
+    keys, words = iter(record), []
+    for token in TOKEN.finditer(line):
+        if token.lastgroup == "number":
+            words.append(INTEGER if next(keys, "step") == "step" else NUMBER)
+        else:
+            words.append(re.escape(token[0]))
+    return re.compile(rb"^" + b"".join(words) + rb"$", re.MULTILINE) if not [*keys] else None
 
 
 @dataclass(slots=True)
@@ -329,6 +369,28 @@ class _LineReader:
     collector: SeriesCollector
     passed: _Passed
     nested: set[str] = field(default_factory=set)
+
+    def extend(self, lines: NumberedLines) -> bool:
+        """Take lines that differ from the first in their numbers alone; whether it did.
+
+        Whatever else there is in one of them, `add` takes or refuses it.
+        """
+        first = lines[0][1]
+        try:
+            record = parse_json(first, "", max_bytes=MAX_LINE_BYTES)
+        except DocumentError:
+            return False
+        pattern = _pattern_of(first, record)
+        if pattern is None or not isinstance(record, dict):
+            return False
+        # no line has a line's end inside
+        rows = pattern.findall(b"\n".join(line for _, line in lines))
+        if len(rows) != len(lines) or "step" not in record:
+            return False
+        columns = dict(zip(record, zip(*rows, strict=True), strict=True))
+        steps = [*map(int, columns.pop("step"))]
+        values = {f"file.{name}": [*map(float, texts)] for name, texts in columns.items()}
+        return self.collector.extend("float64", steps, values)
 
     def add(self, opened: UntrustedFile, number: int, line: bytes) -> None:
         where = f"line {number}"

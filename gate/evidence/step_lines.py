@@ -12,20 +12,19 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError
+from gate.checkpoint.untrusted_files import open_untrusted
 from gate.evidence.harness_files import (
     MAX_LINES_BYTES,
     ExactNumber,
+    NumberedLines,
     StepLine,
-    numbered_lines,
+    line_blocks,
 )
 from gate.evidence.run_evidence import FloatType
 from gate.evidence.step_columns import MAX_SECONDS
@@ -33,10 +32,8 @@ from gate.system.files.port import Files
 from gate.text.documents import read_document
 
 Column: TypeAlias = NDArray[Any]
-NumberedLines: TypeAlias = list[tuple[int, bytes]]
 # in the place of no number of samples, of rows, and of no loss
 NOTHING: Final = -1
-BLOCK_LINES: Final = 2000
 TYPES: Final[tuple[FloatType, ...]] = ("float64", "float32", "bfloat16", "float16")
 WIDTHS: Final[dict[FloatType, type[np.floating[Any]]]] = {
     "float32": np.float32,
@@ -180,23 +177,7 @@ Block: TypeAlias = tuple[dict[str, Column], list[tuple[str, ...]], dict[int, Ste
 def read_step_lines(files: Files, out: Path, name: str) -> StepLines:
     """A file of steps; faults as `read_harness_lines` has them, and in the order of the lines."""
     with open_untrusted(files, out / name, name, max_bytes=MAX_LINES_BYTES) as opened:
-        return _joined([_block(lines, name) for lines in _blocks(opened)])
-
-
-def _blocks(opened: UntrustedFile) -> Iterator[NumberedLines]:
-    """Some lines at a time; a fault of the file comes after the lines before it."""
-    lines = numbered_lines(opened)
-    fault: EvidenceError | None = None
-    while fault is None:
-        held: NumberedLines = []
-        try:
-            held.extend(islice(lines, BLOCK_LINES))
-        except EvidenceError as error:
-            fault = error
-        if not held and fault is None:
-            return
-        yield held
-    raise fault
+        return _joined([_block(lines, name) for lines in line_blocks(opened)])
 
 
 def _block(lines: NumberedLines, name: str) -> Block:

@@ -1,4 +1,4 @@
-"""Lines of steps as columns: the pattern gives what the model gives, and the model alone refuses."""
+"""Lines as columns: a pattern gives what the model gives, and the model alone refuses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.errors import GateError
-from gate.evidence.harness_files import StepLine, read_harness_lines
-from gate.evidence.step_lines import BLOCK_LINES, StepLines, read_step_lines
+from gate.evidence.harness_files import BLOCK_LINES, StepLine, read_harness_lines
+from gate.evidence.metric_series import file_metrics
+from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.files import LocalFiles
 
 NAME = "steps-r0-11.jsonl"
@@ -156,3 +157,51 @@ def test_a_line_of_numbers_takes_a_few_microseconds_and_not_as_long_as_by_the_mo
     strict = seconds(lambda: read_harness_lines(files, tmp_path, NAME, StepLine))
     # five times less was measured
     assert fast < strict / 2
+
+
+NUMBER_TEXTS = st.one_of(
+    st.sampled_from(("0", "-0", "-0.0", "1e5", "1E-5", "1.5e999", "NaN", "-Infinity", "01", "1.")),
+    st.sampled_from(("true", "null", '"x"', "[1]", '{"a": 1}', "9007199254740993", "-")),
+    st.integers(-(2**60), 2**60).map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+)
+FORMS = st.sampled_from(
+    ('{{"step": {0}, "a": {1}, "b": {2}}}', '{{"a":{1},"step":{0}}}', '{{"a": {1}, "a": {2}}}', "")
+)
+METRIC_LINES = st.builds(
+    lambda form, first, rows: "\n".join(
+        form.format(first + place + odd, *numbers) for place, (odd, *numbers) in enumerate(rows)
+    ),
+    FORMS,
+    st.integers(0, 3) | st.just(2**53 - 1),
+    st.lists(
+        st.tuples(
+            st.sampled_from((0, 0, 0, 0, -1, 0.5)),
+            NUMBER_TEXTS | st.floats(0, 1).map(repr),
+            st.floats(0, 1).map(repr),
+        ),
+        max_size=4,
+    ),
+)
+
+
+@given(METRIC_LINES)
+def test_metrics_are_read_or_refused_by_columns_as_line_by_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: str
+) -> None:
+    # of lines of which the first has a text, each is read by itself
+    path, alone = (tmp_path_factory.mktemp("metrics") / name for name in ("fast", "slow"))
+    path.write_text(f"\n{lines}")
+    alone.write_text(f'{{"step": 0, "a": "text"}}\n{lines}')
+    files = LocalFiles()
+    read = told(lambda: file_metrics(files, path, "metrics.jsonl").series)
+    assert read == told(lambda: file_metrics(files, alone, "metrics.jsonl").series)
+
+
+def test_numbers_of_a_long_file_are_taken_many_at_a_time(tmp_path: Path) -> None:
+    lines = [f'{{"step": {step}, "a": {step / 7!r}, "b": {step}}}' for step in range(5000)]
+    (tmp_path / "m").write_text("\n".join(lines))
+    first, second = file_metrics(LocalFiles(), tmp_path / "m", "m").series
+    assert (first.name, second.name) == ("file.a", "file.b")
+    assert list(first.points.values) == [step / 7 for step in range(5000)]
+    assert list(second.points.pairs()) == [(step, float(step)) for step in range(5000)]
