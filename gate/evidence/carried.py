@@ -133,7 +133,15 @@ def _random(
             # ranks that draw alike can go on from one state
             count = len(states) if every else 1
             why = "each rank draws numbers of its own" if count > 1 else "it is drawn from"
-            yield Need(part=part, count=count, why=why)
+            lines = (one.lines.get(name) for one in carried.values())  # type: ignore[call-overload]
+            line = next(filter(None, lines), None)
+            yield Need(
+                part=part,
+                count=count,
+                why=why,
+                file="" if line is None else plain_text(line.file)[:200],
+                line=0 if line is None else line.line,
+            )
 
 
 def _position(saved: SavedAt, loader: LoaderPlace, seeded: frozenset[str]) -> Need:

@@ -282,15 +282,24 @@ class UsedScheduler(Document):
     line: int = Field(ge=0)
 
 
+class UsedLine(Document):
+    """A line of the training's."""
+
+    file: FileName
+    line: int = Field(ge=0)
+
+
 class Carried(Document):
     """What one process used: the generators that were `drawn` from between two steps, and more.
 
+    `lines` are the only lines that can have drawn from a generator.
     `states` are digests of the generators after the last step, for a comparison of ranks.
     `own_generator` says that a DataLoader draws its order from one of its own.
     """
 
     drawn: Annotated[tuple[Generator, ...], Field(max_length=4)]
     states: Annotated[dict[Generator, Annotated[str, Field(max_length=128)]], Field(max_length=4)]
+    lines: Annotated[dict[Generator, UsedLine], Field(max_length=4)] = Field(default_factory=dict)
     own_generator: bool
     schedulers: Annotated[tuple[UsedScheduler, ...], Field(max_length=20)]
     saves: Annotated[tuple[SavedAt, ...], Field(max_length=20)]

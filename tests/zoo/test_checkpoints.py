@@ -73,3 +73,13 @@ def test_the_part_that_is_left_out_is_named_and_no_other(
     assert [(lack.part, lack.known) for lack in run.resumability.lacks] == [(part, True)]
     (finding,) = checkpoint_incomplete(run, "checkpoint.pt")
     assert f" lacks the {part}" in finding.message
+
+
+def test_the_line_that_draws_is_named(harness: HarnessRuns) -> None:
+    lines = SCRIPTS["complete"].read_text().splitlines()
+    left_out = next(number for number, line in enumerate(lines) if "np.random.get_state" in line)
+    run = _run(harness, "complete", left_out)
+    assert run.resumability is not None
+    (lack,) = run.resumability.lacks
+    assert lack.file == "script.py"
+    assert "np.random.rand()" in lines[lack.line - 1]

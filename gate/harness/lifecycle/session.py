@@ -47,6 +47,7 @@ from ..settings import (
 )
 from ..sources import outside
 from ..sources.concurrency import tell_unwaited
+from ..sources.draw_lines import draw_lines
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_addresses, tell_splits
 from . import attestation, ending, environment_survey
@@ -456,7 +457,7 @@ class HarnessSession:
             "ready_seconds": Waiting.ready_seconds,
             "overridden": self.override_log.total,
             "constant_infinities": self._constant_infinities,
-            "carried": self.carried.record(self.recorder.optimizers),
+            "carried": self.carried.record(self.recorder.optimizers, draw_lines),
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,
         }

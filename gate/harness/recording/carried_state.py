@@ -215,12 +215,21 @@ class CarriedState:
         path = os.path.relpath(os.path.realpath(os.fsdecode(named)), self._tree)
         return path[-MAX_PATH:]
 
-    def record(self, optimizers: list[Optimizer]) -> dict[str, object] | None:
-        """What is told of this process; schedulers only of optimizers that stepped."""
+    def record(
+        self, optimizers: list[Optimizer], lines_of: Callable[[set[str]], dict[str, CodeLine]]
+    ) -> dict[str, object] | None:
+        """What is told of this process; schedulers only of optimizers that stepped.
+
+        `lines_of` finds the lines that draw from these generators.
+        """
         told: dict[str, object] = {}
         with self.noting():
             told = {
                 "drawn": sorted(self._generators.drawn),
+                "lines": {
+                    name: {"file": place.file[-MAX_PATH:], "line": place.line}
+                    for name, place in lines_of(self._generators.drawn).items()
+                },
                 "states": self._generators.states,
                 "own_generator": self.loaders.own_drawn,
                 "schedulers": [
