@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -32,6 +32,27 @@ VERBS: Final = {
     "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.action", "action_command"),
 }
+# What the list of all verbs says of each: its own first sentence, for which none is imported.
+SENTENCES: Final = {
+    "init": "Write settings and workflow for a project.",
+    "gate": "Train twice, judge, and write all reports.",
+    "run": "Train as `gate` does, for `judge` to judge.",
+    "judge": "Judge the evidence of another job's `run`.",
+    "baseline": "Record, accept and show the baseline.",
+    "diagnose": "Repeat the diagnosis of kept evidence.",
+    "operators": "Count operators without a deterministic form.",
+    "cost": "Measure the overhead of determinism.",
+    "noise": "Measure run-to-run noise.",
+    "compare": "Run another commit beside this one.",
+    "shake": "Vary what must not matter, one thing a run.",
+    "keys": "Generate signing keys; say which count.",
+    "verify": "Verify a sealed package offline.",
+    "audit": "Say what a result rests on and lacks.",
+    "reproduce": "Run a sealed package again and compare.",
+    "fetch": "Fetch a sealed package from its registry.",
+    "doctor": "Check everything that a gate call needs.",
+    "schema": "Print the JSON Schema of repro-gate.yml.",
+}
 HIDDEN: Final = frozenset(("action",))
 HELP: Final = """Run a training twice; compare, explain, price and seal the result.
 
@@ -42,7 +63,10 @@ class Verbs(TyperGroup):
     """The group of all verbs; `quick` holds what those say of themselves that read their own."""
 
     def __init__(self, quick: Mapping[str, str]) -> None:
-        commands = {name: TyperCommand(name) for name in VERBS}
+        commands = {
+            name: TyperCommand(name, help=SENTENCES.get(name), hidden=name in HIDDEN)
+            for name in VERBS
+        }
         commands |= {name: TyperCommand(name, help=text) for name, text in quick.items()}
         super().__init__(
             name="repro-gate",
@@ -51,6 +75,10 @@ class Verbs(TyperGroup):
             rich_markup_mode=None,
             commands=dict(commands),
         )
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's, or typer's own copy of it
+        """The list of verbs; importing them takes longer than all else of the help."""
+        TyperGroup(commands=self.commands).format_commands(ctx, formatter)
 
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
         """The verb itself, or None when there is none of that name."""

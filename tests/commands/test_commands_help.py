@@ -13,7 +13,7 @@ from harmless import log_faults
 from typer.core import TyperGroup
 
 from gate.cli import answer
-from gate.commands.verbs import HIDDEN, VERBS, Verbs
+from gate.commands.verbs import HIDDEN, SENTENCES, VERBS, Verbs
 from gate.errors import TRACEBACK
 from gate.system.version import VERSION
 
@@ -42,6 +42,25 @@ def test_the_first_line_of_each_verb_is_whole(group: tuple[str, ...]) -> None:
     assert {name: line for name, line in verbs.items() if not line.endswith(".")} == {}
     assert {name: line for name, line in verbs.items() if line.endswith("..")} == {}
     assert max(map(len, verbs.values())) <= 45
+
+
+def test_the_list_says_of_each_verb_what_the_verb_says_of_itself() -> None:
+    verbs = Verbs({})
+    own = {
+        name: command.get_short_help_str(100)
+        for name in VERBS
+        if (command := verbs.get_command(None, name)) is not None and not command.hidden
+    }
+    assert own == SENTENCES
+
+
+def test_the_help_imports_no_verb() -> None:
+    code = (
+        "import sys\nfrom gate.cli import answer\ntry: answer(['--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'numpy', 'pydantic', 'requests', 'gate.pipelines.gate'} & {*sys.modules}))"
+    )
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_each_verb_of_the_readme_is_in_the_help() -> None:
