@@ -56,7 +56,8 @@ def test_the_list_says_of_each_verb_what_the_verb_says_of_itself() -> None:
 
 def test_the_help_imports_no_verb() -> None:
     code = (
-        "import sys\nfrom gate.cli import answer\ntry: answer(['--help'])\nexcept SystemExit: pass\n"
+        "import sys\nfrom gate.cli import answer\n"
+        "try: answer(['--help'])\nexcept SystemExit: pass\n"
         "print(sorted({'numpy', 'pydantic', 'requests', 'gate.pipelines.gate'} & {*sys.modules}))"
     )
     done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
