@@ -38,14 +38,14 @@ import glob, json, os, re, stat, sys
 folder, device = sys.argv[1:]
 sys.path.insert(0, folder)
 import torch
-from repro_gate_harness.lifecycle import environment
+from repro_gate_harness.lifecycle import environment_survey
 from repro_gate_harness.output import Problems
 gpus, refusal, supports, parts = [], "", 0, None
 if device != "cpu":
     try:
         torch.cuda.init()
         # of one GPU, as most trainings have it: from here on all of them are in use
-        parts = environment.parts(Problems())
+        parts = environment_survey.parts(Problems())
         for index in range(torch.cuda.device_count()):
             torch.zeros(1, device=f"cuda:{index}")
             facts = torch.cuda.get_device_properties(index)
@@ -83,8 +83,8 @@ try:
     shm = there.f_blocks * there.f_frsize
 except OSError:
     shm = None
-parts = parts or environment.parts(Problems())
-installed = environment.packages(Problems())
+parts = parts or environment_survey.parts(Problems())
+installed = environment_survey.packages(Problems())
 packages = {"packages": installed.packages, "origins": installed.origins}
 seen = {"parts": parts, **packages, "gpus": gpus, "tried": tried, "shm_bytes": shm}
 print("repro-gate-doctor:" + json.dumps(seen))
