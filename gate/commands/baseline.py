@@ -168,12 +168,7 @@ def proposal_view(
 
     All of it is untrusted text: cut, stripped of what cannot be seen, never taken as markup.
     """
-    table = Table(box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in ("", "Now", "Proposed"):
-        table.add_column(heading, overflow="fold")
-    for what, now, new in _changes(proposed, known, head):
-        table.add_row(Text(what), Text(now), Text(new))
-    return table
+    return _table(("", "Now", "Proposed"), _changes(proposed, known, head))
 
 
 def _changes(

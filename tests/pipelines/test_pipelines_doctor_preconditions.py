@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from gate.errors import SettingsError
-from gate.pipelines.doctor.health import CheckResult, CloneSeen, GateSeen
+from gate.pipelines.doctor.health import CheckResult, GateSeen
 from gate.pipelines.doctor.preconditions import (
-    examined_clone,
+    examined_credentials,
     examined_earlier_runs,
     examined_engine,
     examined_gates,
+    examined_history,
     examined_room,
     examined_token,
     failed,
@@ -35,25 +36,26 @@ def test_a_fault_keeps_its_details_and_its_hint() -> None:
 
 
 def test_a_base_commit_that_is_not_there_fails() -> None:
-    row = examined_clone(CloneSeen(shallow=True, base="a" * 40, base_missing=True))[0]
+    row = examined_history("a" * 40, missing=True, shallow=True)
     assert row.health is CheckResult.FAIL
     assert row.found == "the base commit aaaaaaaaaaaa is not in this clone"
     assert "fetch-depth: 0" in row.fix
 
 
 def test_a_shallow_clone_is_a_warning_as_long_as_no_base_is_asked_for() -> None:
-    row = examined_clone(CloneSeen(shallow=True))[0]
+    row = examined_history("", missing=False, shallow=True)
     assert row.health is CheckResult.WARN
     assert row.found == "the clone is shallow: a base commit may be missing"
 
 
 def test_a_base_commit_in_a_shallow_clone_is_enough() -> None:
-    assert examined_clone(CloneSeen(shallow=True, base="b" * 40))[0].health is CheckResult.OK
+    row = examined_history("b" * 40, missing=False, shallow=True)
+    assert row.health is CheckResult.OK
 
 
 def test_a_credential_that_checkout_left_is_named_and_never_shown() -> None:
     key = "http.https://github.com/.extraheader"
-    row = examined_clone(CloneSeen(shallow=False, credentials=(key,)))[1]
+    row = examined_credentials((key,))
     assert (row.health, row.found) == (CheckResult.WARN, f"left in the clone: {key}")
     assert row.fix == "Give actions/checkout `persist-credentials: false`."
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gate.errors import RepositoryError
-from gate.pipelines.doctor.health import CheckResult, CommandSeen, Examined
+from gate.pipelines.doctor.health import CheckResult, Examined
 
 SHOWN = 4
 SHOWN_IN_FULL = 20
@@ -101,22 +101,34 @@ def examined_ignored(path: str, place: str, ways: str) -> Examined:
     return Examined(name="data", health=CheckResult.WARN, found=found, fix=ways)
 
 
-def examined_command(seen: CommandSeen) -> Examined:
-    """Whether a clean checkout of the commit has every file that the command names."""
-    health, found, fix = _command(seen)
-    return Examined(name="command", health=health, found=found, fix=fix)
+def no_program(program: str) -> Examined:
+    """The command's program cannot be started where the training runs."""
+    return Examined(
+        name="command",
+        health=CheckResult.FAIL,
+        found=f"{program}: not found where the training runs",
+        fix="Install it there, or correct train.command.",
+    )
 
 
-def _command(seen: CommandSeen) -> tuple[CheckResult, str, str]:
-    if seen.program_missing:
-        found = f"{seen.program}: not found where the training runs"
-        return CheckResult.FAIL, found, "Install it there, or correct train.command."
-    if seen.ignored:
-        names = ", ".join(seen.ignored)
-        found = f"ignored by git, so not in the commit: {names}"
+def examined_command(
+    command: tuple[str, ...],
+    missing: Collection[str],
+    there: Collection[str],
+    ignored: Sequence[str],
+) -> Examined:
+    """Whether a clean checkout of the commit has every file that the command names.
+
+    The commit has not the words `missing`; `there` are those that the work tree has, `ignored` the
+    paths of these that git leaves out.
+    """
+    script = script_of(command)
+    health, fix = CheckResult.FAIL, COMMIT_IT
+    if ignored:
+        found = f"ignored by git, so not in the commit: {', '.join(ignored)}"
         fix = f"Commit a small sample of it, or take it from the image. {CLEAN_TREE}"
-        return CheckResult.FAIL, found, fix
-    if seen.script_missing:
-        where = "is not committed" if seen.script_exists else "does not exist"
-        return CheckResult.FAIL, f"{seen.script} {where}", COMMIT_IT
-    return CheckResult.OK, "every file that it names is in the commit", ""
+    elif script in missing:
+        found = f"{script} {'is not committed' if script in there else 'does not exist'}"
+    else:
+        health, found, fix = CheckResult.OK, "every file that it names is in the commit", ""
+    return Examined(name="command", health=health, found=found, fix=fix)

@@ -31,12 +31,10 @@ from gate.pipelines.doctor.commit_checks import (
     examined_ignored,
     examined_work_tree,
     named_paths,
-    script_of,
+    no_program,
 )
 from gate.pipelines.doctor.health import (
     CheckResult,
-    CloneSeen,
-    CommandSeen,
     DoctorReport,
     Examined,
     GateSeen,
@@ -50,10 +48,11 @@ from gate.pipelines.doctor.machine_checks import (
     examined_shared_memory,
 )
 from gate.pipelines.doctor.preconditions import (
-    examined_clone,
+    examined_credentials,
     examined_earlier_runs,
     examined_engine,
     examined_gates,
+    examined_history,
     examined_room,
     examined_settings,
     examined_token,
@@ -268,8 +267,8 @@ def _clone(asked: Checks, git: Git, probes: Probes) -> tuple[Examined, ...]:
         missing = bool(base) and not git.resolve(base)
     except RepositoryError:
         missing = True
-    seen = CloneSeen(shallow=shallow, base=base, base_missing=missing, credentials=credentials)
-    return examined_clone(seen)
+    history = examined_history(base, missing=missing, shallow=shallow)
+    return history, examined_credentials(credentials)
 
 
 def _commit(
@@ -293,7 +292,7 @@ def _commit(
     folder = path.resolve().parent.relative_to(asked.top.resolve()).as_posix()
     return (
         *rows,
-        *_rows("command", lambda: (examined_command(look()),)),
+        *_rows("command", lambda: (look(),)),
         *_rows("data", lambda: _ignored_data(asked, adapters, settings, folder)),
     )
 
@@ -317,24 +316,20 @@ def _work_tree(git: Git) -> Examined:
 
 def _command(
     top: Path, probes: Probes, settings: GateSettings, commit: str, workdir: Path
-) -> CommandSeen:
+) -> Examined:
     command = settings.train.command
     paths = named_paths(command, workdir.as_posix())
-    script = script_of(command)
-    missing = {word for word, named in paths.items() if not probes.holds(commit, named)}
-    there = {word for word in missing if (top / paths[word]).exists()}
+    missing = tuple(word for word, named in paths.items() if not probes.holds(commit, named))
+    there = tuple(word for word in missing if (top / paths[word]).exists())
     # an image has programs of its own
     here = (
         settings.isolation.mode is not IsolationMode.CONTAINER and settings.isolation.image is None
     )
-    return CommandSeen(
-        program=command[0],
-        program_missing=here and "/" not in command[0] and not probes.program(command[0]),
-        script=script,
-        script_missing=script in missing,
-        script_exists=script in there,
-        ignored=tuple(sorted(paths[word] for word in there if probes.ignores(paths[word]))),
-    )
+    program = command[0]
+    if here and "/" not in program and not probes.program(program):
+        return no_program(program)
+    ignored = sorted(paths[word] for word in there if probes.ignores(paths[word]))
+    return examined_command(command, missing, there, ignored)
 
 
 def _room(out: Path, probes: Probes, fault: GateError | None) -> Examined:

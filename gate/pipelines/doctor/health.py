@@ -50,29 +50,3 @@ class GateSeen:
     config: str
     gate_id: str
     baseline: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CloneSeen:
-    """The repository as far as the gate needs it."""
-
-    shallow: bool
-    base: str = ""
-    base_missing: bool = False
-    credentials: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommandSeen:
-    """What the training command names, and whether a clean checkout of the commit has it.
-
-    `script` is empty where the command names none by its path; `script_exists` says whether the
-    work tree has it; `ignored` are paths that lie there and that git ignores.
-    """
-
-    program: str
-    program_missing: bool = False
-    script: str = ""
-    script_missing: bool = False
-    script_exists: bool = False
-    ignored: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from gate.errors import GateError, StorageError
 from gate.isolation.confined_look import read_apart
 from gate.isolation.modes import IsolationMode
 from gate.pipelines.audited_folder import AuditedScripts, Look, list_files
-from gate.pipelines.doctor.health import CheckResult, CloneSeen, Examined, GateSeen
+from gate.pipelines.doctor.health import CheckResult, Examined, GateSeen
 from gate.settings.gate_settings import GateSettings
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
@@ -169,26 +169,22 @@ def _shared(
             yield f"{names} have one {what}: {value_of(same[0])}"
 
 
-def examined_clone(clone: CloneSeen) -> tuple[Examined, ...]:
-    """Whether the clone has the commits that decide, and holds no credentials."""
-    return (_history(clone), _credentials(clone))
-
-
-def _history(clone: CloneSeen) -> Examined:
-    if clone.base_missing:
+def examined_history(base: str, *, missing: bool, shallow: bool) -> Examined:
+    """Whether the clone has the commits that decide; `base` is the one that is asked for."""
+    if missing:
         return Examined(
             name="history",
             health=CheckResult.FAIL,
-            found=f"the base commit {clone.base[:12]} is not in this clone",
+            found=f"the base commit {base[:12]} is not in this clone",
             fix=FULL_HISTORY,
         )
-    if clone.base:
+    if base:
         return Examined(
             name="history",
             health=CheckResult.OK,
-            found=f"the base commit {clone.base[:12]} is in this clone",
+            found=f"the base commit {base[:12]} is in this clone",
         )
-    if clone.shallow:
+    if shallow:
         return Examined(
             name="history",
             health=CheckResult.WARN,
@@ -198,13 +194,14 @@ def _history(clone: CloneSeen) -> Examined:
     return Examined(name="history", health=CheckResult.OK, found="the clone is complete")
 
 
-def _credentials(clone: CloneSeen) -> Examined:
-    if not clone.credentials:
+def examined_credentials(credentials: tuple[str, ...]) -> Examined:
+    """Whether the clone holds none."""
+    if not credentials:
         return Examined(name="credentials", health=CheckResult.OK, found="none left in the clone")
     return Examined(
         name="credentials",
         health=CheckResult.WARN,
-        found=f"left in the clone: {', '.join(clone.credentials)}",
+        found=f"left in the clone: {', '.join(credentials)}",
         fix="Give actions/checkout `persist-credentials: false`.",
     )
 
