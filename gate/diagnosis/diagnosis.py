@@ -9,8 +9,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.comparison.differences import EventKind, OptimizerSettingChange
+from gate.comparison.differences import Comparison, EventKind, OptimizerSettingChange
 from gate.evidence.columns import MAX_STEP
+from gate.evidence.observations import ResumeFault
 from gate.evidence.trace import TraceFinding, TriedSettings
 from gate.text.document import Document
 
@@ -38,6 +39,7 @@ class CauseClass(StrEnum):
     OPTIMIZER = "optimizer-or-schedule"
     COLLECTIVE = "collective"
     CHECKPOINT = "checkpoint-only"
+    RESUME = "resume"
     CODE = "code-change"
 
 
@@ -191,3 +193,65 @@ class Diagnosis(Document):
     def likely(self) -> tuple[Suspect, ...]:
         """The suspects that give another answer in each run."""
         return tuple(suspect for suspect in self.suspects if not suspect.possible)
+
+
+MAX_CAUSES: Final = 20
+MAX_EVIDENCE: Final = 20
+
+
+class ResumeCauseKind(StrEnum):
+    """What was not restored, in the order in which one explains the next."""
+
+    IGNORED = "checkpoint-ignored"
+    WEIGHTS = "weights"
+    OPTIMIZER = "optimizer"
+    LOSS_SCALE = "loss-scale"
+    SCHEDULE = "schedule"
+    SAMPLER = "sampler"
+    RANDOM = "random-state"
+    AVERAGE = "average"
+
+
+class ResumeCause(Document):
+    """One state that was not restored: a sentence without a full stop, and what shows it.
+
+    `rank` is the only rank that lacks it, None where all do or there is but one.
+    """
+
+    kind: ResumeCauseKind
+    sentence: str = Field(max_length=400)
+    evidence: Annotated[tuple[str, ...], Field(max_length=MAX_EVIDENCE)] = ()
+    rank: int | None = None
+
+
+Causes = Annotated[tuple[ResumeCause, ...], Field(max_length=MAX_CAUSES)]
+
+
+class ResumeState(StrEnum):
+    """What a resume came to. `not-checked`: why nothing can be said stands beside it."""
+
+    EXACT = "exact"
+    WITHIN = "within-tolerance"
+    DIFFERS = "differs"
+    NOT_REPEATED = "not-repeated"
+    NOT_CHECKED = "not-checked"
+
+
+class ResumeResult(Document):
+    """A run was interrupted after `step` of `steps` steps, and resumed from its checkpoint alone.
+
+    `checkpoint` consists of so many `files`, with one digest over all of them. `compared` is the
+    resumed run against the uninterrupted one, or, where `not-repeated`, the interrupted run against
+    the first steps of that one. `fault` says why nothing was compared.
+    """
+
+    state: ResumeState
+    checkpoint: str = Field(max_length=500)
+    step: int = Field(ge=0)
+    steps: int = Field(ge=0)
+    files: int = Field(default=0, ge=0)
+    size_bytes: int = Field(default=0, ge=0)
+    sha256: str = ""
+    causes: Causes = ()
+    compared: Comparison | None = None
+    fault: ResumeFault | None = None

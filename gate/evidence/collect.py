@@ -10,11 +10,13 @@ from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.capture import SAVED_COPY
 from gate.evidence.carried import resumability
 from gate.evidence.harness_files import (
+    BoundaryFile,
     HarnessFile,
     MetricLine,
     Summary,
     find_processes,
     read_harness_lines,
+    read_own_document,
 )
 from gate.evidence.harness_logs import live_threads, read_children, read_sources
 from gate.evidence.metric_series import (
@@ -24,7 +26,7 @@ from gate.evidence.metric_series import (
     output_metrics,
     step_series,
 )
-from gate.evidence.observations import Override, Resumability
+from gate.evidence.observations import Boundary, Override, Resumability
 from gate.evidence.operator_logs import read_operator_audit, read_overrides
 from gate.evidence.rank_environments import environment_of, facts_of
 from gate.evidence.ranks import (
@@ -55,7 +57,7 @@ from gate.evidence.tensorboard import tensorboard_series
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 from gate.text.untrusted_text import last_lines, plain_text
-from gate.training.runs import RunRecord, StoppedBy
+from gate.training.runs import RunMode, RunRecord, StoppedBy
 
 NOTHING_TAKEN: Mapping[str, Path] = MappingProxyType({})
 
@@ -85,7 +87,9 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     said = last_lines(output)
     processes = read_attestations(files, out, process_files, run, children, said)
     ranks = read_ranks(files, out, process_files, children, processes, said)
-    refuse_crashed(files, out, process_files)
+    if run.mode is not RunMode.INTERRUPTED:
+        # a handler of SIGTERM may well raise
+        refuse_crashed(files, out, process_files)
     problems = _problems(run, ranks)
     overrides = read_overrides(files, out, process_files)
     # what a training saves belongs to its end, and the harness's capture holds the same weights
@@ -126,7 +130,18 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         weaker_children=weaker,
         parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
+        boundaries=_boundaries(files, out, ranks),
     ).model_copy(update=_start(ranks[0].summary))
+
+
+def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tuple[Boundary, ...]:
+    """What each rank stood with when it was interrupted, or resumed."""
+    told = (
+        read_own_document(files, out, rank.files, HarnessFile.BOUNDARY, BoundaryFile)
+        for rank in ranks
+        if HarnessFile.BOUNDARY in rank.files.kinds
+    )
+    return tuple(Boundary.model_validate(one.model_dump(exclude={"pid"})) for one in told)
 
 
 def _start(summary: Summary) -> dict[str, float | None]:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.columns import MAX_STEP
-from gate.evidence.observations import Carried, OverrideLine, SourceLine
+from gate.evidence.observations import BoundaryFacts, Carried, OverrideLine, SourceLine
 from gate.evidence.run_evidence import MAX_PARAMETER_NAMES, Devices, FloatType
 from gate.evidence.step_columns import MeasuredSeconds, SamplingGroup
 from gate.evidence.step_work import OptimizerKind, SettingWord
@@ -167,6 +167,10 @@ class Ended(OwnedDocument):
     ]
 
 
+class BoundaryFile(OwnedDocument, BoundaryFacts):
+    """`boundary-rR-P.json`: what a process stood with when it was interrupted, or resumed."""
+
+
 class StepLine(Document):
     """A line of `steps-rR-P.jsonl`: one optimizer step."""
 
@@ -248,7 +252,7 @@ MAX_NOTED_LINES = 200
 MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained|ended)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained|ended|boundary)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -271,6 +275,7 @@ class HarnessFile(StrEnum):
     SOURCES = "sources"
     UNTRAINED = "untrained"
     ENDED = "ended"
+    BOUNDARY = "boundary"
 
 
 ENDINGS = {
@@ -279,6 +284,7 @@ ENDINGS = {
     HarnessFile.OPERATOR_AUDIT: "json",
     HarnessFile.UNTRAINED: "json",
     HarnessFile.ENDED: "json",
+    HarnessFile.BOUNDARY: "json",
     HarnessFile.STEPS: "jsonl",
     HarnessFile.METRICS: "jsonl",
     HarnessFile.STATE: "safetensors",

@@ -1,4 +1,7 @@
-"""What a training's processes did beside training: overrides, sources, other processes."""
+"""What a training's processes did beside training: overrides, sources, other processes.
+
+And what they stood with where a run was interrupted, or had been resumed.
+"""
 
 from __future__ import annotations
 
@@ -329,3 +332,75 @@ class Resumability(Document):
     model_alone: bool = False
     file: FileName = ""
     line: int = Field(default=0, ge=0)
+
+
+MAX_TOLD_STEP: Final = 2**53
+# as the harness counts
+MAX_LEAVES: Final = 4000
+MAX_CARRIED_FILES: Final = 10_000
+LeafName = Annotated[str, Field(max_length=300)]
+ShortDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+StateDigest = Annotated[str, Field(pattern=r"^([A-Za-z0-9._/+-]{1,40}:[0-9a-f]{1,80})?$")]
+HexNumber = Annotated[
+    str, Field(max_length=40, pattern=r"^(-?0x[01]\.[0-9a-f]+p[+-][0-9]+|-?inf|nan)$")
+]
+GeneratorName = Annotated[str, Field(pattern=r"^random\.[a-z]{1,20}$")]
+
+
+class BoundaryFacts(Document):
+    """State at the border between two runs, taken before an update where `before_update`.
+
+    `steps` were taken by then, by so many `optimizers`. `parameters` is as the fingerprint of that
+    name, empty where there are several. `digests` are of the values by name; `zero` names those of
+    several elements that are all zero, and `numbers` has those of one. `writing` are files that
+    were open for writing at the checkpoint's place.
+    """
+
+    steps: int = Field(ge=0, le=MAX_TOLD_STEP)
+    optimizers: int = Field(ge=0, le=100_000)
+    before_update: bool
+    parameters: StateDigest = ""
+    random: Annotated[dict[GeneratorName, StateDigest], Field(max_length=10)] = Field(
+        default_factory=dict
+    )
+    digests: Annotated[dict[LeafName, ShortDigest], Field(max_length=MAX_LEAVES)]
+    zero: Annotated[tuple[LeafName, ...], Field(max_length=MAX_LEAVES)] = ()
+    numbers: Annotated[dict[LeafName, HexNumber], Field(max_length=MAX_LEAVES)] = Field(
+        default_factory=dict
+    )
+    writing: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=20)] = ()
+
+    def number(self, name: str) -> float | None:
+        """The value of a single number, None where there is none of that name."""
+        text = self.numbers.get(name)
+        return None if text is None else float.fromhex(text)
+
+
+class Boundary(BoundaryFacts):
+    """The same of one rank."""
+
+    rank: int = Field(ge=0, le=1_000_000)
+
+
+class ResumeFault(Document):
+    """Why nothing can be said of a resume: a sentence without a full stop, and what to do."""
+
+    message: str = Field(max_length=1000)
+    hint: str = Field(default="", max_length=2000)
+    details: Annotated[tuple[str, ...], Field(max_length=200)] = ()
+
+
+class ResumeAttempt(Document):
+    """The checkpoint that was carried over: so many files, and the digest over all of them.
+
+    `step` is how many steps the interrupted run had taken. `fault` says why no resumed run could be
+    judged.
+    """
+
+    checkpoint: str = Field(max_length=500)
+    at_step: int = Field(ge=1, le=MAX_TOLD_STEP)
+    step: int = Field(default=0, ge=0, le=MAX_TOLD_STEP)
+    files: int = Field(default=0, ge=0, le=MAX_CARRIED_FILES)
+    size_bytes: int = Field(default=0, ge=0, le=2**63)
+    sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+    fault: ResumeFault | None = None

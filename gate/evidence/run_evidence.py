@@ -18,9 +18,11 @@ from gate.data.data_sets import DataSets, UnrepeatedData
 from gate.evidence.columns import MAX_BYTES, MAX_STEP, Memory, Points
 from gate.evidence.lock_files import Locks
 from gate.evidence.observations import (
+    Boundary,
     LiveThreads,
     Override,
     Resumability,
+    ResumeAttempt,
     Source,
     UnattestedChild,
     WeakerChild,
@@ -301,6 +303,7 @@ class RunEvidence(Document):
     `resumability` is what train.checkpoint lacks for an exact resume, for a finding only.
     `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
+    `boundaries` is what each rank stood with where it was interrupted, or had been resumed.
 
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
     without what it waited for its turn. `ready_seconds` are those of it until it could be let go,
@@ -344,6 +347,7 @@ class RunEvidence(Document):
         dict[Annotated[str, Field(pattern=PLACE_PATTERN)], Annotated[str, Field(max_length=1000)]],
         Field(max_length=MAX_ALL_PARAMETER_NAMES),
     ] = Field(default_factory=dict)
+    boundaries: Annotated[tuple[Boundary, ...], Field(max_length=1000)] = ()
 
 
 class SeededRun(Document):
@@ -391,7 +395,8 @@ class EvidenceSet(Document):
     further seeds, and of variants. `data` is what was declared,
     as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
     preprocessing command wrote differently when it ran again.
-    `change` is what the base commit and this one do not share, where both are known.
+    `change` is what the base commit and this one do not share, where both are known. `resume` is
+    what became of the interrupted run's checkpoint.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -417,6 +422,7 @@ class EvidenceSet(Document):
     base_data: DataSets = ()
     unrepeated: UnrepeatedData | None = None
     change: Change | None = None
+    resume: ResumeAttempt | None = None
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

@@ -55,7 +55,8 @@ class HarnessSettings:
     `end_written` it goes on to the next update. `trial` is the one thing that a run for a diagnosis
     has other, empty in all others; `fill` is its byte for new memory, None for none. `shake` names
     what is other in a run of `repro-gate shake`, if anything. `sign` is the file whose being there
-    lets the run go.
+    lets the run go. The run is ended as by a preemption once `preempt_step` steps were taken, 0 for
+    never; `preempt_path` is its checkpoint. A `resumed` run tells what it starts with.
     """
 
     __slots__ = (
@@ -75,6 +76,9 @@ class HarnessSettings:
         "operators",
         "out",
         "overhead_budget",
+        "preempt_path",
+        "preempt_step",
+        "resumed",
         "seed",
         "shake",
         "sign",
@@ -112,6 +116,9 @@ class HarnessSettings:
         counts = environ.get(f"{PREFIX}END_OPTIMIZERS", "").split(";")
         self.end_optimizers = tuple(map(int, filter(None, counts)))
         self.end_written = environ.get(f"{PREFIX}END_WRITTEN", "") == "1"
+        self.preempt_step = int(environ.get(f"{PREFIX}PREEMPT_STEP", "0"))
+        self.preempt_path = environ.get(f"{PREFIX}PREEMPT_PATH", "")
+        self.resumed = environ.get(f"{PREFIX}RESUMED", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
         self.shake = environ.get(f"{PREFIX}SHAKE", "")
         self.sign = environ.get(f"{PREFIX}LET_GO", "")

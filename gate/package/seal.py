@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gate.checkpoint.tensor_hashing import ALGORITHM
+from gate.diagnosis.diagnosis import ResumeState
 from gate.errors import AttestationError
 from gate.evidence.run_evidence import SHA256_PATTERN
 from gate.package.envelope import sign, write_bundle, write_envelope
@@ -176,5 +177,7 @@ def properties_of(verdict: Verdict) -> tuple[Property, ...]:
         Property.CHECKPOINT_MATCHES_BASELINE: baseline is not None
         and baseline.comparable
         and not baseline.tensors,
+        Property.RESUMES_EXACTLY: verdict.resume is not None
+        and verdict.resume.state is ResumeState.EXACT,
     }
     return tuple(name for name, holds in claims.items() if holds)

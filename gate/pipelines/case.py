@@ -24,11 +24,18 @@ from gate.comparison.differences import (
     SelfTestProbe,
 )
 from gate.data.data_sets import DataSets, brings_data, same_data
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
+from gate.diagnosis.resume_causes import diagnose_resume
 from gate.evidence.evidence_folder import WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.modes import Isolation
-from gate.pipelines.comparisons import alone, diagnosis_of, most_telling, separated
+from gate.pipelines.comparisons import (
+    alone,
+    diagnosis_of,
+    most_telling,
+    resume_result,
+    separated,
+)
 from gate.pipelines.entries import movement, provisional_entry, rules_in_force, selected
 from gate.pipelines.seed_results import judged, seeds_are_open, seeds_of_brought
 from gate.settings.gate_settings import ComparisonSettings
@@ -41,6 +48,7 @@ from gate.verdict.reached_level import SeedsOfBrought
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
 
+PAIR = 2
 BROUGHT_SIDE = "the pull request's baseline"
 Runs = tuple[RunEvidence, ...]
 
@@ -259,6 +267,13 @@ class ClosedCase:
         return seeds_of_brought(case.brought_entry, case.judging_entry, self.evidence, settings)
 
     @cached_property
+    def resume(self) -> ResumeResult | None:
+        """What the interrupted and the resumed run came to."""
+        case, request = self.case, self.case.request
+        due = request.resumes and not case.outcome_known
+        return resume_result(self.evidence, case.first, request.settings, due=due)
+
+    @cached_property
     def facts(self) -> Facts:
         """All that the outcome depends on."""
         case, evidence = self.case, self.evidence
@@ -297,6 +312,7 @@ class ClosedCase:
             data_moved=moved_data(entry.data, case.data) if entry is not None else (),
             data_brought=brings_data(evidence.base_data, case.data),
             unrepeated=evidence.unrepeated,
+            resume=self.resume,
         )
 
     @cached_property
@@ -307,6 +323,10 @@ class ClosedCase:
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
         """Why the comparison that decided came out as it did, where that is not a pass."""
+        resume = self.resume
+        differs = self.decision.outcome is Outcome.RESUME_DIFFERS
+        if differs and resume is not None and resume.compared is not None:
+            return diagnose_resume(resume.causes, resume.compared, resume.step)
         return diagnosis_of(self.decision, self.evidence)
 
     @property
@@ -322,6 +342,8 @@ class ClosedCase:
         case, request = self.case, self.case.request
         unpriced = self._missing(plan_gate(request.strict_runs, priced=True), RunMode.DEFAULT)
         parts = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
+        unresumed = request.settings.resume is not None and not request.resumes
+        parts += [(Part.RESUME, WhyNotRun.NOT_NIGHTLY, PAIR)] if unresumed else []
         if case.outcome_known:
             why = WhyNotRun.RUNS_DIFFER if case.differ else WhyNotRun.NOT_FINITE
             asked = request.settings.operator_audit and not self.operator_audit_failure
@@ -332,6 +354,7 @@ class ClosedCase:
                 (Part.DEFAULT_RUNS, self._missing(case.planned, RunMode.DEFAULT)),
                 (Part.SEEDS, len(seeds)),
                 (Part.OPERATOR_AUDIT, self._missing(audit, RunMode.AUDIT)),
+                (Part.RESUME, PAIR if request.resumes and self.resume is None else 0),
             )
             parts += [(part, why, runs) for part, runs in stopped]
         return tuple(NotRun(part=part, why=why, runs=runs) for part, why, runs in parts if runs)

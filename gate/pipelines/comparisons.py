@@ -13,9 +13,11 @@ from gate.comparison.compare import (
     on_one_cpu_thread,
 )
 from gate.comparison.differences import Comparison, EnvironmentChange
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.comparison.resumed_results import compare_first_part, compare_resumed
+from gate.diagnosis.diagnosis import Diagnosis, ResumeResult, ResumeState
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
+from gate.diagnosis.resume_causes import causes_of
 from gate.diagnosis.setting_trials import threads_at, with_tried
 from gate.diagnosis.suspects import Known
 from gate.diagnosis.touched_lines import (
@@ -26,13 +28,14 @@ from gate.diagnosis.touched_lines import (
 )
 from gate.diagnosis.trace_window import with_trace
 from gate.errors import GateError
-from gate.evidence.observations import SourceKind
+from gate.evidence.observations import ResumeAttempt, ResumeFault, SourceKind
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.trace import ShownChange
+from gate.settings.gate_settings import GateSettings
 from gate.settings.train_sections import DiagnosisSettings
 from gate.system.clock import Clock
-from gate.training.runs import Commit, RunMode
-from gate.verdict.facts import Decision
+from gate.training.runs import Commit, RunMode, label_of
+from gate.verdict.facts import Decision, agree
 from gate.verdict.override_findings import changed_seeds, suspected_seeds, suspected_settings
 from gate.verdict.reasons import concluded_class
 from gate.verdict.request import GateRequest
@@ -201,3 +204,69 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
         children=(*strict[0].children, *strict[0].weaker_children),
     )
     return diagnose_repeat(decision.decided, known, one_cpu_thread=alone)
+
+
+NOT_MADE: Final = ResumeFault(
+    message="the job that ran made no interrupted and no resumed run",
+    hint="Let both jobs use the same repro-gate version and settings.",
+)
+
+
+def resume_result(
+    evidence: EvidenceSet, whole: RunEvidence, settings: GateSettings, *, due: bool
+) -> ResumeResult | None:
+    """What the two runs of a resume show; None where this call makes none.
+
+    `due`: it has to make them, so that to have none is a fault.
+    """
+    resume, attempt = settings.resume, evidence.resume
+    if resume is None or not (due or attempt is not None):
+        return None
+    if attempt is None:
+        attempt = ResumeAttempt(
+            checkpoint=resume.checkpoint, at_step=resume.at_step, fault=NOT_MADE
+        )
+    unchecked = ResumeResult(
+        state=ResumeState.NOT_CHECKED,
+        checkpoint=attempt.checkpoint,
+        step=attempt.step,
+        steps=len(whole.steps),
+        files=attempt.files,
+        size_bytes=attempt.size_bytes,
+        sha256=attempt.sha256,
+        fault=attempt.fault,
+    )
+    interrupted, resumed = (
+        _run_of(evidence, mode) for mode in (RunMode.INTERRUPTED, RunMode.RESUMED)
+    )
+    if interrupted is not None:
+        # what comes behind it would be another training's
+        before = compare_first_part(whole, interrupted, attempt.step, settings.compare)
+        if before.differs:
+            update = {"state": ResumeState.NOT_REPEATED, "compared": before, "fault": None}
+            return unchecked.model_copy(update=update)
+    if attempt.fault is not None or interrupted is None or resumed is None:
+        return unchecked.model_copy(update={"fault": attempt.fault or NOT_MADE})
+    return _judged_resume(unchecked, whole, interrupted, resumed, settings)
+
+
+def _judged_resume(
+    result: ResumeResult,
+    whole: RunEvidence,
+    interrupted: RunEvidence,
+    resumed: RunEvidence,
+    settings: GateSettings,
+) -> ResumeResult:
+    compared = compare_resumed(whole, resumed, result.step, settings.compare)
+    state = ResumeState.DIFFERS
+    if compared.numerically_equal:
+        state = ResumeState.EXACT
+    elif agree(compared, settings):
+        state = ResumeState.WITHIN
+    causes = causes_of(whole, interrupted, resumed, compared, result.step)
+    return result.model_copy(update={"state": state, "compared": compared, "causes": causes})
+
+
+def _run_of(evidence: EvidenceSet, mode: RunMode) -> RunEvidence | None:
+    label = label_of(mode, 1)
+    return next((run for run in evidence.runs_of(mode) if run.run.label == label), None)

@@ -37,6 +37,7 @@ from gate.pipelines.escalation import escalate, trace_not_finite
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.policy_files import read_baselines, work_tree_baseline
 from gate.pipelines.prepared import Prepared, prepare
+from gate.pipelines.resume_runs import run_resumed
 from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import entry_results, recorded_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
@@ -136,12 +137,13 @@ def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
     case = _own_runs(trainings, open_case(prepared.request, baselines, prepared.data))
     # of a commit that does not repeat itself, neither base nor seeds nor operators say more
     case = case if case.differ else case.with_runs(_base_runs(trainings, case))
+    resumed = run_resumed(trainings, case)
     seeded = run_seeds(trainings, case.first) if case.seeds_are_open else ()
     audit = case.request.settings.operator_audit and not case.outcome_known
     # after the runs that are judged: what it does to the machine must not reach them
     counted, failure = _operator_audit_run(trainings) if audit else ((), "")
     with prepared.call.own(OwnWork.KEEPING):
-        evidence = ended.evidence((*case.runs, *counted), seeded)
+        evidence = ended.evidence((*case.runs, *resumed, *counted), seeded)
     return ClosedCase(
         case=case,
         evidence=evidence,

@@ -50,11 +50,21 @@ from gate.training.plan import (
     plan_base,
     plan_base_here,
     plan_gate,
+    plan_interrupted,
     plan_operator_audit,
+    plan_resumed,
     plan_seeds,
     training_of,
 )
-from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode, RunRecord, Snapshot
+from gate.training.runs import (
+    BASE_HERE,
+    CarriedCheckpoint,
+    Commit,
+    PlannedRun,
+    RunMode,
+    RunRecord,
+    Snapshot,
+)
 from gate.verdict.request import GateRequest
 
 ALTERED_HINT = "The folder is not what one `repro-gate run` wrote; run the job again."
@@ -350,7 +360,15 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
         alone = tuple(run.label for run in chosen)
         bases = ((), alone, (*alone, BASE_HERE)) if owned else ((), alone)
     operator_audit = (plan_operator_audit().label,) if request.settings.operator_audit else ()
-    allowed = {(*wanted, *based, *counted) for based in bases for counted in ((), operator_audit)}
+    resumed = tuple(run.label for run in _resume_runs(evidence, request))
+    planned |= {run.label: run for run in _resume_runs(evidence, request)}
+    # a fault ends them early, and is told in the place of what they would have shown
+    allowed = {
+        (*wanted, *based, *resumed[:made], *counted)
+        for based in bases
+        for made in range(len(resumed) + 1)
+        for counted in ((), operator_audit)
+    }
     if labels not in allowed and not _stopped_early(labels, wanted, evidence, request):
         raise EvidenceError(
             f"the evidence contains the runs {short_text(', '.join(labels))}", hint=ALTERED_HINT
@@ -358,6 +376,17 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     for run in evidence.runs:
         _check_run(run, planned[run.run.label], request)
     _check_seeds(evidence, request)
+
+
+def _resume_runs(evidence: EvidenceSet, request: GateRequest) -> tuple[PlannedRun, ...]:
+    """The interrupted and the resumed run as this call would make them, if it makes any."""
+    resume, attempt = request.settings.resume, evidence.resume
+    if resume is None or attempt is None:
+        return ()
+    if (attempt.checkpoint, attempt.at_step) != (resume.checkpoint, resume.at_step):
+        raise EvidenceError("the evidence is of another resume", hint=ALTERED_HINT)
+    carried = CarriedCheckpoint(place=resume.checkpoint, step=attempt.step, files=())
+    return plan_interrupted(resume), plan_resumed(resume, carried, request.settings.train)
 
 
 def _stopped_early(
@@ -397,7 +426,9 @@ def _check_seeds(evidence: EvidenceSet, request: GateRequest) -> None:
 
 def _check_record(record: RunRecord, planned: PlannedRun, request: GateRequest) -> None:
     command = training_of(planned, request.settings.train).command
-    asked = (planned.mode, planned.commit, planned.environment, command, 0, False)
+    # the exit code of a run that was interrupted is that of a signal, or its handler's own
+    code = 0 if planned.preemption is None else record.exit_code
+    asked = (planned.mode, planned.commit, planned.environment, command, code, False)
     given = (record.mode, record.commit, record.environment)
     if asked != (*given, record.argv, record.exit_code, record.timed_out):
         raise EvidenceError(

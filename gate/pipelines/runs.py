@@ -18,10 +18,12 @@ from gate.evidence.capture import (
     capture_saved,
 )
 from gate.evidence.evidence_folder import EvidenceFolder, WrittenDocument
+from gate.evidence.observations import ResumeAttempt
 from gate.evidence.operator_logs import explained
 from gate.evidence.operator_records import Refusal
 from gate.evidence.python_processes import SeveralTrainedError
 from gate.evidence.rank_environments import leave_out_packages
+from gate.evidence.resume_evidence import carry_checkpoint
 from gate.evidence.run_evidence import (
     DivergedStates,
     EvidenceSet,
@@ -53,6 +55,7 @@ from gate.training.probe import probe_training
 from gate.training.runs import (
     FIRST_STRICT,
     SECOND_STRICT,
+    CarriedCheckpoint,
     Commit,
     PlannedRun,
     RunEnd,
@@ -78,7 +81,8 @@ class RunRead:
 class EndedRuns:
     """The newest run that ended, and what is kept of each.
 
-    `documents` are what the evidence was written to.
+    `documents` are what the evidence was written to, `resume` what became of a checkpoint that was
+    carried from one run to another.
     """
 
     def __init__(self, prepared: Prepared) -> None:
@@ -97,6 +101,7 @@ class EndedRuns:
         self._first: RunEvidence | None = None
         self._gpu = GpuSearch(request.settings, adapters, prepared.place, probe_training)
         self.documents: tuple[WrittenDocument, ...] = ()
+        self.resume: ResumeAttempt | None = None
 
     @property
     def isolation(self) -> Isolation:
@@ -191,6 +196,12 @@ class EndedRuns:
         evidence = answer.evidence.model_copy(update={"run": run})
         return leave_out_packages(evidence, self._settings.environment.ignore)
 
+    def carry(self, place: str, step: int) -> CarriedCheckpoint:
+        """The checkpoint that the newest run left, copied out of the training's reach."""
+        prepared = self._prepared
+        workdir = self.folders().tree / prepared.snapshots[Commit.HEAD].workdir
+        return carry_checkpoint(self._files, workdir, place, prepared.work / "carried", step)
+
     def traces(self) -> Traces:
         """The operator traces of the newest run."""
         return self._reader.ask(TracesQuestion(out=self.folders().out))
@@ -282,6 +293,7 @@ class EndedRuns:
             base_data=prepared.declared.sets(Commit.BASE),
             unrepeated=prepared.unrepeated,
             change=prepared.change,
+            resume=self.resume,
         )
         self.documents = self._folder.write(evidence)
         return evidence

@@ -457,6 +457,13 @@ def _not_judged(verdict: Verdict) -> str:
     return "Not known. Nothing was judged."
 
 
+def _resume_change(_: Verdict) -> str:
+    return (
+        "Not known. Only this commit was interrupted and resumed, so the base commit may differ "
+        "after a resume too."
+    )
+
+
 Words = Callable[[Verdict], str]
 _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.REPRODUCED: (_reproduced, _unmoved),
@@ -469,5 +476,6 @@ _ANSWERS: dict[Outcome, tuple[Words, Words]] = {
     Outcome.NO_BASELINE: (_no_baseline, _nothing_wrong),
     Outcome.NOT_COMPARABLE: (_as_decided, _not_comparable_change),
     Outcome.NONDETERMINISTIC: (_nondeterministic, _not_repeating_change),
+    Outcome.RESUME_DIFFERS: (_as_decided, _resume_change),
     Outcome.ERROR: (_stopped, _not_judged),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gate.comparison.differences import Comparison, Event, EventKind
+from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.report.context import cost_words, recorded_price, recorded_words
 from gate.report.entry_words import history_row
 from gate.report.judged import budget_rows, data_rows, level_row, performance_words
@@ -44,6 +45,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
         rows.append((Cell("Against the base commit, run here"), Cell(f"{answer}")))
     if verdict.baseline is not None or verdict.environment is not None:
         rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
+    rows += _resume_rows(verdict.resume)
     rows += data_rows(verdict)
     if verdict.thresholds:
         rows.append((Cell("Thresholds"), Cell(_thresholds(verdict))))
@@ -104,6 +106,23 @@ def _thresholds(verdict: Verdict) -> str:
     rest = len(missed) - MAX_PARTS_NAMED
     more = f" and {rest} more" if rest > 0 else ""
     return f"{BAD} missed: {', '.join(missed[:MAX_PARTS_NAMED])}{more}"
+
+
+def _resume_rows(result: ResumeResult | None) -> list[Row]:
+    return [] if result is None else [(Cell("Resumed run"), Cell(_resume(result)))]
+
+
+def _resume(result: ResumeResult) -> str:
+    at = f"from step {result.step}"
+    if result.fault is not None or result.compared is None:
+        return f"{NEUTRAL} not checked"
+    if result.state is ResumeState.NOT_REPEATED:
+        return f"{NEUTRAL} not compared: the interrupted run differs from the strict runs"
+    if result.state is ResumeState.EXACT:
+        return f"{GOOD} resumes exactly {at}: {_compared(result.compared)}"
+    if result.state is ResumeState.WITHIN:
+        return f"{GOOD} resumes within tolerance {at}: {_differing(result.compared)}"
+    return f"{BAD} resumes differently {at}: {_differing(result.compared)}"
 
 
 def _baseline_question(verdict: Verdict) -> str:

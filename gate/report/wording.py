@@ -75,6 +75,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.NO_BASELINE: ("", "repeatable; no baseline yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
         Outcome.NONDETERMINISTIC: ("", "this commit does not repeat"),
+        Outcome.RESUME_DIFFERS: ("", "a resumed run gives another result"),
         Outcome.ERROR: ("", "could not check"),
     }
 )
@@ -341,8 +342,14 @@ def strict_runs(verdict: Verdict) -> str:
 
 def not_run_words(not_run: tuple[NotRun, ...]) -> str:
     """What was left out because two strict runs differ, such as `1 default run, 4 seed runs`."""
-    left_out = [one for one in not_run if one.why is not WhyNotRun.NOT_PRICED]
-    return ", ".join(count(one.runs, PARTS[one.part]) for one in left_out)
+    asked = {WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY}
+    left_out = [one for one in not_run if one.why not in asked]
+    return ", ".join(
+        "interrupted and resumed run"
+        if one.part is Part.RESUME
+        else count(one.runs, PARTS[one.part])
+        for one in left_out
+    )
 
 
 def why_not_run(not_run: tuple[NotRun, ...]) -> str:

@@ -255,6 +255,11 @@ class PolicySettings(LevelPolicy):
         description="When declared data is not what the baseline was recorded with, and the bits "
         "differ: `fail`, or `pass` where the result is within tolerance all the same.",
     )
+    resume: Literal["fail", "warn"] = Field(
+        default="fail",
+        description="When a resumed run gives another result than the uninterrupted one: `fail`, "
+        "or `warn`, which makes it a finding. Nothing is resumed without the section `resume`.",
+    )
     images: tuple[ImagePattern, ...] = Field(
         default=(),
         max_length=50,

@@ -127,6 +127,7 @@ INSIDE: Final = frozenset(
         "policy.run_base_on_drift",
         "policy.environment_drift",
         "policy.data_drift",
+        "policy.resume",
         "repeats",
         # a command of the training's own, run isolated as the training is
         "resume.command",

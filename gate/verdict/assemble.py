@@ -31,6 +31,7 @@ from gate.verdict.next_step import (
     after_entropy,
     after_fault,
     after_missed_threshold,
+    after_unchecked_resume,
     hint_of,
     next_steps,
     place_of,
@@ -44,6 +45,7 @@ from gate.verdict.override_findings import entropy_stopped_pass, override_findin
 from gate.verdict.reached_level import SeedsOfBrought, excusing, quarantine_findings
 from gate.verdict.reasons import not_finite_result
 from gate.verdict.request import GateRequest
+from gate.verdict.resume_verdict import resume_findings
 from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
 from gate.verdict.verdict import (
     DRIFTS,
@@ -205,6 +207,7 @@ def _seen(assessment: Assessment, request: GateRequest) -> dict[str, object]:
         "data_moved": facts.data_moved,
         "data_brought": facts.data_brought,
         "unrepeated": facts.unrepeated,
+        "resume": facts.resume,
         "environment": run.environment,
         "checkpoint_root": run.checkpoint.root,
         "states": state_roots(run, evidence),
@@ -273,6 +276,9 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     place, proposed = place_of(request, assessment.proposed), bool(assessment.proposed)
     if decision.other_training and facts.other_settings:
         return where_settings_differ(place, facts.other_settings, proposed=proposed)
+    fault = None if facts.resume is None else facts.resume.fault
+    if decision.outcome is Outcome.ERROR and fault is not None:
+        return after_unchecked_resume(fault.hint)
     draw = facts.entropy
     if decision.by_chance and draw is not None:
         return after_entropy(draw.call, draw.place)
@@ -349,6 +355,7 @@ def _findings(
         *operator_findings.operator_audit_failed(assessment.operator_audit),
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
+        *resume_findings(facts),
         *environment(facts.baseline, evidence),
         *moved_data(facts),
         *undeclared_reads(strict, facts.settings),

@@ -25,6 +25,7 @@ from gate.verdict.facts import (
 )
 from gate.verdict.moved_data import with_moved_data
 from gate.verdict.reached_level import excusing
+from gate.verdict.resume_verdict import stopped_by_resume, unrepeated_start
 from gate.verdict.verdict import DRIFTS, Answer, Answers, Outcome
 
 PAIR = 2
@@ -94,7 +95,7 @@ def _judge(facts: Facts) -> Decision:
     blocked = _error(facts)
     if blocked:
         return failed(Outcome.ERROR, blocked)
-    apart = _not_repeatable(facts)
+    apart = _by_itself(facts)
     if apart is not None:
         return apart
     # before the old baseline, which the pull request means to replace; that
@@ -113,7 +114,7 @@ def _judge(facts: Facts) -> Decision:
     return _against_baseline(facts, facts.baseline)
 
 
-def _not_repeatable(facts: Facts) -> Decision | None:
+def _by_itself(facts: Facts) -> Decision | None:
     # the trainings were all given what its second run wrote: that they agree says nothing of this
     if facts.unrepeated is not None:
         return failed(Outcome.NONDETERMINISTIC, reasons.unrepeated_data(facts.unrepeated))
@@ -123,7 +124,8 @@ def _not_repeatable(facts: Facts) -> Decision | None:
     for other in facts.like_strict:
         if not other.numerically_equal:
             return failed(Outcome.NONDETERMINISTIC, reasons.one_run_differs(other), other)
-    return None
+    # a property of the commit alone, as repeating is: no baseline can excuse it
+    return unrepeated_start(facts) or stopped_by_resume(facts)
 
 
 def _runs_differ(facts: Facts) -> str:

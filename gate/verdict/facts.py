@@ -16,7 +16,7 @@ from gate.comparison.differences import (
 )
 from gate.comparison.level_records import LevelResult
 from gate.data.data_sets import DataMoves, UnrepeatedData
-from gate.diagnosis.diagnosis import CodePlace
+from gate.diagnosis.diagnosis import CodePlace, ResumeResult
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Quarantine, ReachedLevel
 from gate.verdict.verdict import Answer, Answers, Outcome
@@ -97,6 +97,7 @@ class Facts:
     chosen entry today. `judged` is what came of a level that several seeds decide. `data_moved`
     is how declared data moved since the entry was recorded, and `data_brought` says that the change
     moved it; `unrepeated` is what the preprocessing command wrote differently when it ran again.
+    `resume` is what an interrupted and a resumed run came to.
     `entropy` is the first line of a strict run that draws from what no seed sets.
     """
 
@@ -128,6 +129,7 @@ class Facts:
     data_brought: bool = False
     unrepeated: UnrepeatedData | None = None
     entropy: EntropyDraw | None = None
+    resume: ResumeResult | None = None
 
     @property
     def nothing_moved(self) -> bool:

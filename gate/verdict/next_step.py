@@ -46,6 +46,7 @@ LOOK_FOR_NAN = (
 NO_ENTRY = "No baseline can be recorded of this result."
 MAX_LINES_LENGTH = 1500
 FEW_PINS = 3
+RESUME_LIST = "See docs/resume.md for what a checkpoint has to hold and in which order to load it."
 LOOK = "Find out what this change does to the training, and undo it."
 
 
@@ -352,6 +353,17 @@ def _error(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (_step("To see what is missing on this machine:", f"repro-gate doctor{_at(place)}"),)
 
 
+def _resume_differs(_place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+    remedy = diagnosis.remedy if diagnosis is not None else ""
+    steps = (_step(remedy),) if remedy else ()
+    return (*steps, _step(RESUME_LIST))
+
+
+def after_unchecked_resume(hint: str) -> tuple[NextStep, ...]:
+    """What to do where no resumed run could be judged."""
+    return (_step(hint),) if hint else (_step(RESUME_LIST),)
+
+
 def hint_of(fault: GateError) -> tuple[NextStep, ...]:
     """What the fault itself says to do: all that there is where nothing else is known."""
     # some have lines to copy below the sentence
@@ -386,5 +398,6 @@ _STEPS: dict[Outcome, Steps] = {
     Outcome.NO_BASELINE: _no_baseline,
     Outcome.NOT_COMPARABLE: _not_comparable,
     Outcome.NONDETERMINISTIC: _nondeterministic,
+    Outcome.RESUME_DIFFERS: _resume_differs,
     Outcome.ERROR: _error,
 }

@@ -22,7 +22,7 @@ from gate.comparison.differences import (
 )
 from gate.comparison.level_records import LevelResult, Performance
 from gate.data.data_sets import DataMoves, DataSets, UnrepeatedData
-from gate.diagnosis.diagnosis import CodePlace, Diagnosis
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult
 from gate.errors import ExitCode
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.evidence.operator_records import OperatorReport
@@ -49,15 +49,18 @@ class Part(StrEnum):
     STRICT_RUNS = "strict-runs"
     SEEDS = "seeds"
     OPERATOR_AUDIT = "operator-audit"
+    RESUME = "resume"
 
 
 class WhyNotRun(StrEnum):
     """`not-priced`: `cost.when` asks for no price in this call; `runs-differ`: two strict runs.
 
-    `not-finite`: a strict run has a number that never passes.
+    `not-nightly`: `resume.when` asks for no resume in it. `not-finite`: a strict run has a number
+    that never passes.
     """
 
     NOT_PRICED = "not-priced"
+    NOT_NIGHTLY = "not-nightly"
     RUNS_DIFFER = "runs-differ"
     NOT_FINITE = "not-finite"
 
@@ -136,6 +139,7 @@ class Outcome(StrEnum):
     NO_BASELINE = "no-baseline"
     NOT_COMPARABLE = "not-comparable"
     NONDETERMINISTIC = "nondeterministic"
+    RESUME_DIFFERS = "resume-differs"
     ERROR = "error"
 
 
@@ -290,6 +294,7 @@ class Verdict(Document):
     known; `named_unchanged` says that the named line is certainly none of it.
     `not_finite` is the number that never passes, where there is one.
     `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
+    `resume` is what an interrupted and a resumed run came to, None where none was made.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
@@ -333,6 +338,7 @@ class Verdict(Document):
     data_moved: DataMoves = ()
     data_brought: bool = False
     unrepeated: UnrepeatedData | None = None
+    resume: ResumeResult | None = None
     change: ShownChange | None = None
     named_unchanged: bool = False
     brought: BroughtEnvironment = NOTHING_BROUGHT

@@ -50,7 +50,7 @@ from ..sources.concurrency import tell_unwaited
 from ..sources.draw_lines import draw_lines
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_addresses, tell_splits
-from . import attestation, ending, environment_survey
+from . import attestation, ending, environment_survey, preemption
 from .attestation import training_rank
 from .ending import TrainingStopped, tell_end
 
@@ -194,6 +194,8 @@ class HarnessSession:
         self._stopped = False
         self._backwards = 0
         self._by_hand = HandUpdates()
+        self._preemption = preemption.Preemption(settings)
+        self._boundary_told = not (settings.preempt_step or settings.resumed)
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
@@ -258,7 +260,11 @@ class HarnessSession:
                 self._stop()
             if self._ends_early():
                 self._stop()
+            if self._preemption.is_due(self.recorder, optimizer):
+                self._preempt()
             self.recorder.before(optimizer)
+            if self.settings.resumed and not self._boundary_told:
+                self._tell_boundary(before_update=True)
 
     def after_backward(self, loss: torch.Tensor) -> None:
         """Raise `TrainingStopped` in a script that goes on and on without an optimizer.
@@ -307,6 +313,7 @@ class HarnessSession:
                 precision.PRECISION_SWITCHES.poll(precision.READERS)
             self.recorder.observe(optimizer, skipped=skipped)
             self.carried.loaders.after_step()
+            self._preemption.note_step(self.recorder.steps)
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
@@ -337,6 +344,30 @@ class HarnessSession:
         self._stopped = True
         self.finish("max_steps")
         raise TrainingStopped
+
+    def _preempt(self) -> None:
+        """Ask the process to end; unless it gets time for its checkpoint, end it."""
+        if self._preemption.is_gentle:
+            self._preemption.ask(self.recorder.steps)
+            return
+        self._stopped = True
+        self._tell_boundary(before_update=True)
+        self.finish("max_steps")
+        preemption.wait_for_ranks(self.settings.out, self.output)
+        self._preemption.end()
+
+    def _tell_boundary(self, *, before_update: bool) -> None:
+        """Write what this process stands with, where it is interrupted or has been resumed."""
+        self._boundary_told = True
+        with self.problems.noting("reading what the run stands with"):
+            preemption.write_boundary(
+                self.output,
+                self._standing(),
+                self.recorder,
+                self.problems,
+                before_update=before_update,
+                writing=self._preemption.being_written(),
+            )
 
     def _before_first_step(self) -> None:
         """Settle what could not be known when torch was imported."""
@@ -382,6 +413,8 @@ class HarnessSession:
         self._finished = True
         with self.problems.noting("writing the last steps"):
             self.recorder.flush()
+        if self.settings.preempt_step and not self._boundary_told:
+            self._tell_boundary(before_update=False)
         self.operators.write()
         with self.problems.noting("watching the knobs"):
             self.guard.poll()
@@ -463,12 +496,19 @@ class HarnessSession:
         }
         self.output.document_or_complaint("summary", summary)
 
-    def _write_state(self) -> None:
+    def _standing(self) -> dict[str, torch.Tensor]:
+        """Model, optimizer, scalers and averages as they are now, by name."""
         recorder = self.recorder
         modules = _arranged(recorder.modules, recorder.module_numbers)
         optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
         tensors = capture(modules, optimizers, recorder.order, self.problems)
-        tensors |= self.auxiliary_state.capture(self.problems)
+        return tensors | self.auxiliary_state.capture(self.problems)
+
+    def _write_state(self) -> None:
+        recorder = self.recorder
+        modules = _arranged(recorder.modules, recorder.module_numbers)
+        optimizers = _arranged(recorder.optimizers, recorder.optimizer_numbers)
+        tensors = self._standing()
         with self.problems.noting("comparing buffers with those of the start"):
             self._constant_infinities = self.constants.names(modules)
         path = self.output.path("state", ".safetensors")

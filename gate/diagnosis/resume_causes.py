@@ -1,0 +1,477 @@
+"""Why a resumed run gives another result: the state that it lacks, by name.
+
+Three sources say it. What each of the two runs stood with at the border, value by value. What the
+first steps after it were given and drew, against the same steps of the uninterrupted run. And the
+very first steps of that one: what stands there after a resume was not restored but made again.
+
+A cause is named only where one of these shows it. Where several are shown, all are named, in the
+order in which one would explain the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gate.comparison.differences import Comparison, EventKind
+from gate.comparison.resumed_results import fingerprint, learning_rate
+from gate.diagnosis.diagnosis import (
+    MAX_CAUSES,
+    CauseClass,
+    Diagnosis,
+    ResumeCause,
+    ResumeCauseKind,
+)
+from gate.evidence.observations import Boundary
+from gate.evidence.run_evidence import RunEvidence
+from gate.text.untrusted_text import plain_text
+
+SHOWN: Final = 2
+
+
+GENERATORS: Final = {
+    "random.python": "Python's generator",
+    "random.numpy": "NumPy's generator",
+    "random.torch": "torch's generator",
+    "random.cuda": "CUDA's generator",
+}
+# as torch's own optimizers call them
+MOMENTS: Final = {
+    "exp_avg": "the first moment (exp_avg)",
+    "exp_avg_sq": "the second moment (exp_avg_sq)",
+    "momentum_buffer": "the momentum (momentum_buffer)",
+    "square_avg": "the running average of squares (square_avg)",
+    "sum": "the sum of squares (sum)",
+    "step": "the step count (step)",
+}
+REMEDIES: Final = {
+    ResumeCauseKind.IGNORED: "Load the checkpoint before the first step, and check the path that "
+    "the resume command names.",
+    ResumeCauseKind.WEIGHTS: "Save and load the whole `state_dict()` of the model, its buffers "
+    "included, at full precision.",
+    ResumeCauseKind.OPTIMIZER: "Save `optimizer.state_dict()`, and load it after the optimizer is "
+    "made.",
+    ResumeCauseKind.LOSS_SCALE: "Save `scaler.state_dict()`, and load it.",
+    ResumeCauseKind.SCHEDULE: "Save `scheduler.state_dict()`, and load it after the optimizer's.",
+    ResumeCauseKind.SAMPLER: "Save how far the data was read, and go on from there: the sampler's "
+    "state, or the number of batches to skip.",
+    ResumeCauseKind.RANDOM: "Save the state of each generator, and restore it last, after "
+    "everything that draws while the run is set up.",
+    ResumeCauseKind.AVERAGE: "Save the averaged weights and their count, and load them.",
+}
+
+
+def causes_of(
+    whole: RunEvidence,
+    interrupted: RunEvidence,
+    resumed: RunEvidence,
+    compared: Comparison,
+    step: int,
+) -> tuple[ResumeCause, ...]:
+    """All causes that the evidence shows; none where the two results are equal."""
+    if not compared.differs:
+        return ()
+    ignored = tuple(_ignored(whole, interrupted, resumed, step))
+    if ignored:
+        return ignored
+    found = (
+        *_standing(interrupted, resumed, step),
+        *_schedule(whole, interrupted, resumed, compared, step),
+        *_sampler(whole, resumed, step),
+        *_random(whole, interrupted, resumed, step),
+        *_average(compared),
+    )
+    order = list(ResumeCauseKind)
+    return tuple(sorted(found, key=lambda one: order.index(one.kind)))[:MAX_CAUSES]
+
+
+def saved_at(whole: RunEvidence, resumed: RunEvidence) -> int | None:
+    """After which step of the uninterrupted run its weights were those that the resumed one has.
+
+    0 for those that it began with; None where there is no such step, or several ranks or optimizers
+    leave it open.
+    """
+    begun = fingerprint(resumed, "initial", 1)
+    if begun and begun == fingerprint(whole, "initial", 1):
+        return 0
+    if len(resumed.boundaries) != 1 or not resumed.boundaries[0].parameters:
+        return None
+    held = resumed.boundaries[0].parameters
+    return next((one.step for one in whole.steps.told if one.parameters == held), None)
+
+
+def diagnose_resume(causes: tuple[ResumeCause, ...], compared: Comparison, step: int) -> Diagnosis:
+    """The diagnosis of a resume that differs: the first cause, or where the two part."""
+    first = compared.first
+    kind = EventKind.STATE if first is None else first.kind
+    subject = "" if first is None else first.name
+    if not causes:
+        return Diagnosis(
+            first_step=compared.first_step,
+            kind=kind,
+            subject=subject,
+            cause=f"the state that differs first after the resume is {_where(compared)}",
+            remedy="Compare what the script saves with what it uses: docs/resume.md has the list.",
+            cause_class=CauseClass.RESUME,
+        )
+    shown = " and ".join(one.sentence for one in causes[:SHOWN])
+    more = len(causes) - SHOWN
+    rest = tuple(line for one in causes for line in one.evidence)
+    return Diagnosis(
+        first_step=step + 1,
+        kind=kind,
+        subject=subject,
+        cause=f"{shown}; {more} more below" if more > 0 else shown,
+        remedy=" ".join(dict.fromkeys(REMEDIES[one.kind] for one in causes[:SHOWN])),
+        cause_class=CauseClass.RESUME,
+        details=" ".join(f"{line}." for line in rest),
+    )
+
+
+def _where(compared: Comparison) -> str:
+    first = compared.first
+    if first is None:
+        return "not known"
+    at = "at the end" if first.step is None else f"at step {first.step}"
+    return f"{plain_text(first.name)}, {at}"
+
+
+def _ignored(
+    whole: RunEvidence, interrupted: RunEvidence, resumed: RunEvidence, step: int
+) -> Iterator[ResumeCause]:
+    """The run begins with the weights of step 0: nothing of a checkpoint is in it."""
+    if saved_at(whole, resumed) != 0 or step == 0:
+        return
+    held = {one.parameters for one in interrupted.boundaries}
+    if held & {one.parameters for one in resumed.boundaries} - {""}:
+        # a training that moves no weight begins and ends with the same ones
+        return
+    yield ResumeCause(
+        kind=ResumeCauseKind.IGNORED,
+        sentence="the resumed run starts over from step 0: it ignores the checkpoint",
+        evidence=(
+            f"Step {step + 1} of the resumed run begins with the weights that step 1 began with",
+        ),
+    )
+
+
+def _standing(interrupted: RunEvidence, resumed: RunEvidence, step: int) -> Iterator[ResumeCause]:
+    """What the resumed run stands with, against what the interrupted one stood with."""
+    pairs = _border(interrupted, resumed)
+    for before, after in pairs:
+        rank = before.rank if len(pairs) > 1 else None
+        yield from _of_rank(_weights(before, after, step), rank)
+        yield from _of_rank(_moments(before, after), rank)
+        yield from _of_rank(_scale(before, after, step), rank)
+
+
+def _of_rank(causes: Iterable[ResumeCause], rank: int | None) -> Iterator[ResumeCause]:
+    for cause in causes:
+        if rank is None:
+            yield cause
+        else:
+            sentence = f"rank {rank}: {cause.sentence}"
+            yield cause.model_copy(update={"rank": rank, "sentence": sentence})
+
+
+def _border(
+    interrupted: RunEvidence, resumed: RunEvidence
+) -> tuple[tuple[Boundary, Boundary], ...]:
+    """The two sides of each rank, where both had the same optimizers."""
+    after = {one.rank: one for one in resumed.boundaries}
+    return tuple(
+        (one, after[one.rank])
+        for one in interrupted.boundaries
+        if one.rank in after and one.optimizers == after[one.rank].optimizers
+    )
+
+
+def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCause]:
+    if not before.before_update:
+        # its buffers have yet to see the batch that the other's have seen
+        return
+    names = [
+        name
+        for name, digest in before.digests.items()
+        if name.startswith(("model/", "parameter/")) and after.digests.get(name) != digest
+    ]
+    if names:
+        yield ResumeCause(
+            kind=ResumeCauseKind.WEIGHTS,
+            sentence=f"{_counted(names, 'tensor')} of the model {_is(names)} not what "
+            f"{_it(names)} {_was(names)} after step {step}",
+            evidence=_listed("Differs from what was saved", names),
+        )
+
+
+def _moments(before: Boundary, after: Boundary) -> Iterator[ResumeCause]:
+    """The optimizer's state: one cause for each kind of value and way in which it is wrong."""
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for name, digest in before.digests.items():
+        _, state, place = name.partition("/state/")
+        if not name.startswith("optimizer/") or not state:
+            continue
+        # behind the number of the parameter
+        key = place.partition("/")[2] or place
+        if name not in after.digests:
+            wrong.setdefault(("missing", key), []).append(name)
+        elif after.digests[name] != digest:
+            now = after.number(name)
+            is_zero = name in after.zero or now == 0
+            wrong.setdefault(("zero" if is_zero else "another", key), []).append(name)
+    missing = {key: names for (how, key), names in wrong.items() if how == "missing"}
+    if missing:
+        held = any("/state/" in name for name in after.digests)
+        kinds = _and([_moment(key) for key in missing])
+        yield ResumeCause(
+            kind=ResumeCauseKind.OPTIMIZER,
+            sentence=f"the optimizer lacks {kinds}"
+            if held
+            else f"the optimizer starts without its state: {kinds} {_is(list(missing))} missing",
+            evidence=_listed("Missing", [name for names in missing.values() for name in names]),
+        )
+    for (how, key), names in wrong.items():
+        if how == "zero":
+            yield ResumeCause(
+                kind=ResumeCauseKind.OPTIMIZER,
+                sentence=f"the optimizer's {_moment(key).removeprefix('the ')} is zero",
+                evidence=_listed("Zero", names),
+            )
+        elif how == "another":
+            yield ResumeCause(
+                kind=ResumeCauseKind.OPTIMIZER,
+                sentence=f"the optimizer's {_moment(key).removeprefix('the ')} is not what it was",
+                evidence=_listed("Differs from what was saved", names),
+            )
+
+
+def _scale(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCause]:
+    for name, digest in before.digests.items():
+        if not name.startswith("scaler/") or after.digests.get(name, digest) == digest:
+            continue
+        then, now = before.number(name), after.number(name)
+        if then is None or now is None:
+            continue
+        what = name.rpartition("/")[2].strip("_").replace("_", " ")
+        what = "loss scale" if what == "scale" else f"loss scaler's {plain_text(what)}"
+        yield ResumeCause(
+            kind=ResumeCauseKind.LOSS_SCALE,
+            sentence=f"the {what} is {now:g} instead of {then:g} at step {step + 1}",
+            evidence=_listed("Differs from what was saved", [name]),
+        )
+
+
+def _schedule(
+    whole: RunEvidence,
+    interrupted: RunEvidence,
+    resumed: RunEvidence,
+    compared: Comparison,
+    step: int,
+) -> Iterator[ResumeCause]:
+    """The learning rate of the first step after the border, else the one at the end."""
+    expected, given = learning_rate(whole.given, step + 1), learning_rate(resumed.given, 1)
+    first = learning_rate(whole.given, 1)
+    if not expected:
+        expected, given = _rates(interrupted.boundaries), _rates(resumed.boundaries)
+        first = {name.removeprefix("state/"): word for name, word in first.items()}
+    names = [name for name in expected if name in given and _other(given[name], expected[name])]
+    if names:
+        name = names[0]
+        now, then = _short(given[name]), _short(expected[name])
+        again = name in first and not _other(given[name], first[name])
+        words = "the schedule restarts at step 0: the" if again else "the"
+        of_step = f", that of step 1, instead of {then}" if again else f" instead of {then}"
+        yield ResumeCause(
+            kind=ResumeCauseKind.SCHEDULE,
+            sentence=f"{words} learning rate of step {step + 1} is {now}{of_step}",
+            evidence=_listed("Other learning rates", names),
+        )
+        return
+    moved = [
+        one for one in compared.optimizer_settings if one.name == "lr" and one.after and one.before
+    ]
+    for change in moved[:1]:
+        yield ResumeCause(
+            kind=ResumeCauseKind.SCHEDULE,
+            sentence=f"the learning rate at the end is {_short(change.after)} instead of "
+            f"{_short(change.before)}",
+        )
+
+
+def _rates(boundaries: tuple[Boundary, ...]) -> dict[str, str]:
+    numbers = boundaries[0].numbers if boundaries else {}
+    return {
+        name: repr(float.fromhex(text))
+        for name, text in numbers.items()
+        if name.startswith("optimizer/") and "/group/" in name and name.endswith("/lr")
+    }
+
+
+def _other(one: str, other: str) -> bool:
+    return float(one) != float(other)
+
+
+def _sampler(whole: RunEvidence, resumed: RunEvidence, step: int) -> Iterator[ResumeCause]:
+    """The first batch after the border is one that the uninterrupted run had at another step."""
+    for name in ("input", "batch"):
+        now = fingerprint(resumed, name, 1)
+        expected = fingerprint(whole, name, step + 1)
+        if not now or not expected or now == expected:
+            if now and now == expected:
+                # the model saw the right one, however many the loader went through before
+                return
+            continue
+        same = [one.step for one in whole.steps.told if one.fingerprints.get(name) == now]
+        if not same:
+            continue
+        start = "the sampler starts at sample 0: " if same[0] == 1 else ""
+        yield ResumeCause(
+            kind=ResumeCauseKind.SAMPLER,
+            sentence=f"{start}batch {step + 1} is batch {same[0]}'s",
+            evidence=(
+                f"The {name} of step {step + 1} after the resume is that of step {same[0]} without",
+            ),
+        )
+        return
+
+
+def _random(
+    whole: RunEvidence, interrupted: RunEvidence, resumed: RunEvidence, step: int
+) -> Iterator[ResumeCause]:
+    for name, words in GENERATORS.items():
+        now, expected = fingerprint(resumed, name, 1), fingerprint(whole, name, step + 1)
+        if not now or not expected or now == expected or not _drawn_from(whole, name, step):
+            continue
+        ranks = _ranks_that_differ(interrupted, resumed, name)
+        rank = ranks[0] if len(ranks) == 1 and len(resumed.boundaries) > 1 else None
+        again = now == fingerprint(whole, name, 1)
+        evidence = [
+            f"Its state after step {step + 1} is "
+            + ("the one after step 1" if again else "another than in the uninterrupted run")
+        ]
+        evidence += _mask(whole, resumed, name, step)
+        yield ResumeCause(
+            kind=ResumeCauseKind.RANDOM,
+            sentence=_not_restored(words, step, again=again)
+            if rank is None
+            else _of_one_rank(words, rank, _read_from_another(interrupted, resumed, name, rank)),
+            evidence=tuple(evidence),
+            rank=rank,
+        )
+
+
+def _not_restored(words: str, step: int, *, again: bool) -> str:
+    if again:
+        return f"{words} was not restored"
+    return (
+        f"{words} is in another state after step {step + 1}: not restored, or drawn from after that"
+    )
+
+
+def _of_one_rank(words: str, rank: int, other: int | None) -> str:
+    if other is not None:
+        return f"{words} of rank {rank} has the state of rank {other}"
+    return f"{words} of rank {rank} was not restored"
+
+
+def _mask(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> list[str]:
+    """What a generator that was drawn from in the forward pass did to the step."""
+    given = fingerprint(resumed, "input", 1)
+    same = bool(given) and given == fingerprint(whole, "input", step + 1)
+    lost = _loss(resumed, 1) != _loss(whole, step + 1)
+    if name not in {"random.torch", "random.cuda"} or not same or not lost:
+        return []
+    sentence = (
+        f"The input of step {step + 1} is equal and its loss is not: what the model draws, such as "
+        "a dropout mask, is another"
+    )
+    return [sentence]
+
+
+def _loss(run: RunEvidence, step: int) -> float | None:
+    loss = next((series for series in run.metrics if series.name == "loss"), None)
+    pairs = () if loss is None else loss.points.pairs()
+    return next((value for own, value in pairs if own == step), None)
+
+
+def _drawn_from(whole: RunEvidence, name: str, step: int) -> bool:
+    """Whether the training draws from a generator behind a step, as far as it was observed."""
+    states = {
+        one.fingerprints[name]
+        for one in whole.steps.told
+        if one.step >= max(1, step) and name in one.fingerprints
+    }
+    return len(states) > 1
+
+
+def _ranks_that_differ(
+    interrupted: RunEvidence, resumed: RunEvidence, name: str
+) -> tuple[int, ...]:
+    return tuple(
+        before.rank
+        for before, after in _border(interrupted, resumed)
+        if before.before_update and before.random.get(name) != after.random.get(name)
+    )
+
+
+def _read_from_another(
+    interrupted: RunEvidence, resumed: RunEvidence, name: str, rank: int | None
+) -> int | None:
+    """The rank whose state this one has."""
+    after = {one.rank: one.random.get(name) for one in resumed.boundaries}
+    if rank is None or not after.get(rank):
+        return None
+    others = (one for one in interrupted.boundaries if one.rank != rank)
+    return next((one.rank for one in others if one.random.get(name) == after[rank]), None)
+
+
+def _average(compared: Comparison) -> Iterator[ResumeCause]:
+    """Averaged weights differ at the end, and the weights that they average do not."""
+    names = [delta.name for delta in compared.tensors]
+    averages = [name for name in names if _is_average(name)]
+    if averages and len(averages) == len(names) and not compared.step_faults:
+        yield ResumeCause(
+            kind=ResumeCauseKind.AVERAGE,
+            sentence="the moving average of the weights was not restored",
+            evidence=_listed("Differs at the end", averages),
+        )
+
+
+def _is_average(name: str) -> bool:
+    words = name.lower().replace(".", "/").replace("_", "/").split("/")
+    return bool({"average", "ema", "swa", "shadow"}.intersection(words))
+
+
+def _listed(what: str, names: list[str]) -> tuple[str, ...]:
+    shown = ", ".join(plain_text(name)[:80] for name in names[:SHOWN])
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (f"{what}: {shown}{more}",)
+
+
+def _moment(key: str) -> str:
+    return MOMENTS.get(key, plain_text(key)[:60])
+
+
+def _and(words: list[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _counted(names: list[str], noun: str) -> str:
+    return f"{len(names)} {noun}{'s' * (len(names) > 1)}"
+
+
+def _is(names: list[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+def _was(names: list[str]) -> str:
+    return "were" if len(names) > 1 else "was"
+
+
+def _it(names: list[str]) -> str:
+    return "they" if len(names) > 1 else "it"
+
+
+def _short(word: str) -> str:
+    return f"{float(word):.6g}"

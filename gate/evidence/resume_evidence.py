@@ -1,0 +1,83 @@
+"""The checkpoint of an interrupted run on its way to the resumed one.
+
+It is the one thing that a run chooses and another one finds, and it goes through the
+gate: copied out of the training's reach without following a link, within limits, under the digests
+that it is put back with.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from gate.errors import RunError, StorageError
+from gate.evidence.observations import MAX_CARRIED_FILES
+from gate.system.files.port import Files
+from gate.text.digests import sha256_hex
+from gate.text.untrusted_text import plain_text
+from gate.training.runs import CarriedCheckpoint, CarriedFile
+
+MAX_CARRIED_BYTES: Final = 64 * 1024**3
+MAX_DEPTH: Final = 12
+
+
+def digest_of(carried: CarriedCheckpoint) -> str:
+    """One digest over the names and bytes of all files."""
+    lines = (f"{file.sha256}  {file.name}\n" for file in carried.files)
+    return sha256_hex("".join(lines).encode("utf-8"))
+
+
+def carry_checkpoint(
+    files: Files, workdir: Path, place: str, target: Path, step: int
+) -> CarriedCheckpoint:
+    """Copy the checkpoint of an ended run into the gate's own folder `target`.
+
+    It has no file where there is none. Raises `RunError` for a link, anything else than files and
+    folders, and what exceeds the limits.
+    """
+    source = workdir / place
+    try:
+        files.refuse_links(source, below=workdir)
+        if not files.exists(source):
+            return CarriedCheckpoint(place=place, step=step, files=())
+        files.fresh_folder(target)
+        names = tuple(_names(files, source)) if files.is_folder(source) else ("",)
+        carried = []
+        left = MAX_CARRIED_BYTES
+        for name in names:
+            copy = target / name if name else target / "file"
+            sha256 = files.copy_file(source / name if name else source, copy, max_bytes=left)
+            with files.open_binary(copy, max_bytes=left) as opened:
+                size = opened.seek(0, os.SEEK_END)
+            left -= size
+            carried.append(CarriedFile(name=name, path=copy, sha256=sha256, size_bytes=size))
+    except StorageError as error:
+        raise RunError(
+            f"the checkpoint {place} (resume.checkpoint) cannot be carried to the resumed run: "
+            f"{plain_text(error.message)}",
+            hint="Save it as a file, or as a folder of files, without links: name what the link "
+            "leads to in resume.checkpoint.",
+        ) from error
+    return CarriedCheckpoint(place=place, step=step, files=tuple(carried))
+
+
+def _names(files: Files, folder: Path) -> Iterator[str]:
+    """Paths of all files below a folder; `StorageError` for a link among them, or too many."""
+    found = 0
+    pending = [PurePosixPath()]
+    while pending:
+        place = pending.pop()
+        for name in files.list_names(folder / place, max_names=MAX_CARRIED_FILES):
+            below = place / name
+            found += 1
+            if found > MAX_CARRIED_FILES or len(below.parts) > MAX_DEPTH:
+                raise StorageError(
+                    f"it has more than {MAX_CARRIED_FILES:,} files, or folders {MAX_DEPTH} deep"
+                )
+            if files.is_folder(folder / below):
+                pending.append(below)
+            else:
+                # a link is none, and is refused when it is to be copied
+                yield below.as_posix()

@@ -1,0 +1,191 @@
+"""A run that is ended as a preemption ends it, and what stands at that border on both sides.
+
+A scheduler sends SIGTERM, waits, and sends SIGKILL. A script that saves every so many steps has
+written its checkpoint when it goes on to the next update; one that saves on SIGTERM has a handler
+for it, and writes the checkpoint a step or two later. Both are let do it, and the first then dies
+at once: nothing that it might do in the time that is left may reach the checkpoint by chance.
+
+The interrupted run tells which state it had there, and the resumed one which state it starts with:
+what the second lacks can be named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.optim import Optimizer
+
+from ..output import Output, Problems
+from ..plain_tensors import UnsupportedTensorError, plain_parts, type_and_shape, use_bytes
+from ..recording.observer import random_states
+from ..recording.recorder import Recorder
+from ..settings import HarnessSettings, perf_counter, process_id
+from ..tensor_digests import finish_all, start_parameters
+
+# of a script that has a handler of its own and no checkpoint yet
+STEPS_MORE: Final = 2
+WAIT_SECONDS: Final = 20.0
+POLL_SECONDS: Final = 0.01
+MAX_FILES: Final = 10_000
+MAX_LEAVES: Final = 4000
+MAX_NAME: Final = 300
+MAX_WRITING: Final = 20
+WRITES: Final = os.O_WRONLY | os.O_RDWR
+
+
+class Preemption:
+    """When this process is to be ended, and by what."""
+
+    def __init__(self, settings: HarnessSettings) -> None:
+        """Nothing is due without `preempt_step`."""
+        self._step = settings.preempt_step
+        self._path = Path(settings.preempt_path)
+        self._before: dict[str, tuple[int, int, int]] | None = None
+        self._signalled_at = 0
+
+    def note_step(self, steps: int) -> None:
+        """A step has ended: what lies at the checkpoint's path now was written before."""
+        if self._step and steps >= self._step and self._before is None:
+            self._before = dict(_files_at(self._path))
+
+    def is_due(self, recorder: Recorder, optimizer: Optimizer) -> bool:
+        """Whether the run has come so far with every optimizer, and goes on to another update."""
+        if not self._step or recorder.steps < self._step or optimizer in recorder.lagging():
+            return False
+        return not self._signalled_at or recorder.steps >= self._signalled_at + STEPS_MORE
+
+    @property
+    def is_gentle(self) -> bool:
+        """Whether the script gets time: it has a handler, and has yet to write its checkpoint."""
+        handled = callable(signal.getsignal(signal.SIGTERM))
+        return handled and not self._signalled_at and dict(_files_at(self._path)) == self._before
+
+    def ask(self, steps: int) -> None:
+        """Send SIGTERM to this process; its handler may raise here."""
+        self._signalled_at = steps
+        os.kill(process_id(), signal.SIGTERM)
+
+    def end(self) -> None:
+        """End this process: asked first, then by force."""
+        try:
+            if not self._signalled_at:
+                os.kill(process_id(), signal.SIGTERM)
+        finally:
+            os.kill(process_id(), signal.SIGKILL)
+
+    def being_written(self) -> list[str]:
+        """Names of files that are open for writing at the checkpoint's path, or below it."""
+        names = {Path(name).name for name in _open_for_writing(str(self._path))}
+        return sorted(name[:MAX_NAME] for name in names)[:MAX_WRITING]
+
+
+def wait_for_ranks(folder: str, output: Output) -> None:
+    """Return when every rank of this machine has written its summary, or after a while.
+
+    A launcher ends the others as soon as the first is gone, wherever they are.
+    """
+    distributed: Any = torch.distributed
+    ranks = 1
+    with suppress(Exception):
+        if distributed.is_available() and distributed.is_initialized():
+            ranks = int(distributed.get_world_size())
+    until = perf_counter() + WAIT_SECONDS
+    while ranks > 1 and perf_counter() < until:
+        names = os.listdir(folder)  # noqa: PTH208 - asked often
+        found = {name.split("-")[1] for name in names if name.startswith("summary-r")}
+        if len(found | {f"r{output.rank}"}) >= ranks:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def write_boundary(
+    output: Output,
+    tensors: dict[str, torch.Tensor],
+    recorder: Recorder,
+    problems: Problems,
+    **about: object,
+) -> None:
+    """What stands in model, optimizer, scaler and average, as digests; of numbers the number.
+
+    `parameters` is the digest of a step's fingerprint of that name, of an only optimizer.
+    """
+    parameters = ""
+    if len(recorder.optimizers) == 1:
+        ordered = recorder.order.parameters(recorder.optimizers[0])
+        with torch.no_grad():
+            (parameters,) = finish_all([start_parameters(ordered, problems.leave_out)])
+    digests: dict[str, str] = {}
+    zero: list[str] = []
+    numbers: dict[str, float] = {}
+    for name, tensor in list(tensors.items())[:MAX_LEAVES]:
+        if len(name) > MAX_NAME:
+            continue
+        with suppress(UnsupportedTensorError), torch.no_grad():
+            digests[name] = _digest(tensor)
+            plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+            if plain and tensor.numel() == 1 and not tensor.is_complex():
+                numbers[name] = float(tensor)
+            elif plain and not bool(tensor.any()):
+                zero.append(name)
+    document = {
+        "pid": output.pid,
+        "rank": output.rank,
+        "steps": recorder.steps,
+        "optimizers": len(recorder.optimizers),
+        "parameters": parameters,
+        "random": random_states(problems),
+        "digests": digests,
+        "zero": zero,
+        "numbers": {name: value.hex() for name, value in numbers.items()},
+        **about,
+    }
+    with problems.noting("writing what the run stands with"):
+        output.write_document("boundary", document)
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    digest = hashlib.sha256()
+    for path, part in plain_parts(tensor):
+        digest.update(f"{path} {type_and_shape(part)}\n".encode())
+        use_bytes(part.detach(), digest.update)
+    return digest.hexdigest()[:32]
+
+
+def _files_at(path: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Each file at or below a path: which one it is, when it was written, how long it is."""
+    found = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            found += 1
+            if found > MAX_FILES:
+                return
+            yield from _one(f"{folder}/{name}")
+    yield from _one(str(path))
+
+
+def _one(path: str) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    with suppress(OSError):
+        about = os.lstat(path)
+        if not Path(path).is_dir():
+            yield path, (about.st_ino, about.st_mtime_ns, about.st_size)
+
+
+def _open_for_writing(path: str) -> Iterator[str]:
+    if not sys.platform.startswith("linux") or path == ".":
+        return
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names alone
+        with suppress(OSError, ValueError, IndexError):
+            target = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - a text is wanted
+            about = Path(f"/proc/self/fdinfo/{number}").read_text(encoding="ascii")
+            flags = next(line for line in about.splitlines() if line.startswith("flags:"))
+            if target.startswith(path) and int(flags.split()[1], 8) & WRITES:
+                yield target

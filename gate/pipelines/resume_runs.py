@@ -1,0 +1,148 @@
+"""One run is interrupted, and another goes on from its checkpoint alone.
+
+Nothing here judges: the two runs become evidence, and so does why one of them could not be had.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from gate.diagnosis.resume_causes import saved_at
+from gate.errors import EvidenceError, RunError
+from gate.evidence.observations import ResumeAttempt, ResumeFault, SourceKind
+from gate.evidence.resume_evidence import digest_of
+from gate.evidence.run_evidence import RunEvidence
+from gate.pipelines.case import Case
+from gate.pipelines.runs import Trainings
+from gate.settings.train_sections import ResumeSettings
+from gate.training.plan import plan_interrupted, plan_resumed
+from gate.training.runs import CarriedCheckpoint
+from gate.verdict.request import GateRequest
+
+MAX_MESSAGE = 1000
+MAX_HINT = 2000
+MAX_DETAILS = 200
+WAIT_FOR_SAVE = (
+    "Wait for the save to end before the next step, or in the handler of SIGTERM: a preemption "
+    "does not wait for it. Write to a name beside it, and rename that when it is whole."
+)
+
+
+def run_resumed(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
+    """The runs of a resume that this call makes, those that did not fail.
+
+    None where the outcome is known: of a training that does not repeat, a resume says nothing.
+    """
+    resume = trainings.prepared.request.settings.resume
+    if resume is None or not trainings.prepared.request.resumes or case.outcome_known:
+        return ()
+    made: list[RunEvidence] = []
+    trainings.ended.resume = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step)
+    try:
+        _make(trainings, resume, case.first, made)
+    except (RunError, EvidenceError) as fault:
+        told = ResumeFault(
+            message=fault.message[:MAX_MESSAGE],
+            hint=fault.hint[:MAX_HINT],
+            details=fault.details[:MAX_DETAILS],
+        )
+        trainings.ended.resume = trainings.ended.resume.model_copy(update={"fault": told})
+    return tuple(made)
+
+
+def _make(
+    trainings: Trainings, resume: ResumeSettings, whole: RunEvidence, made: list[RunEvidence]
+) -> None:
+    interrupted = trainings.run(plan_interrupted(resume))
+    made.append(interrupted)
+    step = len(interrupted.steps)
+    attempt = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step, step=step)
+    trainings.ended.resume = attempt
+    _refuse_other_end(step, resume, trainings.prepared.request)
+    _refuse_unfinished(interrupted, resume)
+    carried = trainings.ended.carry(resume.checkpoint, step)
+    if not carried.files:
+        raise _missing(whole, interrupted, resume)
+    trainings.ended.resume = attempt.model_copy(
+        update={
+            "files": len(carried.files),
+            "size_bytes": sum(file.size_bytes for file in carried.files),
+            "sha256": digest_of(carried),
+        }
+    )
+    resumed = trainings.run(
+        plan_resumed(resume, carried, trainings.prepared.request.settings.train)
+    )
+    made.append(resumed)
+    _refuse_other_start(whole, resumed, carried)
+
+
+def _refuse_other_end(step: int, resume: ResumeSettings, request: GateRequest) -> None:
+    last = request.settings.train.max_steps
+    if step < resume.at_step:
+        raise RunError(
+            f"the training ended by itself after step {step}, before it could be interrupted after "
+            f"step {resume.at_step} (resume.at_step)",
+            hint=f"Set resume.at_step below {step}.",
+        )
+    if step >= last:
+        raise RunError(
+            f"the run was sent SIGTERM after step {resume.at_step}, and went on to its last step "
+            f"({last}) without a checkpoint",
+            hint="The script has a handler for SIGTERM: let it save and end within two steps, or "
+            "lower resume.at_step.",
+        )
+
+
+def _refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
+    writing = [name for one in interrupted.boundaries for name in one.writing]
+    if writing:
+        raise RunError(
+            f"the checkpoint {resume.checkpoint} (resume.checkpoint) was still being written when "
+            f"the run was killed: {writing[0]!a} was open",
+            hint=WAIT_FOR_SAVE,
+        )
+
+
+def _missing(whole: RunEvidence, interrupted: RunEvidence, resume: ResumeSettings) -> RunError:
+    """The fault that the interrupted run left no checkpoint."""
+    place = PurePosixPath(resume.checkpoint).name
+    step = len(interrupted.steps)
+    saved, instead = _saved(whole), _saved(interrupted)
+    if any(place in PurePosixPath(name).parts for name in saved):
+        return RunError(
+            f"the checkpoint {resume.checkpoint} (resume.checkpoint) is written only later: the "
+            f"run that was interrupted after step {step} left none",
+            hint=f"Save it at step {resume.at_step} or on SIGTERM, or set resume.at_step to a step "
+            "behind which it is written.",
+        )
+    other = f" It saved {instead[0]!a}." if instead else ""
+    return RunError(
+        f"the checkpoint {resume.checkpoint} (resume.checkpoint) never appears: the run that was "
+        f"interrupted after step {step} left no file there",
+        hint=f"Name the file or folder that the script saves, relative to train.workdir.{other}",
+    )
+
+
+def _saved(run: RunEvidence) -> tuple[str, ...]:
+    """Paths of what a run saved into the commit's tree."""
+    return tuple(one.call for one in run.sources if one.kind is SourceKind.SAVED)
+
+
+def _refuse_other_start(
+    whole: RunEvidence, resumed: RunEvidence, carried: CarriedCheckpoint
+) -> None:
+    left = len(whole.steps) - carried.step
+    begun = saved_at(whole, resumed)
+    if begun not in {None, 0, carried.step}:
+        raise RunError(
+            f"the checkpoint is of step {begun}, and the run was interrupted after step "
+            f"{carried.step}",
+            hint=f"Save at step {carried.step}, or set resume.at_step: {begun}.",
+        )
+    if len(resumed.steps) < left:
+        raise RunError(
+            f"the resumed run took {len(resumed.steps)} of the {left} steps that were left",
+            hint="The script ends before train.max_steps steps are taken: check how it counts the "
+            "steps that it has left after a resume.",
+        )
