@@ -20,6 +20,7 @@ from attestation_cases import (
 )
 
 from gate.comparison.differences import Comparison
+from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.errors import AttestationError
 from gate.package.envelope import read_envelope
 from gate.package.keys import generate_private_key
@@ -29,7 +30,8 @@ from gate.package.seal_records import KeyAlgorithm, StatementKind
 from gate.package.statement import Property
 from gate.verdict.verdict import Outcome, Verdict
 
-ALL = tuple(Property)
+# without what only a resume shows
+ALL = tuple(one for one in Property if one is not Property.RESUMES_EXACTLY)
 DIFFERENT = EQUAL.model_copy(update={"tensors": (CHANGED_TENSOR,)})
 NOTHING = EQUAL.model_copy(update={"compared_points": 0})
 
@@ -124,6 +126,13 @@ def test_only_properties_that_hold_are_claimed(
     wanted: tuple[Property, ...],
 ) -> None:
     assert _properties(tmp_path, repeat=repeat, baseline=baseline) == wanted
+
+
+def test_a_resume_is_claimed_where_it_is_exact_alone(tmp_path: Path) -> None:
+    for state in ResumeState:
+        resume = ResumeResult(state=state, checkpoint="last.pt", step=10, steps=20)
+        claimed = _properties(tmp_path, repeat=EQUAL, baseline=EQUAL, resume=resume)
+        assert (Property.RESUMES_EXACTLY in claimed) == (state is ResumeState.EXACT)
 
 
 def test_written_seals_are_found_beside_the_package(tmp_path: Path) -> None:

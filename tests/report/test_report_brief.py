@@ -58,6 +58,18 @@ SAID = {
         ),
         "No. The base commit gives the same result here.",
     ),
+    "resume-differs": (
+        "failed: a resumed run gives another result",
+        (
+            "The run that was resumed after step 12 differs from the uninterrupted one from step "
+            "13 on. Cause: the optimizer starts without its state: the first moment (exp_avg) and "
+            "the second moment (exp_avg_sq) are missing."
+        ),
+        (
+            "Not known. Only this commit was interrupted and resumed, so the base commit may "
+            "differ after a resume too."
+        ),
+    ),
     "provisional": (
         "failed: the baseline's entry is far from its peers",
         (

@@ -58,7 +58,7 @@ def _leaf(data: bytes) -> bytes:
 
 
 # what the first word of a label stands for, where it is not a strict run
-MODES = {"default": RunMode.DEFAULT, "audit": RunMode.AUDIT}
+MODES = {mode.value: mode for mode in RunMode}
 
 
 def record_of(label: str = "strict-1") -> RunRecord:

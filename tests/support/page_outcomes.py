@@ -9,6 +9,7 @@ from report_outcomes import (
     CASES,
     DRIFTED,
     MOVED_PARTS,
+    NO_MOMENT,
     OLD_PARTS,
     PLAIN,
     TOLERANT,
@@ -19,6 +20,7 @@ from report_outcomes import (
     entry,
     not_finite_from,
     ran,
+    resumed_runs,
 )
 
 from gate.baseline.entry import BaselineEntry
@@ -83,6 +85,7 @@ SOURCES: Mapping[str, PageSources] = {
         conv2=0.0042,
         head=1.5,
     ),
+    "resume-differs": _sources(both(), base=resumed_runs(NO_MOMENT)),
     "error": PageSources(),
     "nan": _sources((not_finite_from(1, ran()), not_finite_from(1, ran("strict-2")))),
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from data_cases import many_files, set_of
 from evidence_cases import evidence_set_of, record_of
 from report_cases import BASE, COMMIT, CPU_PARTS, SERIES, TENSOR_NAMES, TIMELINE, digest, loss
+from resume_cases import attempt, boundary
 
 from gate.baseline.acceptance import FarFromPeers
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
@@ -23,7 +24,7 @@ from gate.data.data_sets import UnrepeatedData
 from gate.errors import RunError
 from gate.evidence.columns import Points
 from gate.evidence.lock_files import BroughtEnvironment
-from gate.evidence.observations import Override, OverrideKind
+from gate.evidence.observations import Boundary, Override, OverrideKind
 from gate.evidence.run_evidence import (
     CheckpointManifest,
     EvidenceSet,
@@ -374,6 +375,53 @@ NAN = judged(
     ),)),
 )  # fmt: skip
 
+AT_STEP = 12
+RESUMED_REQUEST = replace(
+    REQUEST,
+    settings=settings(resume={"checkpoint": "checkpoints/last.pt", "at_step": AT_STEP}),
+)
+
+
+def resumed_runs(lack: Boundary | None = None) -> tuple[RunEvidence, RunEvidence]:
+    """One that was interrupted, and one that went on: exactly where it lacks nothing."""
+    # the digests of both are those of the steps that they took
+    rest = ran("resumed-1").steps[AT_STEP:]
+    moved = [one.model_copy(update={"step": one.step - AT_STEP}) for one in rest]
+    whole = ran().metrics
+    tail = tuple(
+        series.model_copy(
+            update={
+                "points": Points(
+                    (own - AT_STEP, value + (0.01 if lack is not None else 0.0))
+                    for own, value in series.points.pairs()
+                    if own > AT_STEP
+                )
+            }
+        )
+        for series in whole
+    )
+    after = ran("resumed-1").model_copy(
+        update={
+            "metrics": tail,
+            "steps": StepDigests.of(moved),
+            "boundaries": (lack or boundary(AT_STEP, steps=0),),
+        }
+    )
+    before = ran("interrupted-1", steps=AT_STEP).model_copy(
+        update={"boundaries": (boundary(AT_STEP),)}
+    )
+    return before, after
+
+
+def _resumed(lack: Boundary | None = None) -> Verdict:
+    runs = resumed_runs(lack)
+    return judged(against=PLAIN, base=runs, request=RESUMED_REQUEST, resume=attempt(AT_STEP))
+
+
+NO_MOMENT = boundary(AT_STEP, steps=0, digests=dict(list(boundary(AT_STEP).digests.items())[:1]))
+RESUME_DIFFERS = _resumed(NO_MOMENT)
+RESUMES = _resumed()
+
 CASES: Mapping[str, Verdict] = {
     "reproduced": REPRODUCED,
     "within-tolerance": WITHIN_TOLERANCE,
@@ -392,6 +440,7 @@ CASES: Mapping[str, Verdict] = {
     "other-accelerator": OTHER_ACCELERATOR,
     "not-comparable": NOT_COMPARABLE,
     "nondeterministic": NONDETERMINISTIC,
+    "resume-differs": RESUME_DIFFERS,
     "error": ERROR,
     "nan": NAN,
 }
