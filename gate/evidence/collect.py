@@ -13,6 +13,7 @@ from gate.evidence.harness_files import (
     BoundaryFile,
     HarnessFile,
     MetricLine,
+    ProcessFiles,
     Summary,
     find_processes,
     read_harness_lines,
@@ -87,9 +88,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     said = last_lines(output)
     processes = read_attestations(files, out, process_files, run, children, said)
     ranks = read_ranks(files, out, process_files, children, processes, said)
-    if run.mode is not RunMode.INTERRUPTED:
-        # a handler of SIGTERM may well raise
-        refuse_crashed(files, out, process_files)
+    _refuse_crashed(files, out, process_files, run)
     problems = _problems(run, ranks)
     overrides = read_overrides(files, out, process_files)
     # what a training saves belongs to its end, and the harness's capture holds the same weights
@@ -132,6 +131,14 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         overridden=sum(rank.summary.overridden for rank in ranks),
         boundaries=_boundaries(files, out, ranks),
     ).model_copy(update=_start(ranks[0].summary))
+
+
+def _refuse_crashed(
+    files: Files, out: Path, found: tuple[ProcessFiles, ...], run: RunRecord
+) -> None:
+    # a handler of SIGTERM may well raise
+    if run.mode is not RunMode.INTERRUPTED:
+        refuse_crashed(files, out, found)
 
 
 def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tuple[Boundary, ...]:

@@ -128,8 +128,7 @@ SHOWN_BY = {
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
     "record.free_seconds": "evidence/fingerprints: "
     "every_run_is_told_the_budget_and_cost_runs_not_to_observe",
-    "policy.resume": "pipelines/pipelines_resume: "
-    "a_policy_that_warns_makes_a_resume_that_differs_a_finding",
+    "policy.resume": "pipelines/resume: a_policy_that_warns_makes_a_resume_that_differs_a_finding",
     "resume.command": "training/resume: "
     "the_resumed_run_has_its_own_command_and_the_steps_that_are_left",
     "resume.checkpoint": "training/resume: "
