@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simulation import print_page
 
 from gate.comparison.level_records import ALPHA
-from gate.comparison.statistical_tests import quantile
+from gate.comparison.statistical_tests import t_quantile
 
 Values = NDArray[np.float64]
 HISTORIES = 10_000
@@ -49,7 +49,7 @@ KINDS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Values], ...] = (n
 
 @cache
 def _quantile(freedom: float) -> float:
-    return quantile(1 - ALPHA, freedom)
+    return t_quantile(1 - ALPHA, freedom)
 
 
 def judged(baseline: Values, head: Values, margin: float) -> tuple[float, float]:

@@ -43,14 +43,14 @@ FINGERPRINTS = """
 import json, os, statistics, sys, time
 from repro_gate_harness.tensor_digests import StartedDigest, finish_all, start_parameters
 from repro_gate_harness.recording.observer import structure_digest
-from repro_gate_harness.recording.state import Order
+from repro_gate_harness.recording.state import TensorOrder
 from repro_gate_harness.output import Problems
 from repro_gate_harness.recording.observer import random_states
 from repro_gate_harness.recording.state import named_tensors
 from repro_gate_harness.tensor_digests import nested_digest
 import random, numpy.random
 problems = Problems()
-order = Order()
+order = TensorOrder()
 order.learn(model)
 parameters = list(model.parameters())
 def fast(tensors):

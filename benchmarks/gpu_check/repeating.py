@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from gate.diagnosis.first_divergence import diagnose_repeat
-from gate.diagnosis.suspects import Known
+from gate.diagnosis.suspects import KnownLines
 from gate.errors import GateError
 from gate.evidence.observations import OverrideKind
 from gate.verdict.override_findings import suspected_settings
@@ -65,7 +65,7 @@ def _benchmarked(bench: Bench) -> Row:
         if override.kind is OverrideKind.SWITCH and override.name == "cudnn_benchmark"
     ]
     comparison = compared(*runs)
-    known = Known(overrides=suspected_settings(runs))
+    known = KnownLines(overrides=suspected_settings(runs))
     found = diagnose_repeat(comparison, known, one_cpu_thread=False)
     if found is None:
         return held(BENCHMARKED, f"equal; turned on at {', '.join(lines)}", holds=bool(lines))

@@ -27,7 +27,13 @@ from gate.pipelines.delivery import DeliveredVerdict, run_and_deliver
 from gate.pipelines.gate import gate, judging, run_only
 from gate.publishing.history_branch import HistoryBranch
 from gate.report.assembly import ReportLinks
-from gate.report.comment import Publication, comment_text, creates_comment, publish, summary_text
+from gate.report.comment import (
+    Publication,
+    comment_text,
+    creates_comment,
+    publish_comment,
+    summary_text,
+)
 from gate.report.entry_words import history_line
 from gate.report.escape import safe_url
 from gate.report.outputs import (
@@ -179,7 +185,7 @@ class Runner:
 
 
 @dataclass(kw_only=True, slots=True)
-class Known:
+class CallProgress:
     """What is known of a call when something is raised; filled in as the call goes on.
 
     `gate_id` is that of the request; before there is one, a fault must not take the name of
@@ -199,7 +205,7 @@ def run_action(runner: Runner) -> ExitCode:
     that is raised leaves here: each way out has words, outputs, a status and a comment, since an
     older green must not stay beside a commit that could not be checked again.
     """
-    known = Known()
+    known = CallProgress()
     try:
         known.context, known.inputs = _read(runner)
         return _act(runner, known.context, known.inputs, known)
@@ -211,7 +217,7 @@ def run_action(runner: Runner) -> ExitCode:
         return _tell_fault(runner, known, InternalError(raised))
 
 
-def _tell_fault(runner: Runner, known: Known, fault: GateError) -> ExitCode:
+def _tell_fault(runner: Runner, known: CallProgress, fault: GateError) -> ExitCode:
     """Say it, then write it everywhere that is known; one that fails keeps no other from it."""
     runner.say(fault_annotation(fault))
     runner.say(quoted(str(fault)))
@@ -238,7 +244,7 @@ def _comment_fault(
     runner: Runner,
     context: ActionContext,
     inputs: ActionInputs,
-    known: Known,
+    known: CallProgress,
     fault: GateError,
 ) -> None:
     verdict = fault_verdict(context.head_commit, runner.clock.now().isoformat(), fault)
@@ -266,7 +272,9 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     return replace(context, pull_request=found), inputs
 
 
-def _act(runner: Runner, context: ActionContext, inputs: ActionInputs, known: Known) -> ExitCode:
+def _act(
+    runner: Runner, context: ActionContext, inputs: ActionInputs, known: CallProgress
+) -> ExitCode:
     raise_start_fault(runner.variables, runner.files)
     adapters = runner.adapters(context.workspace)
     told = inputs.mode is Mode.JUDGE
@@ -388,7 +396,7 @@ def _publish(
     first_line = comment.partition("\n")[0]
     try:
         with runner.comments(context, token) as comments:
-            return publish(comments, marker=first_line, body=comment, create=create)
+            return publish_comment(comments, marker=first_line, body=comment, create=create)
     except PublishError as error:
         return Publication(reason_not_posted=str(error))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from gate.errors import ExitCode, GateError, RunError
 from gate.isolation.engine import Engine, connect_docker, engine_address
 from gate.report.runner_files import fault_annotation
-from gate.settings.event import StepState, read_inputs, read_state
+from gate.settings.event import StepState, read_inputs, read_step_state
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_block
@@ -49,7 +49,7 @@ def clean_up(step: PostStep) -> ExitCode:
     A fault is reported and returns `ERROR`: something may still run on this machine.
     """
     try:
-        _end_containers(step, read_state(step.variables))
+        _end_containers(step, read_step_state(step.variables))
         _tidy_workspace(step)
     except GateError as fault:
         step.say(fault_annotation(fault))

@@ -28,7 +28,7 @@ from gate.errors import CancelledError, ExitCode, GateError, RunError, SettingsE
 from gate.evidence.lock_files import MAX_REQUIREMENTS_BYTES, PinnedPackage
 from gate.isolation.account_choice import choose_isolation
 from gate.isolation.accounts import release_uid
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.modes import Credentials, Isolation, IsolationMode, IsolationSettings
 from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
@@ -114,7 +114,7 @@ class Call:
 def pinned_packages(call: Call, data: bytes, whose: str) -> tuple[PinnedPackage, ...]:
     """What the confined reader finds in a file; `DocumentError` names each line that it refuses."""
     files = LocalFiles()
-    answering = partial(AnsweringProcess, interrupts=call.interrupts)
+    answering = partial(LocalAnsweringProcess, interrupts=call.interrupts)
     with (
         tempfile.TemporaryDirectory(prefix="repro-gate-lock-") as folder,
         FreshReader(files, answering, call.log, call.guarded) as reader,
@@ -125,7 +125,7 @@ def pinned_packages(call: Call, data: bytes, whose: str) -> tuple[PinnedPackage,
         return reader.ask(PinnedPackagesQuestion(path=copy, shown=f"{call.name}{whose}"))
 
 
-def install(call: Call, data: bytes, folder: str, whose: str = "") -> None:
+def install_packages(call: Call, data: bytes, folder: str, whose: str = "") -> None:
     """Read a file and install what it pins; raises `GateError`."""
     around = Surroundings(variables=call.variables, workspace=call.workspace, guarded=call.guarded)
     installer = WheelInstaller(around, LocalProcesses(call.interrupts), call.interrupts, call.log)
@@ -141,7 +141,7 @@ def install_base(call: Call, locked: bytes) -> None:
     try:
         data = base_requirements(call.name, call.variables)
         if data and data != locked:
-            install(call, data, BASE, " of the base commit")
+            install_packages(call, data, BASE, " of the base commit")
     except GateError as fault:
         LocalFiles().remove_tree(call.place / BASE)
         told = notice_annotation("without the base commit's packages", str(fault))
@@ -175,7 +175,7 @@ def install_both(name: str, place: Path, variables: Mapping[str, str]) -> None:
             )
             # no wheel of the change is anywhere yet
             install_base(call, locked)
-            install(call, locked, HEAD)
+            install_packages(call, locked, HEAD)
         finally:
             with interrupts.deferred():
                 end_account(isolation)

@@ -24,7 +24,7 @@ from gate.evidence.lock_files import PinnedPackage
 from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid, remove_residue
 from gate.isolation.modes import Credentials, WriteGuard
-from gate.isolation.process_request import Place, Processes, ProcessRequest, ReadOnlyMount
+from gate.isolation.process_request import PrivateFolder, Processes, ProcessRequest, ReadOnlyMount
 from gate.isolation.process_table import kill_account, owned_by
 from gate.isolation.restricted_paths import restrict_access, secret_paths
 from gate.isolation.stop_signals import StopSignals
@@ -279,7 +279,7 @@ class _Steps:
             writable=(self._environment, self._work),
             mounts=tuple(self._masks()),
             # with a place it sees no process of another account, and no network at all
-            place=Place(source=self._work, target=self._work) if alone else None,
+            place=PrivateFolder(source=self._work, target=self._work) if alone else None,
         )
         try:
             result = self._processes.run(request, lambda _: None)

@@ -256,12 +256,12 @@ RUN: Final = "repro-gate gate"
 NOTHING_TO_TYPE: Final = "Do not use this package: no command fixes it."
 
 
-def passed(part: AuditedPart, code: str, fact: str) -> AuditItem:
+def passed_item(part: AuditedPart, code: str, fact: str) -> AuditItem:
     """It is there and as it should be."""
     return AuditItem(code=code, part=part, result=AuditResult.PASS, found=_cut(fact))
 
 
-def failed(
+def failed_item(
     part: AuditedPart,
     code: str,
     fact: str,

@@ -18,11 +18,11 @@ from gate.audit.items import (
     SealCheck,
     counted,
     fact,
-    failed,
+    failed_item,
     first,
     missing_document,
     part_answers,
-    passed,
+    passed_item,
     unknown,
 )
 from gate.data.data_sets import DataSet
@@ -47,7 +47,7 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
         weak.append(f"profile: {settings.determinism.profile.value}")
     if weak:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "strict-mode",
                 f"strict mode is weakened: {first(weak)}",
@@ -58,7 +58,7 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
         )
     if verdict.baseline_facts is None:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "baseline",
                 "no baseline judged the runs",
@@ -71,7 +71,7 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
         )
     else:
         found = f"judged by the baseline of commit {verdict.baseline_facts.commit[:12]}"
-        items.append(passed(part, "baseline", f"{found}: {verdict.outcome.value}"))
+        items.append(passed_item(part, "baseline", f"{found}: {verdict.outcome.value}"))
     return tuple(items)
 
 
@@ -88,14 +88,14 @@ def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
                 "made it.",
                 command=RUN,
             )
-        return failed(
+        return failed_item(
             part,
             code,
             "the packed repro-gate.yml has another digest than the settings of the verdict",
             risk="The runs had other settings than the ones that are written down.",
             remedy=NOTHING_TO_TYPE,
         )
-    return passed(part, code, f"repro-gate.yml, SHA-256 {facts.settings_digest[:12]}")
+    return passed_item(part, code, f"repro-gate.yml, SHA-256 {facts.settings_digest[:12]}")
 
 
 def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
@@ -112,7 +112,7 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
         bare = [process for process in document.processes if not _seeded(process)]
         if bare or not document.processes:
             items.append(
-                failed(
+                failed_item(
                     part,
                     "seeds",
                     f"{len(bare)} of {len(document.processes)} processes name no seed",
@@ -123,11 +123,11 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
             )
         else:
             words = first(sorted({_words(process) for process in document.processes}))
-            items.append(passed(part, "seeds", words))
+            items.append(passed_item(part, "seeds", words))
         entropy = [one.place for one in document.by_the_script if _by_entropy(one.kind)]
         if entropy:
             items.append(
-                failed(
+                failed_item(
                     part,
                     "unseeded-generator",
                     f"another seed in each run: {first(entropy)}",
@@ -159,7 +159,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
     if verdict is None:
         return missing_document(facts.problems, part, "verdict.json", "whether the runs were equal")
     if verdict.answers.repeat is Answer.EQUAL:
-        return passed(part, code, f"{verdict.strict_runs} runs with these seeds are equal")
+        return passed_item(part, code, f"{verdict.strict_runs} runs with these seeds are equal")
     if verdict.answers.repeat is Answer.NOT_COMPARED:
         return unknown(
             part,
@@ -169,7 +169,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
             remedy="Run the gate again: it runs the training twice and compares.",
             command=RUN,
         )
-    return failed(
+    return failed_item(
         part,
         code,
         "two runs with the same seeds differ",
@@ -191,7 +191,7 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
         )
     elif not document.host.cpu and not document.accelerators:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "machine",
                 "neither CPU nor GPU is named",
@@ -204,7 +204,7 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
         gpus = [f"{gpu.count} x {gpu.name}" for gpu in document.accelerators]
         host = document.host.cpu or "CPU not named"
         found = f"{counted(document.ranks, 'rank')}, {first(gpus) or 'no GPU'}, {host}"
-        items.append(passed(part, "machine", found))
+        items.append(passed_item(part, "machine", found))
     return (*items, _budget(facts))
 
 
@@ -227,7 +227,7 @@ def _budget(facts: PackageFacts) -> AuditItem:
         if source.kind is ClusterSource.HARDWARE and source.state is SourceStatus.RECORDED
     ]
     if unlike:
-        return failed(
+        return failed_item(
             part,
             code,
             f"unlike hardware: {unlike[0].because}",
@@ -237,7 +237,7 @@ def _budget(facts: PackageFacts) -> AuditItem:
         )
     counts = Counter(source.state for source in budget)
     words = ", ".join(f"{counts[s]} {s.value.replace('-', ' ')}" for s in SourceStatus if counts[s])
-    return passed(part, code, f"sources of nonreproducibility: {words}")
+    return passed_item(part, code, f"sources of nonreproducibility: {words}")
 
 
 SOURCE_MEMBER: Final = "source.pack"
@@ -314,12 +314,12 @@ def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
     if facts.call is not None and facts.call.commit != verdict.commit:
         found = f"verdict.json is about {verdict.commit[:12]}, call.json about another commit"
         risk = "The two are of different runs."
-        return (failed(part, "commit", found, risk=risk, remedy=NOTHING_TO_TYPE),)
-    items = [passed(part, "commit", f"commit {verdict.commit[:12]}")]
+        return (failed_item(part, "commit", found, risk=risk, remedy=NOTHING_TO_TYPE),)
+    items = [passed_item(part, "commit", f"commit {verdict.commit[:12]}")]
     if verdict.changed_files:
         packed = "; the package holds the diff" if DIFF_MEMBER in facts.members else ""
         items.append(
-            failed(
+            failed_item(
                 part,
                 "clean-tree",
                 f"{len(verdict.changed_files):,} uncommitted: {first(verdict.changed_files)}"
@@ -335,9 +335,9 @@ def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
 def _source(facts: PackageFacts) -> AuditItem:
     part, code = AuditedPart.CODE, "source"
     if SOURCE_MEMBER in facts.members:
-        return passed(part, code, "the commit's files are packed")
+        return passed_item(part, code, "the commit's files are packed")
     if facts.call is not None and facts.call.repository:
-        return passed(part, code, f"repository {facts.call.repository}")
+        return passed_item(part, code, f"repository {facts.call.repository}")
     return unknown(
         part,
         code,
@@ -360,7 +360,7 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
     risk = "Nobody can install again what the number was made with."
     if not document.packages:
         return (
-            failed(
+            failed_item(
                 part,
                 "packages",
                 "no package is listed",
@@ -373,13 +373,13 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
         f"{name} {document.parts[name]}" for name in ("python", "torch") if name in document.parts
     )
     installed = f"{counted(len(document.packages), 'package')} with version ({words})"
-    items = [passed(part, "packages", installed)]
+    items = [passed_item(part, "packages", installed)]
     locks = [lock.path for lock in document.locks if not lock.problem]
     if locks:
-        items.append(passed(part, "lock-file", f"lock files: {first(locks)}"))
+        items.append(passed_item(part, "lock-file", f"lock files: {first(locks)}"))
     else:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "lock-file",
                 "no lock file was part of the commit",
@@ -399,10 +399,12 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
         return (missing_document(facts.problems, part, "data.json", "which data gave the number"),)
     if document.sets:
         names = first([_described(one) for one in document.sets])
-        return (passed(part, code, f"{counted(len(document.sets), 'data set')}: {names}"),)
+        return (passed_item(part, code, f"{counted(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
     if verdict is not None and verdict.runs and not verdict.isolation.image:
-        return (passed(part, code, "no data is declared, and the runs were seen to read none"),)
+        return (
+            passed_item(part, code, "no data is declared, and the runs were seen to read none"),
+        )
     return (
         unknown(
             part,
@@ -427,7 +429,7 @@ def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:
     for finding in verdict.findings if verdict is not None else ():
         part = FINDINGS.get(finding.code)
         if part is not None and finding.code not in items and finding.code != FAULT:
-            items[finding.code] = failed(
+            items[finding.code] = failed_item(
                 part,
                 finding.code,
                 finding.message,
@@ -441,7 +443,7 @@ def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:
 def _seal(facts: PackageFacts) -> AuditItem:
     part, code = AuditedPart.SEALS, "seal"
     if facts.seal is SealCheck.VALID:
-        return passed(part, code, facts.seal_words)
+        return passed_item(part, code, facts.seal_words)
     commit = facts.verdict.commit if facts.verdict is not None else "COMMIT"
     verify = (
         f"repro-gate audit --package {shlex.quote(facts.place)} --trusted-keys trusted-keys.json "
@@ -458,8 +460,8 @@ def _seal(facts: PackageFacts) -> AuditItem:
             command=verify,
         )
     if facts.seal is SealCheck.REFUSED:
-        return failed(part, code, facts.seal_words, risk=risk, remedy=NOTHING_TO_TYPE)
-    return failed(
+        return failed_item(part, code, facts.seal_words, risk=risk, remedy=NOTHING_TO_TYPE)
+    return failed_item(
         part,
         code,
         "no seal lies beside the package",

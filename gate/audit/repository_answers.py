@@ -16,11 +16,11 @@ from gate.audit.items import (
     RepositoryFacts,
     counted,
     fact,
-    failed,
+    failed_item,
     first,
     next_command,
     part_answers,
-    passed,
+    passed_item,
     unknown,
 )
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
@@ -90,7 +90,7 @@ def _gate(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 
 def _not_set_up() -> AuditItem:
     """One row for a repository without the gate: five would say no more."""
-    return failed(
+    return failed_item(
         AuditedPart.CONFIGURATION,
         "not-set-up",
         f"there is no {FILE_NAME}, baseline, trusted key or workflow of repro-gate",
@@ -105,7 +105,7 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part = AuditedPart.CODE
     if not facts.commit:
         return (
-            failed(
+            failed_item(
                 part,
                 "commit",
                 facts.git_problem or "there is no commit",
@@ -114,10 +114,10 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 command='git init && git add --all && git commit -m "first commit"',
             ),
         )
-    items = [passed(part, "commit", f"commit {facts.commit[:12]}")]
+    items = [passed_item(part, "commit", f"commit {facts.commit[:12]}")]
     if facts.changed:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "clean-tree",
                 f"{len(facts.changed):,} uncommitted: {first(facts.changed)}",
@@ -127,10 +127,10 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             )
         )
     else:
-        items.append(passed(part, "clean-tree", "nothing is uncommitted"))
+        items.append(passed_item(part, "clean-tree", "nothing is uncommitted"))
     if facts.script_missing:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "training-script",
                 f"train.command names {facts.script_missing}, which is not there",
@@ -145,7 +145,7 @@ def _environment(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     items = [*_locks(facts)]
     if facts.images:
         items.append(
-            failed(
+            failed_item(
                 AuditedPart.ENVIRONMENT,
                 "image-digest",
                 f"base image without a digest: {first(facts.images)}",
@@ -172,12 +172,12 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if broken:
         found = f"{broken[0].path} cannot be read: {broken[0].problem}"
         remedy = "Regenerate the lock file with the tool that made it."
-        return (failed(part, code, found, risk=risk, remedy=remedy),)
+        return (failed_item(part, code, found, risk=risk, remedy=remedy),)
     unlocked = _unlocked(facts, sound)
     if sound and unlocked:
         found = f"{first([lock.path for lock in sound])} locks no {first(unlocked)}, which the "
         return (
-            failed(
+            failed_item(
                 part,
                 code,
                 f"{found}scripts import",
@@ -190,7 +190,7 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if sound:
         packages = sum(len(lock.packages) for lock in sound)
         names = first([lock.path for lock in sound])
-        return (passed(part, code, f"{names}: {counted(packages, 'package')}"),)
+        return (passed_item(part, code, f"{names}: {counted(packages, 'package')}"),)
     loose = [wish for wish in facts.wishes if wish.unpinned]
     found = "there is no lock file"
     if loose:
@@ -199,7 +199,7 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     frozen = "" if source else "python -m pip freeze --all > requirements.txt && "
     source = source or "requirements.txt"
     command = f"{frozen}{LOCKED_BY}{COMPILE} {source} -o requirements-lock.txt"
-    return (failed(part, code, found, risk=risk, remedy=remedy, command=command),)
+    return (failed_item(part, code, found, risk=risk, remedy=remedy, command=command),)
 
 
 def _unlocked(facts: RepositoryFacts, locks: list[LockFile]) -> list[str]:
@@ -225,7 +225,7 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if settings is None:
         problem = facts.settings_problem
         return (
-            failed(
+            failed_item(
                 part,
                 code,
                 problem or f"there is no {FILE_NAME}",
@@ -236,11 +236,11 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 command=next_command(facts),
             ),
         )
-    items = [passed(part, code, f"{FILE_NAME}: {settings.train.max_steps:,} steps")]
+    items = [passed_item(part, code, f"{FILE_NAME}: {settings.train.max_steps:,} steps")]
     weak = _weakened(settings)
     if weak:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "strict-mode",
                 f"strict mode is weakened: {first(weak)}",
@@ -249,7 +249,7 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             )
         )
     else:
-        items.append(passed(part, "strict-mode", "strict runs set every determinism knob"))
+        items.append(passed_item(part, "strict-mode", "strict runs set every determinism knob"))
     return tuple(items)
 
 
@@ -267,10 +267,10 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
         entries = facts.baseline.entries
         runs = min(entry.equal_runs for entry in entries)
         found = f"a baseline of {counted(len(entries), 'recording')}, {runs} equal runs each"
-        return (passed(part, code, found),)
+        return (passed_item(part, code, found),)
     problem = facts.baseline_problem
     return (
-        failed(
+        failed_item(
             part,
             code,
             problem or "no baseline is committed",
@@ -284,7 +284,7 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
 def _workflow(facts: RepositoryFacts) -> AuditItem:
     part, code = AuditedPart.CONFIGURATION, "workflow"
     if facts.workflow:
-        return passed(part, code, f"{facts.workflow} calls repro-gate")
+        return passed_item(part, code, f"{facts.workflow} calls repro-gate")
     return unknown(
         part,
         code,
@@ -301,9 +301,9 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     bare = [entry for entry in entries if not {DEVICE, CPU} <= entry.environment.parts.keys()]
     if entries and not bare:
         devices = sorted({_machine(entry.environment) for entry in entries})
-        return (passed(part, code, f"the baseline names the machine: {first(devices)}"),)
+        return (passed_item(part, code, f"the baseline names the machine: {first(devices)}"),)
     return (
-        failed(
+        failed_item(
             part,
             code,
             "the baseline does not say where it was made"
@@ -344,11 +344,13 @@ def _seals(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.SEALS, "trusted-keys"
     if facts.active_keys:
         return (
-            passed(part, code, f"{counted(facts.active_keys, 'active key')} in the trust file"),
+            passed_item(
+                part, code, f"{counted(facts.active_keys, 'active key')} in the trust file"
+            ),
         )
     problem = facts.keys_problem
     return (
-        failed(
+        failed_item(
             part,
             code,
             problem or "no key is trusted",

@@ -14,13 +14,13 @@ from gate.audit.items import (
     RepositoryFacts,
     ScriptLine,
     WishList,
-    failed,
+    failed_item,
     first,
     next_command,
-    passed,
+    passed_item,
     unknown,
 )
-from gate.data.declared import entries_for, entry_at, names_of
+from gate.data.declared import data_names, entries_for, entry_at
 from gate.errors import DocumentError, SettingsError
 from gate.text.strict_syntax import parse_toml
 from gate.text.strict_yaml import parse_yaml
@@ -130,11 +130,11 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     declared = facts.settings.data if facts.settings is not None else ()
     if declared:
         names = first([source.name for source in declared])
-        items.append(passed(part, "declared-data", f"{len(declared)} declared: {names}"))
+        items.append(passed_item(part, "declared-data", f"{len(declared)} declared: {names}"))
     downloads = _of(facts, LineKind.DOWNLOADS)
     if downloads and not declared:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "downloads",
                 f"downloads without a digest: {_places(downloads)}",
@@ -145,7 +145,7 @@ def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     outside = [line for line in _of(facts, LineKind.READS) if _lies_outside(line, facts)]
     if outside and not declared:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "undeclared-data",
                 f"reads from outside the commit: {_places(outside)}",
@@ -198,7 +198,7 @@ def _declared(line: ScriptLine, facts: RepositoryFacts) -> str:
         return f"{first_step}{_pinned(line)}"
     path = PurePosixPath(subject)
     if path.is_absolute() or ".." in path.parts:
-        names = names_of((subject,))
+        names = data_names((subject,))
         entry, use = entries_for(names), f", and read $REPRO_GATE_DATA/{names[subject]}"
     else:
         entry, use = entry_at(f"{facts.place}/{subject}", subject), ""
@@ -239,7 +239,7 @@ def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if not flags:
         return ()
     return (
-        failed(
+        failed_item(
             AuditedPart.CONFIGURATION,
             "nondeterministic-flags",
             f"turned against determinism: {_places(flags)}",
@@ -256,7 +256,7 @@ def lines_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     unseeded = _of(facts, LineKind.UNSEEDED)
     if unseeded:
         items.append(
-            failed(
+            failed_item(
                 part,
                 "unseeded-generator",
                 f"another seed in each run: {_places(unseeded)}",
@@ -272,7 +272,7 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if facts.settings is not None:
         seed = facts.settings.train.seed
         found = f"train.seed {seed} is set for Python, NumPy and torch before the script starts"
-        return (passed(part, code, found),)
+        return (passed_item(part, code, found),)
     seeds = _of(facts, LineKind.SEEDS)
     drawn = {line.subject for line in _of(facts, LineKind.DRAWS)}
     seeded = {line.subject for line in seeds}
@@ -282,13 +282,13 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     remedy = "Let the gate seed every generator before the script starts."
     if missing:
         found = f"drawn from and never seeded: {first(missing)}"
-        return (failed(part, code, found, risk=risk, remedy=remedy, command=command),)
+        return (failed_item(part, code, found, risk=risk, remedy=remedy, command=command),)
     if seeds:
         found = f"set at {_places(seeds)}; whether before the first draw, no reading can tell"
         return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
     if facts.scripts:
         return (
-            failed(
+            failed_item(
                 part,
                 code,
                 "no script sets a seed",

@@ -33,7 +33,7 @@ def parsed(text: str) -> tuple[ast.AST, ...] | None:
     return nodes if len(nodes) <= MAX_NODES else None
 
 
-def names_of(nodes: Iterable[ast.AST]) -> dict[str, str]:
+def imported_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Local name to what it was imported as: `np` is `numpy`, `seed` is `random.seed`."""
     names: dict[str, str] = {}
     for node in nodes:
@@ -178,7 +178,7 @@ class Script:
         self.path = path
         nodes = parsed(text)
         self.readable = nodes is not None
-        self._names = names_of(nodes or ())
+        self._names = imported_names(nodes or ())
         self.imports = frozenset(imported_files(path, nodes or (), files)) - {path}
         self.modules = frozenset(name.partition(".")[0] for name in self._names.values())
         self._run = {

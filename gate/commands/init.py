@@ -18,6 +18,7 @@ from gate.pipelines.init import (
     given_config,
     given_training,
     ignored_data,
+    init_result,
     look,
     needs_training,
     one_training,
@@ -26,7 +27,6 @@ from gate.pipelines.init import (
     trainings_below,
     work_tree_root,
     write_plan,
-    written,
 )
 from gate.pipelines.scaffold import DEFAULT_BASELINE, Plan, Training, Written
 from gate.report.escape import clean
@@ -185,7 +185,7 @@ def init_command(
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
     data = ignored_data(top, FILES, git, path)
-    done = replace(written(tree, git, plan, max_steps, folder), ignored_data=data)
+    done = replace(init_result(tree, git, plan, max_steps, folder), ignored_data=data)
     console().print(init_text(done), soft_wrap=True)
 
 

@@ -46,7 +46,7 @@ from gate.pipelines.reproduce import reproduce
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
 from gate.report.terminal_lines import Sentence, section_view
-from gate.report.wording import count, duration, share, short, worst_first
+from gate.report.wording import count, duration, percentage, short, worst_first
 from gate.system.clock import SystemClock
 from gate.system.console import Progress
 from gate.text.documents import RecordForm
@@ -178,7 +178,7 @@ def _numbers(found: Reproduction) -> tuple[Section, ...]:
             Cell(str(delta.step)),
             Cell(_digits(delta.expected)),
             Cell(_digits(delta.observed)),
-            Cell(share(delta.relative) if delta.relative is not None else ""),
+            Cell(percentage(delta.relative) if delta.relative is not None else ""),
         )
         for delta in worst_first(compared.metrics)
     )

@@ -33,7 +33,7 @@ from gate.isolation.modes import IsolationMode
 from gate.package.content import check_model, check_states
 from gate.package.instructions import Artifact, TrustFile, outside_sections
 from gate.package.keyless import read_identity_bundle
-from gate.package.model_signing import ModelCheck, PartAnswer, model_folder
+from gate.package.model_signing import ModelCheck, PartMatch, model_folder
 from gate.package.provenance import read_provenance
 from gate.package.seal_files import find_seals, seal_places
 from gate.package.seal_opening import Opened, open_seals, opened_seal
@@ -209,7 +209,7 @@ def _model_head(model: ModelCheck) -> str:
         return f"{model.shown} is, value for value, what the sealed run saved"
     if model.holds_the_model:
         return f"{model.shown} holds the tensors of the sealed run's model"
-    if model.parts[0].answer is PartAnswer.EQUAL:
+    if model.parts[0].answer is PartMatch.EQUAL:
         return f"{model.shown} holds the sealed run's model, and tensors that the run did not have"
     return f"{model.shown} does not hold the sealed run's model"
 

@@ -26,7 +26,7 @@ SAME: Final = 1e-12
 DISTANCE_ERROR: Final = 0.1
 
 
-def moved_data(
+def data_moves(
     before: DataSets, after: DataSets, listings: Mapping[str, Listing] | None = None
 ) -> DataMoves:
     """The data sets that are new, gone or not as they were, by their names.

@@ -45,7 +45,7 @@ def shown_value(leaf: ValueLeaf) -> str:
 
 
 def _shown_data(leaf: ValueLeaf) -> str:
-    number = number_of(leaf)
+    number = leaf_number(leaf)
     if number is not None:
         return repr(bool(number)) if leaf.kind == "bool" else repr(number)
     if leaf.kind in TEXT_KINDS:
@@ -55,7 +55,7 @@ def _shown_data(leaf: ValueLeaf) -> str:
     return f"0x{shown}" + (f"... ({len(leaf.data):,} bytes)" if shown != leaf.data.hex() else "")
 
 
-def number_of(leaf: ValueLeaf) -> float | int | None:
+def leaf_number(leaf: ValueLeaf) -> float | int | None:
     """The number that a value is, or None when it is none, or too long to be written out."""
     if leaf.kind == "float" and len(leaf.data) == struct.calcsize("<d"):
         return float(struct.unpack("<d", leaf.data)[0])
@@ -66,7 +66,7 @@ def number_of(leaf: ValueLeaf) -> float | int | None:
 
 def relative_gap(left: ValueLeaf, right: ValueLeaf) -> float:
     """The difference of two numbers over the larger magnitude; 1 where there is none to take."""
-    one, other = number_of(left), number_of(right)
+    one, other = leaf_number(left), leaf_number(right)
     if one is None or other is None or not (math.isfinite(one) and math.isfinite(other)):
         return 1.0
     scale = max(abs(one), abs(other))

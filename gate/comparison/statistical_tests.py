@@ -86,7 +86,7 @@ def upper_share(t: float, freedom: float) -> float:
     return share if t >= 0 else 1 - share
 
 
-def quantile(share: float, freedom: float) -> float:
+def t_quantile(share: float, freedom: float) -> float:
     """The value that a t variable stays below with this probability, by bisection.
 
     For probabilities from one half up to, and without, one.
@@ -201,7 +201,7 @@ def _tested(baseline: Sample, head: Sample, margin: float) -> TestedDifference |
     difference = head.mean - baseline.mean
     error = _standard_error(baseline, head)
     freedom = welch_freedom(baseline, head)
-    reach = quantile(1 - ALPHA, freedom) * error
+    reach = t_quantile(1 - ALPHA, freedom) * error
     numbers = (difference - reach, difference + reach, margin)
     if not margin or not all(map(math.isfinite, numbers)):
         return None
@@ -249,7 +249,7 @@ def _seeds_needed(baseline: Sample, head: Sample, room: float) -> int | None:
 
     def decides(seeds: int) -> bool:
         sides = [side.model_copy(update={"seeds": seeds}) for side in (baseline, head)]
-        return quantile(1 - ALPHA, welch_freedom(*sides)) * _standard_error(*sides) < room
+        return t_quantile(1 - ALPHA, welch_freedom(*sides)) * _standard_error(*sides) < room
 
     if not decides(MOST_SEEDS_NAMED):
         return None
@@ -360,7 +360,7 @@ def spread_of(
     if count < LEAST_VALUES or not all(map(math.isfinite, (*values, value))):
         return None
     mean, deviation = fmean(values), stdev(values)
-    half = quantile((1 + SHARE) / 2, count - 1) * deviation * math.sqrt(1 + 1 / count)
+    half = t_quantile((1 + SHARE) / 2, count - 1) * deviation * math.sqrt(1 + 1 / count)
     # of values whose squares overflow there is no interval
     if not math.isfinite(half):
         return None

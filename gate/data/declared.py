@@ -90,7 +90,7 @@ MAX_NAME: Final = 100
 PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*\Z")
 
 
-def names_of(paths: Iterable[str]) -> dict[str, str]:
+def data_names(paths: Iterable[str]) -> dict[str, str]:
     """A name below `$REPRO_GATE_DATA` for each path: its last part, numbered where two are one."""
     names: dict[str, str] = {}
     taken: set[str] = set()

@@ -45,7 +45,9 @@ _REMOTE: Final = re.compile(r"""'?remote "(?P<name>[^"']{1,200})"'?\Z""")
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def own_config(trusted: Iterable[tuple[bytes, bool]], top: Path, objects: Path) -> tuple[str, str]:
+def fetch_config(
+    trusted: Iterable[tuple[bytes, bool]], top: Path, objects: Path
+) -> tuple[str, str]:
     """The text of a `.dvc/config` for one fetch, and the name of its default remote.
 
     `trusted` are configurations, each stronger than the one before it; with True, files that they
@@ -279,7 +281,7 @@ PUSH_HINT: Final = (
 FILE_END: Final = ".dir"
 
 
-def object_name(pointer: DataPointer) -> str:
+def dvc_object_name(pointer: DataPointer) -> str:
     """What the cache calls it; folders beside files, and old digests beside new ones."""
     algorithm = "dos2unix" if pointer.dos2unix else "md5"
     return f"{algorithm}/{pointer.digest}{FILE_END if pointer.is_folder else ''}"
@@ -287,7 +289,7 @@ def object_name(pointer: DataPointer) -> str:
 
 def content_of(cache: SharedCache, pointer: DataPointer) -> Path:
     """Where a pointer's file or folder lies in the cache."""
-    there = cache.path(object_name(pointer))
+    there = cache.path(dvc_object_name(pointer))
     return there / CONTENT if pointer.is_folder else there
 
 
@@ -316,7 +318,7 @@ class DvcFetch:
             sum(pointer.size_bytes or 0 for pointer in wanted), f"data: {self.entry}"
         )
         program = self.tools.find("dvc", INSTALL_HINT)
-        text, remote = own_config(self.trusted, self.top, staging / "objects")
+        text, remote = fetch_config(self.trusted, self.top, staging / "objects")
         _lay_out(staging, text, wanted)
         try:
             call = _Call(
@@ -357,13 +359,13 @@ class DvcFetch:
             writing.remove(staged)
             # linked and not moved: a folder of the same entry may hold the same file
             writing.second_name(objects[pointer.digest], staged)
-            self.cache.store(object_name(pointer), staged, staged.lstat().st_size)
+            self.cache.store(dvc_object_name(pointer), staged, staged.lstat().st_size)
             return
         target = staging / "folder"
         trees.remove_tree(target)
         listing = _object(staging, f"{pointer.digest}{FILE_END}", pointer)
         size = put_together(files, listing, objects, target)
-        self.cache.store(object_name(pointer), target, size)
+        self.cache.store(dvc_object_name(pointer), target, size)
 
     def _incomplete(
         self, pointer: DataPointer, wrong: list[Path], total: int, done: ProcessResult

@@ -208,7 +208,7 @@ class Fetcher:
         )
 
     def _dvc(self, source: DataSource, pointers: DataPointers) -> tuple[FetchedData, ...]:
-        named = {dvc.object_name(pointer): pointer for pointer in pointers}
+        named = {dvc.dvc_object_name(pointer): pointer for pointer in pointers}
         call = dvc.DvcFetch(
             entry=source.label,
             tools=self._tools,
@@ -252,7 +252,7 @@ class Fetcher:
         """Nothing for an entry whose files are all in the commit themselves."""
         if not pointers:
             return ()
-        named = {lfs.object_name(pointer.digest): pointer for pointer in pointers}
+        named = {lfs.lfs_object_name(pointer.digest): pointer for pointer in pointers}
         call = lfs.LfsFetch(
             entry=source.label,
             tools=self._tools,
@@ -277,7 +277,7 @@ class Fetcher:
         )
 
     def _copy(self, pointer: DataPointer) -> CopiedFile:
-        name = lfs.object_name(pointer.digest)
+        name = lfs.lfs_object_name(pointer.digest)
         return CopiedFile(
             source=self._cache.path(name),
             place=pointer.path,

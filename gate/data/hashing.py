@@ -125,7 +125,7 @@ def opened_folder(root: int, folder: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def refused(source: Path, name: str, mode: int) -> DataError:
+def unusual_file_fault(source: Path, name: str, mode: int) -> DataError:
     """The fault of what is neither a file nor a folder."""
     kind = KINDS.get(stat.S_IFMT(mode), "no regular file")
     link = stat.S_ISLNK(mode)
@@ -205,7 +205,7 @@ def file_digest(
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
-                raise refused(source, listed.name, facts.st_mode)
+                raise unusual_file_fault(source, listed.name, facts.st_mode)
             _require_same(facts, listed, source)
             hasher = sha256()
             if facts.st_blocks * DISK_BLOCK_BYTES < facts.st_size:

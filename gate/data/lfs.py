@@ -131,7 +131,7 @@ PUSH_HINT: Final = (
 WHERE: Final = Path("lfs", "objects")
 
 
-def object_name(digest: str) -> str:
+def lfs_object_name(digest: str) -> str:
     """What the cache calls an object."""
     return f"sha256/{digest}"
 
@@ -180,7 +180,7 @@ class LfsFetch:
         if sha256_of(copy) != digest:
             writing.remove(copy)
             return False
-        self.cache.store(object_name(digest), copy, copy.lstat().st_size)
+        self.cache.store(lfs_object_name(digest), copy, copy.lstat().st_size)
         return True
 
     def _fetch(self, missing: dict[str, int], staging: Path, room: int) -> None:
@@ -242,7 +242,7 @@ class LfsFetch:
                 wrong += 1
                 writing.remove(path)
             else:
-                self.cache.store(object_name(digest), path, path.lstat().st_size)
+                self.cache.store(lfs_object_name(digest), path, path.lstat().st_size)
         if wrong or absent:
             problem = "came with other content" if wrong else "did not come from the remote"
             raise DataError(

@@ -23,8 +23,8 @@ from gate.data.hashing import (
     file_digest,
     opened_folder,
     place,
-    refused,
     seen,
+    unusual_file_fault,
     walk,
 )
 from gate.errors import DataError
@@ -103,7 +103,7 @@ def _seen_files(source: Path) -> tuple[list[ListedFile], tuple[str, ...]]:
     for each in _seen_all(source):
         folder = stat.S_ISDIR(each.mode)
         if not folder and not stat.S_ISREG(each.mode):
-            raise refused(source, each.name, each.mode)
+            raise unusual_file_fault(source, each.name, each.mode)
         needed = ENTERED_BY_OTHERS if folder else READ_BY_OTHERS
         if each.mode & needed != needed:
             names = [*unreadable, shown_name(each.name or source.name)]

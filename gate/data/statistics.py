@@ -18,8 +18,8 @@ import numpy as np
 from gate.data.data_sets import MAX_NUMBER, MAX_STATISTICS, DataStatistics
 from gate.data.tables import (
     MAX_SHOWN_NAME,
-    Budget,
     Column,
+    ReadingBudget,
     named_counts,
     read_csv,
     read_json_lines,
@@ -40,13 +40,13 @@ HEADERS: Final = {
 }
 
 
-def read_npy(file: BinaryIO, budget: Budget) -> dict[str, Column]:
+def npy_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
     """One array, without a name; none of objects. Raises what NumPy raises for a broken file."""
     column = _array(file, budget)
     return {} if column is None else {"": column}
 
 
-def read_npz(file: BinaryIO, budget: Budget) -> dict[str, Column]:
+def npz_columns(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
     """The arrays of an archive by their names; raises as `read_npy` and `zipfile` do."""
     found: dict[str, Column] = {}
     with zipfile.ZipFile(file) as archive:
@@ -59,7 +59,7 @@ def read_npz(file: BinaryIO, budget: Budget) -> dict[str, Column]:
     return found
 
 
-def _array(file: IO[bytes], budget: Budget) -> Column | None:
+def _array(file: IO[bytes], budget: ReadingBudget) -> Column | None:
     header = HEADERS[np.lib.format.read_magic(file)]
     shape, _, dtype = header(file)
     if dtype.hasobject:
@@ -77,7 +77,11 @@ def _array(file: IO[bytes], budget: Budget) -> Column | None:
 
 
 def _read_elements(
-    file: IO[bytes], dtype: np.dtype[np.generic], elements: int, column: Column, budget: Budget
+    file: IO[bytes],
+    dtype: np.dtype[np.generic],
+    elements: int,
+    column: Column,
+    budget: ReadingBudget,
 ) -> int:
     """Gather the elements up to the limit; how many were read."""
     read = 0
@@ -107,10 +111,10 @@ def _pairs(
 
 
 Format = Literal["npy", "npz", "csv", "images", "jsonl"]
-Read = Callable[[BinaryIO, Budget], dict[str, Column]]
+Read = Callable[[BinaryIO, ReadingBudget], dict[str, Column]]
 FORMATS: Final[dict[str, tuple[Format, Read]]] = {
-    ".npy": ("npy", read_npy),
-    ".npz": ("npz", read_npz),
+    ".npy": ("npy", npy_columns),
+    ".npz": ("npz", npz_columns),
     ".csv": ("csv", read_csv),
     ".tsv": ("csv", read_csv),
     ".jsonl": ("jsonl", read_json_lines),
@@ -123,7 +127,7 @@ MAX_FILE_BYTES: Final = 2**62
 
 
 def data_statistics(
-    files: Files, source: Path, name: str, budget: Budget
+    files: Files, source: Path, name: str, budget: ReadingBudget
 ) -> tuple[DataStatistics, ...]:
     """Those of a file or folder, at most `MAX_STATISTICS`; `name` has the suffix of a file.
 
@@ -155,7 +159,7 @@ def data_statistics(
 
 
 def _found(
-    files: Files, source: Path, name: str, budget: Budget
+    files: Files, source: Path, name: str, budget: ReadingBudget
 ) -> Iterator[tuple[Path, str, str]]:
     """Folder, name and suffix of each file of a known suffix, in the order of names."""
     if not files.is_folder(source):
@@ -183,7 +187,7 @@ def _found(
         pending += reversed(folders)
 
 
-def _read(files: Files, path: Path, read: Read, budget: Budget) -> dict[str, Column]:
+def _read(files: Files, path: Path, read: Read, budget: ReadingBudget) -> dict[str, Column]:
     try:
         with files.open_binary(path, max_bytes=MAX_FILE_BYTES) as file:
             return read(file, budget)

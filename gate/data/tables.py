@@ -21,7 +21,7 @@ GIB: Final = 1024**3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ReadingLimits:
     """In bytes after decompression and in seconds, for all files of a data set together.
 
     Text is slow to read, so it has a limit of its own. The limits of bytes come first on any
@@ -34,10 +34,10 @@ class Limits:
     max_names: int = 2_000_000
 
 
-class Budget:
+class ReadingBudget:
     """What is left of the limits; `seconds` is a clock that only goes forward."""
 
-    def __init__(self, limits: Limits, seconds: Callable[[], float]) -> None:
+    def __init__(self, limits: ReadingLimits, seconds: Callable[[], float]) -> None:
         self.limits = limits
         self._seconds = seconds
         self._end = seconds() + limits.wall_seconds
@@ -212,7 +212,7 @@ class _Lines:
         return taken
 
 
-def read_csv(file: BinaryIO, budget: Budget) -> dict[str, Column]:
+def read_csv(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
     """The columns of a table by their names, or by number where it has no header.
 
     A header is a first row without a number. Raises `ValueError` and `csv.Error` for a row of
@@ -237,7 +237,7 @@ def read_csv(file: BinaryIO, budget: Budget) -> dict[str, Column]:
     return _with_rows(dict(zip(names, columns, strict=False)), read, rest)
 
 
-def read_json_lines(file: BinaryIO, budget: Budget) -> dict[str, Column]:
+def read_json_lines(file: BinaryIO, budget: ReadingBudget) -> dict[str, Column]:
     """The keys of objects, one in each line; raises `ValueError` for a line that is none."""
     lines = _Lines(file)
     columns: dict[str, Column] = {}
@@ -276,7 +276,9 @@ def _with_rows(columns: dict[str, Column], read: int, rest: int) -> dict[str, Co
     return columns
 
 
-def _blocks(rows: Iterator[T], lines: _Lines, held: list[T], budget: Budget) -> Iterator[list[T]]:
+def _blocks(
+    rows: Iterator[T], lines: _Lines, held: list[T], budget: ReadingBudget
+) -> Iterator[list[T]]:
     """Some rows at a time, `held` before them, up to the limit: the file then stands behind one."""
     if not budget.text_bytes(0):
         return
@@ -360,7 +362,7 @@ def _add_values(column: Column, values: Sequence[object]) -> None:
         column.values = None
 
 
-def _rows_left(file: BinaryIO, budget: Budget, *, quotes: bool) -> int:
+def _rows_left(file: BinaryIO, budget: ReadingBudget, *, quotes: bool) -> int:
     """How many rows follow, 0 where the time ends before: line ends, outside `quotes` if any."""
     count, quoted, last = 0, False, b"\n"
     while data := file.read(BLOCK_BYTES):

@@ -28,9 +28,9 @@ from gate.system.files import writing
 from gate.system.http import (
     MAX_REDIRECTS,
     PIECE_BYTES,
-    Ask,
     Astray,
     Connection,
+    HttpRequest,
     RetryPolicy,
     Trouble,
     trouble_of,
@@ -178,7 +178,7 @@ class Download(Connection):
         headers = {"Range": f"bytes={part.size}-"} if part.size else {}
         if part.size and part.tag:
             headers["If-Range"] = part.tag
-        ask = Ask(method="GET", url=self._file.url, headers=headers)
+        ask = HttpRequest(method="GET", url=self._file.url, headers=headers)
         with self.opened(ask, ONCE) as response:
             whole = self._begun(response, part)
             room = self._file.make_room(max(0, (whole or 0) - part.size))

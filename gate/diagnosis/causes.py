@@ -37,7 +37,7 @@ DATA = frozenset((EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class CauseQuestion:
     """What is asked: why two runs of one commit differ, or why a commit leaves its baseline.
 
     `one_cpu_thread` says that the runs used one CPU thread in strict mode, where hardly any
@@ -253,7 +253,7 @@ def reordered(comparison: Comparison) -> bool:
     return len(before) > 1 and before == after
 
 
-def cause_of(first: Event, comparison: Comparison, question: Question) -> Cause:
+def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
     """What it means that `first` is the first divergence of a comparison.
 
     What was not observed on both sides cannot be excluded, and is not claimed.
@@ -385,7 +385,7 @@ def _model_tensors(comparison: Comparison) -> str:
     return ", ".join(changed[:TENSORS_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _loss(first: Event, comparison: Comparison, question: Question) -> Cause:
+def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
     compared = comparison.compared_fingerprints
     # nothing was seen before the first loss: it may come from the weights as well as from the data
     if first.step == 1 and "initial" not in compared:
@@ -430,7 +430,7 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
     return f"the weights were equal up to step {until}" if until else "the first weights are equal"
 
 
-def _gradients(first: Event, comparison: Comparison, question: Question) -> Cause:
+def _gradients(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
     if first.kind is EventKind.GRADIENTS and BACKWARD in comparison.compared_fingerprints:
         return Cause(
             "backward returns equal gradients, but they differ before the update: the script "
@@ -450,7 +450,7 @@ def _gradients(first: Event, comparison: Comparison, question: Question) -> Caus
     )
 
 
-def _parameters(comparison: Comparison, question: Question) -> Cause:
+def _parameters(comparison: Comparison, question: CauseQuestion) -> Cause:
     if "gradients" in comparison.compared_fingerprints:
         return UPDATE
     if question.one_cpu_thread:

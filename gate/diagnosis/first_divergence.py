@@ -17,18 +17,18 @@ from dataclasses import replace
 from typing import Final
 
 from gate.comparison.differences import Comparison, Event, EventKind
-from gate.data.declared import entries_for, names_of
+from gate.data.declared import data_names, entries_for
 from gate.diagnosis.causes import (
     OF_THE_RUN,
     Cause,
-    Question,
+    CauseQuestion,
     beside,
     cause_of,
     explaining,
     reordered,
 )
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
-from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, Known, suspects_of
+from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, KnownLines, suspects_of
 from gate.evidence.observations import Source, library_frame
 from gate.evidence.trace import Claim
 
@@ -151,7 +151,7 @@ SHOWN_SETTINGS = 4
 
 
 def diagnose_repeat(
-    comparison: Comparison, known: Known, *, one_cpu_thread: bool
+    comparison: Comparison, known: KnownLines, *, one_cpu_thread: bool
 ) -> Diagnosis | None:
     """The first divergence of two runs of one commit, or None when they are equal.
 
@@ -162,10 +162,10 @@ def diagnose_repeat(
     # two runs of one call on another machine or driver: no line of the script explains that
     if comparison.environment:
         return _environment(comparison, "between the runs", KEEP_STILL)
-    return _diagnosis(comparison, Question(drift=False, one_cpu_thread=one_cpu_thread), known)
+    return _diagnosis(comparison, CauseQuestion(drift=False, one_cpu_thread=one_cpu_thread), known)
 
 
-def diagnose_drift(comparison: Comparison, known: Known = NOTHING_KNOWN) -> Diagnosis | None:
+def diagnose_drift(comparison: Comparison, known: KnownLines = NOTHING_KNOWN) -> Diagnosis | None:
     """The first divergence of a commit from what it is judged by, or None when they are equal.
 
     `known` is what the commit's own run does and the other side does not, each with its line.
@@ -173,12 +173,12 @@ def diagnose_drift(comparison: Comparison, known: Known = NOTHING_KNOWN) -> Diag
     if not comparison.differs:
         return None
     if not comparison.environment:
-        return _diagnosis(comparison, Question(drift=True), known)
+        return _diagnosis(comparison, CauseQuestion(drift=True), known)
     moved = _environment(comparison, "since the baseline was recorded", GO_BACK)
     # no machine and no package sets these: what somebody changed goes first
     if not _settings_differ(comparison):
         return moved
-    found = _diagnosis(comparison, Question(drift=True), known)
+    found = _diagnosis(comparison, CauseQuestion(drift=True), known)
     if found is None:
         return moved
     beside = f"Beside that, {moved.cause}."
@@ -204,7 +204,9 @@ def _environment(comparison: Comparison, when: str, remedy: str) -> Diagnosis:
     )
 
 
-def _diagnosis(comparison: Comparison, question: Question, known: Known) -> Diagnosis | None:
+def _diagnosis(
+    comparison: Comparison, question: CauseQuestion, known: KnownLines
+) -> Diagnosis | None:
     first = comparison.first
     if first is None:
         return None
@@ -305,7 +307,7 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
         f"Keep {one.call} {one.before} for the whole training at {one.place}"
     ),
     SuspectKind.READ: lambda one: (
-        f"Declare {one.call} (`{entries_for(names_of((one.call,)))}`), and let nothing change it "
+        f"Declare {one.call} (`{entries_for(data_names((one.call,)))}`), and let nothing change it "
         "while the gate runs"
     ),
     SuspectKind.SETTING: _leave,

@@ -78,7 +78,7 @@ ORDER: Final = tuple(SuspectKind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownLines:
     """What is known of lines: overrides and seeds that may differ, sources, started processes.
 
     `changed_seeds` are those that a commit gives another number than its base does, whose number is
@@ -91,10 +91,10 @@ class Known:
     children: tuple[UnattestedChild | WeakerChild, ...] = ()
 
 
-NOTHING_KNOWN: Final = Known()
+NOTHING_KNOWN: Final = KnownLines()
 
 
-def suspects_of(first: Event, known: Known, *, numbers_differ: bool) -> tuple[Suspect, ...]:
+def suspects_of(first: Event, known: KnownLines, *, numbers_differ: bool) -> tuple[Suspect, ...]:
     """The lines that would explain this event, at most `SHOWN_SUSPECTS`.
 
     Those that are only possible are given where nothing better is known. `numbers_differ` says that

@@ -64,7 +64,7 @@ SETTING_NAMES: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class TraceDivergence:
     """Where two traces part; `at` are the places in the calls of both.
 
     `expected` or `observed` is None where only the other run makes the call. `first_use` is the
@@ -95,7 +95,7 @@ class Point:
         return self.observed or self.expected or self.first_use
 
 
-def finding_at(point: Point) -> TraceFinding:
+def finding_at(point: TraceDivergence) -> TraceFinding:
     """The record of a point, with both traces around it."""
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
@@ -184,7 +184,7 @@ def _named(call: TracedCall) -> str:
     return f"{call.operator}{place_words(call)}"
 
 
-def _nondeterministic(point: Point) -> tuple[str, str]:
+def _nondeterministic(point: TraceDivergence) -> tuple[str, str]:
     call = point.call
     own = not call.operator.startswith(OWN)
     end = f"the {'custom ' if own else ''}operator is nondeterministic"
@@ -196,7 +196,7 @@ def _nondeterministic(point: Point) -> tuple[str, str]:
     )
 
 
-def _unproven(point: Point) -> tuple[str, str]:
+def _unproven(point: TraceDivergence) -> tuple[str, str]:
     return (
         (
             f"{_named(point.call)} is the first call whose output differs; its inputs look equal, "
@@ -206,7 +206,7 @@ def _unproven(point: Point) -> tuple[str, str]:
     )
 
 
-def _setting(point: Point) -> tuple[str, str]:
+def _setting(point: TraceDivergence) -> tuple[str, str]:
     words = [
         f"{SETTING_NAMES.get(name, name)} is {_instead(before, after, drift=point.drift)}"
         for name, before, after in point.settings
@@ -224,7 +224,7 @@ def _instead(before: str, after: str, *, drift: bool) -> str:
     return f"{after} instead of {before}" if drift else f"{before} in one run, {after} in the other"
 
 
-def _layout(point: Point) -> tuple[str, str]:
+def _layout(point: TraceDivergence) -> tuple[str, str]:
     made, use = point.source or point.first_use, point.first_use
     where = "" if made is use else f"; {_named(use)} is the first to compute another result from it"
     return (
@@ -233,7 +233,7 @@ def _layout(point: Point) -> tuple[str, str]:
     )
 
 
-def _arrival(point: Point) -> tuple[str, str]:
+def _arrival(point: TraceDivergence) -> tuple[str, str]:
     call = point.source or point.first_use
     return (
         (
@@ -244,7 +244,7 @@ def _arrival(point: Point) -> tuple[str, str]:
     )
 
 
-def _code_path(point: Point) -> tuple[str, str]:
+def _code_path(point: TraceDivergence) -> tuple[str, str]:
     one, other = point.expected, point.observed
     if point.drift:
         remedy = "Look at this line, and at the changed lines that ran before it."
@@ -268,7 +268,7 @@ def _code_path(point: Point) -> tuple[str, str]:
     return f"{_named(other)} is called on {other.shapes} instead of {one.shapes}", remedy
 
 
-def _random(point: Point) -> tuple[str, str]:
+def _random(point: TraceDivergence) -> tuple[str, str]:
     call = point.call
     own = OWN_GENERATOR in call.arguments
     whose = "a generator of the script's own, whose" if own else "the global generator, whose"
@@ -285,7 +285,7 @@ def _random(point: Point) -> tuple[str, str]:
     )
 
 
-def _outside(point: Point) -> tuple[str, str]:
+def _outside(point: TraceDivergence) -> tuple[str, str]:
     call, use = point.call, point.first_use
     if point.source is not None and point.source.origin is not Origin.NONE:
         return _made_outside(point, point.source)
@@ -335,7 +335,7 @@ def _outside(point: Point) -> tuple[str, str]:
     )
 
 
-def _made_outside(point: Point, source: TracedCall) -> tuple[str, str]:
+def _made_outside(point: TraceDivergence, source: TracedCall) -> tuple[str, str]:
     use = "" if source is point.first_use else f"; {_named(point.first_use)} is the first to use it"
     where = place_words(source)
     other = "Look at what fills this memory: NumPy, a file, another process."
@@ -348,7 +348,7 @@ def _made_outside(point: Point, source: TracedCall) -> tuple[str, str]:
     )
 
 
-def _uninitialised(point: Point) -> tuple[str, str]:
+def _uninitialised(point: TraceDivergence) -> tuple[str, str]:
     return (
         (
             f"memory from {_named(point.call)} is read before it is written, first by "
@@ -361,7 +361,7 @@ def _uninitialised(point: Point) -> tuple[str, str]:
     )
 
 
-def _other_tensors(point: Point) -> tuple[str, str]:
+def _other_tensors(point: TraceDivergence) -> tuple[str, str]:
     other = "the base commit" if point.drift else "the other run"
     return (
         (
@@ -375,7 +375,7 @@ def _other_tensors(point: Point) -> tuple[str, str]:
     )
 
 
-def _below(point: Point) -> tuple[str, str]:
+def _below(point: TraceDivergence) -> tuple[str, str]:
     use = point.first_use
     if point.source is not None:
         return (
@@ -395,11 +395,11 @@ def _below(point: Point) -> tuple[str, str]:
     )
 
 
-def _nothing(_: Point) -> tuple[str, str]:
+def _nothing(_: TraceDivergence) -> tuple[str, str]:
     return "not found", ""
 
 
-Words = Callable[[Point], tuple[str, str]]
+Words = Callable[[TraceDivergence], tuple[str, str]]
 _WORDS: Final[dict[Claim, Words]] = {
     Claim.NONDETERMINISTIC_OPERATOR: _nondeterministic,
     Claim.UNPROVEN: _unproven,
@@ -416,7 +416,7 @@ _WORDS: Final[dict[Claim, Words]] = {
 }
 
 
-def _changed_arguments(point: Point) -> str:
+def _changed_arguments(point: TraceDivergence) -> str:
     """`p=0.8 instead of p=0.9`, of the same operator's two calls."""
     new, gone = _arguments_apart(point)
     if not gone and not new:
@@ -424,13 +424,13 @@ def _changed_arguments(point: Point) -> str:
     return f"{', '.join(new) or 'nothing'} instead of {', '.join(gone) or 'nothing'}"
 
 
-def _real_numbers_apart(point: Point) -> bool:
+def _real_numbers_apart(point: TraceDivergence) -> bool:
     """Whether the two calls differ in real numbers alone, which choose and order nothing."""
     new, gone = _arguments_apart(point)
     return bool(new or gone) and all(REAL.fullmatch(word) for word in (*new, *gone))
 
 
-def _precision(point: Point) -> str:
+def _precision(point: TraceDivergence) -> str:
     """`bfloat16 instead of float32`, where one side computes in another type of number."""
     one, other = point.expected, point.observed
     if point.claim is not Claim.CODE_PATH:
@@ -460,7 +460,7 @@ def _form_type(form: str) -> str:
     return form.partition(" (")[0].rpartition(" ")[2]
 
 
-def _arguments_apart(point: Point) -> tuple[list[str], list[str]]:
+def _arguments_apart(point: TraceDivergence) -> tuple[list[str], list[str]]:
     """The arguments of the observed call alone, and those of the expected call alone."""
     one, other = point.expected, point.observed
     if one is None or other is None or one.operator != other.operator:
@@ -472,7 +472,7 @@ def _arguments_apart(point: Point) -> tuple[list[str], list[str]]:
     )
 
 
-def _rows(point: Point) -> Iterator[TraceRow]:
+def _rows(point: TraceDivergence) -> Iterator[TraceRow]:
     """Both traces around the point, paired as far as they were."""
     pairs = point.alignment.pairs
     place = next((index for index, pair in enumerate(pairs) if pair == point.at), len(pairs))

@@ -25,7 +25,13 @@ from gate.diagnosis.trace_alignment import (
     outputs_apart,
     unread,
 )
-from gate.diagnosis.trace_words import Point, agreement, finding_at, not_finite_at, not_found
+from gate.diagnosis.trace_words import (
+    TraceDivergence,
+    agreement,
+    finding_at,
+    not_finite_at,
+    not_found,
+)
 from gate.evidence.trace import (
     NOBODY,
     Claim,
@@ -120,7 +126,7 @@ def _main(trace: RankTrace) -> Calls:
     return tuple(call for call in trace.calls if call.thread == 0)
 
 
-def _point(pair: Pair) -> Point | None:
+def _point(pair: Pair) -> TraceDivergence | None:
     """Where a rank's traces part; None where they agree as far as they go."""
     expected, observed = pair.calls
     alignment = align(expected, observed)
@@ -140,7 +146,7 @@ def _point(pair: Pair) -> Point | None:
     return _other_path(pair, alignment, parted, (expected[parted[0]], observed[parted[1]]))
 
 
-def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> Point | None:
+def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> TraceDivergence | None:
     """Calls on which no later one depends: they make what is written down, or stays in the state.
 
     First one with other arguments, then where one side calls something else than the other, then
@@ -165,9 +171,9 @@ def _other_path(
     alignment: Alignment,
     at: tuple[int, int],
     sides: tuple[TracedCall | None, TracedCall | None],
-) -> Point:
+) -> TraceDivergence:
     expected, observed = pair.calls
-    return Point(
+    return TraceDivergence(
         claim=Claim.CODE_PATH,
         expected=sides[0],
         observed=sides[1],
@@ -181,7 +187,7 @@ def _other_path(
     )
 
 
-def _classified(pair: Pair, alignment: Alignment, root: Root) -> Point:
+def _classified(pair: Pair, alignment: Alignment, root: Root) -> TraceDivergence:
     expected, observed = pair.calls
     use, right_use = expected[root.expected], observed[root.observed]
     left: TracedCall | None = use
@@ -196,7 +202,7 @@ def _classified(pair: Pair, alignment: Alignment, root: Root) -> Point:
         left = expected[block.expected.start] if block.expected else None
         right = observed[block.observed.start] if block.observed else None
     source = shown.source
-    return Point(
+    return TraceDivergence(
         claim=shown.claim,
         expected=left,
         observed=right,

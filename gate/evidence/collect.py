@@ -50,7 +50,7 @@ from gate.evidence.saved_state import (
     captured_name,
     captured_state,
     manifest,
-    parameter_names,
+    parameter_leaves,
     saved_checkpoint,
 )
 from gate.evidence.steps import recorder_cost, step_digests, step_given, step_memory, step_timings
@@ -222,7 +222,7 @@ def _parameter_names(
     ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]
 ) -> dict[str, str]:
     names = {rank.files.rank: rank.summary.parameter_names for rank in ranks}
-    return parameter_names(names, states)
+    return parameter_leaves(names, states)
 
 
 def _constants(ranks: tuple[TrainedRank, ...], states: tuple[ReadState, ...]) -> tuple[str, ...]:

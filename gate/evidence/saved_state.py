@@ -157,7 +157,7 @@ def manifest(states: Sequence[ReadState]) -> CheckpointManifest:
     )
 
 
-def parameter_names(
+def parameter_leaves(
     names: Mapping[int, Mapping[str, str]], states: Sequence[ReadState]
 ) -> dict[str, str]:
     """For the place of a parameter's state in an optimizer, the leaf that is the parameter.

@@ -51,13 +51,13 @@ def sorted_by_index(devices: Iterable[torch.device]) -> Devices:
     return tuple(sorted(set(devices), key=lambda device: device.index))
 
 
-def wait(devices: Devices) -> None:
+def synchronize(devices: Devices) -> None:
     """Return when these devices have done all their work."""
     for device in devices:
         torch.cuda.synchronize(device)
 
 
-def passed(device: torch.device) -> Any:
+def timed_event(device: torch.device) -> Any:
     """An event with a time, which the device passes after the work that is queued by now.
 
     On the current stream of that device, the one that an optimizer's own kernels go to.
@@ -167,7 +167,7 @@ def _fact(index: int, mine: tuple[int, ...]) -> dict[str, object]:
     }
 
 
-def described() -> str:
+def device_summary() -> str:
     """The devices in use, equal ones counted; a slice of a GPU has its profile in its name.
 
     Bits repeat only for one architecture and processor count. Memory is in whole GiB: it bounds

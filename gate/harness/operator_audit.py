@@ -36,7 +36,7 @@ BAG_MODES: Final = ("sum", "mean", "max")
 Argument = Callable[[str], Any]
 
 
-def names_of(
+def operator_names(
     func: Any, name: str, args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Iterator[str]:
     """The names under which a call may be looked for, its own name first."""
@@ -108,7 +108,7 @@ _DETAILS: Final[dict[str, Callable[[Argument], str]]] = {
 MAX_NODES: Final = 500_000
 
 
-class Line(Protocol):
+class Placed(Protocol):
     """A file and a line of it."""
 
     @property
@@ -131,7 +131,7 @@ class ForwardLines:
         self._known: dict[int, tuple[str, int, str]] = {}
         self._last = _newest_node()
 
-    def note(self, place: Line, module: str = "") -> None:
+    def note(self, place: Placed, module: str = "") -> None:
         """A forward call; one that made no node has none of its own."""
         newest = _newest_node()
         if newest != self._last:
@@ -202,7 +202,7 @@ class DispatchRecorder(DispatchMode):  # type: ignore[no-untyped-call] # torch's
         if name.partition("::")[0] not in self._torchs_own:
             self._on_call(name, device_of(args, result), place)
             return
-        for wanted in names_of(func, name, args, named):
+        for wanted in operator_names(func, name, args, named):
             if wanted in self._audited and _matters(wanted, args, named, result):
                 self._on_call(wanted, device_of(args, result), place)
 

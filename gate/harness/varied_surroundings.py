@@ -421,7 +421,7 @@ VARIATIONS = {
 }
 
 
-def shake(name: str) -> tuple[Callbacks, ...]:
+def vary_surroundings(name: str) -> tuple[Callbacks, ...]:
     """Vary it; what waits for the import of a module, in order.
 
     Raises `KeyError` for a name that is none.

@@ -25,7 +25,7 @@ from gate.isolation.modes import (
     WriteGuard,
 )
 from gate.isolation.page_cache import PROOF_BYTES, cache_left_by, new_proof
-from gate.isolation.process_request import Place, Processes, ProcessRequest
+from gate.isolation.process_request import PrivateFolder, Processes, ProcessRequest
 from gate.isolation.process_table import processes
 from gate.isolation.restricted_paths import EVERYWHERE, WritablePaths, find_writable_paths
 from gate.system.files import trees, writing
@@ -439,7 +439,7 @@ def _try(account: Credentials | None, processes: Processes, interpreter: str) ->
             output_limit_bytes=TRIAL_OUTPUT_BYTES,
             credentials=account,
             writable=(target,),
-            place=Place(source=source, target=target),
+            place=PrivateFolder(source=source, target=target),
         )
         result = processes.run(request, lambda _: None)
     if result.exit_code != 0 or result.output != SHOWN:

@@ -25,7 +25,7 @@ from gate.isolation.process_table import (
     kill_account,
     owned_by,
 )
-from gate.isolation.processes import start
+from gate.isolation.processes import start_process
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.training_output import FollowedOutput, OutputCapture
 
@@ -34,7 +34,7 @@ KILL_SECONDS = 2.0
 KEPT_BYTES = 64 * 1024
 
 
-class AnsweringProcess:
+class LocalAnsweringProcess:
     """A running process whose program is `server.serve`; questions are answered one at a time.
 
     It is asked from whatever thread, belongs to no training's family, and ends when this process
@@ -61,7 +61,7 @@ class AnsweringProcess:
             self._control = ends.enter_context(ours)
             number = theirs.fileno()
             asked = replace(self._request, argv=(*self._request.argv, str(number)))
-            self._process = start(asked, (number,))
+            self._process = start_process(asked, (number,))
             apart.add(self._process.pid)
             ends.callback(self._leave)
             ends.enter_context(self._interrupts.last_resort(self._kill))
@@ -210,7 +210,7 @@ class AnsweringProcess:
 class _Waiting:
     """The end of one child, looked for as `FollowedOutput` asks."""
 
-    def __init__(self, process: AnsweringProcess) -> None:
+    def __init__(self, process: LocalAnsweringProcess) -> None:
         self._process = process
         self._status: int | None = None
 

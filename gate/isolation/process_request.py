@@ -20,7 +20,7 @@ class ReadOnlyMount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class PrivateFolder:
     """A folder of this machine that a process sees at another path, where others see their own.
 
     So processes that live at the same time have the same paths.
@@ -57,7 +57,7 @@ class ProcessRequest:
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     mounts: tuple[ReadOnlyMount, ...] = ()
-    place: Place | None = None
+    place: PrivateFolder | None = None
     cpus: tuple[int, ...] = ()
 
     def found(self, path: Path) -> Path:

@@ -226,7 +226,7 @@ class Started:
         self.stopped = True
 
 
-class ProcessGroup:
+class LocalProcessGroup:
     """`begin` starts a process or a container; `interrupts` must be the installed ones, if any."""
 
     def __init__(self, begin: Callable[[ProcessRequest], Running], interrupts: StopSignals) -> None:
@@ -337,12 +337,12 @@ class GroupedProcesses(ABC):
             return started.result
 
     @contextmanager
-    def together(self) -> Iterator[ProcessGroup]:
+    def together(self) -> Iterator[LocalProcessGroup]:
         """Processes that live at the same time; none of them is left when the body ends."""
         # before the start: a daemon whose parent ends goes to the nearest such ancestor, not to
         # init
         adopt_orphans()
-        group = ProcessGroup(self.begin, self._interrupts)
+        group = LocalProcessGroup(self.begin, self._interrupts)
         with (
             self._interrupts.deferred(),
             closed_memory(),
@@ -371,7 +371,9 @@ class LocalProcesses(GroupedProcesses):
         own = account.own if account is not None and request.writable else ()
         group = CacheGroup() if Separation.CACHE in own else None
         try:
-            process = start(request, ready=ready, door=None if group is None else group.door)
+            process = start_process(
+                request, ready=ready, door=None if group is None else group.door
+            )
         except BaseException:
             if group is not None:
                 group.forget()
@@ -380,7 +382,7 @@ class LocalProcesses(GroupedProcesses):
         return RunningProcess(process, account, family_before, view, group)
 
 
-def start(
+def start_process(
     request: ProcessRequest,
     handed_on: tuple[int, ...] = (),
     ready: Callable[[int], None] = lambda _: None,

@@ -43,7 +43,7 @@ MOUNT_NAMESPACE = "mount namespace"
 STATUS_BYTES = 4
 
 
-class Plan(TypedDict):
+class LaunchPlan(TypedDict):
     """What `sandboxed_start.py` asks for; `seccomp_filter` is in base64, `limits` by name.
 
     `groups` are all that it has beside its own. `guard` is a `WriteGuard`; `writable` are the run's
@@ -74,7 +74,7 @@ class Plan(TypedDict):
 
 def main(report: int) -> None:
     """Take each step in turn; the last one does not return."""
-    plan: Plan = json.loads(sys.stdin.buffer.read())
+    plan: LaunchPlan = json.loads(sys.stdin.buffer.read())
     # execve closes it, which tells the gate of a good start, and the training never holds it
     os.set_inheritable(report, False)
     for step in STEPS:
@@ -96,7 +96,7 @@ def main(report: int) -> None:
             os._exit(CANNOT_START)
 
 
-def close_input(_: Plan) -> None:
+def close_input(_: LaunchPlan) -> None:
     """Nothing to read for the training."""
     _read_nothing()
 
@@ -107,7 +107,7 @@ def _read_nothing() -> None:
     os.close(nothing)
 
 
-def limit(plan: Plan) -> None:
+def limit(plan: LaunchPlan) -> None:
     """Lower limits, soft and hard; none is ever raised."""
     for name, most in plan["limits"].items():
         kind = getattr(resource, name)
@@ -119,13 +119,13 @@ def _lower(now: int, most: int) -> int:
     return most if now == resource.RLIM_INFINITY else min(now, most)
 
 
-def keep_to_cpus(plan: Plan) -> None:
+def keep_to_cpus(plan: LaunchPlan) -> None:
     """Before anything counts the cores that it may use."""
     if plan["cpus"]:
         os.sched_setaffinity(0, plan["cpus"])
 
 
-def join_group(plan: Plan) -> None:
+def join_group(plan: LaunchPlan) -> None:
     """Before anything is read in for the training."""
     if plan["door"]:
         with open(plan["door"], "wb", buffering=0) as door:  # noqa: PTH123 - as little as can be
@@ -133,7 +133,7 @@ def join_group(plan: Plan) -> None:
             door.write(b"0")
 
 
-def enter_own_namespaces(plan: Plan) -> None:
+def enter_own_namespaces(plan: LaunchPlan) -> None:
     """Where it is asked for, leave the machine's mounts, processes, network and System V objects.
 
     With processes of its own all that follows is done by the first of them (pid_namespaces(7)):
@@ -177,7 +177,7 @@ def _hold_only(descriptor: int) -> None:
     os.closerange(1, os.sysconf("SC_OPEN_MAX"))
 
 
-def show_own_view(plan: Plan) -> None:
+def show_own_view(plan: LaunchPlan) -> None:
     """Where it is asked for, show the run a machine that it can only read, but for its folders."""
     place = None if plan["place"] is None else _pair(plan["place"])
     if plan["guard"] == MOUNT_NAMESPACE:
@@ -194,7 +194,7 @@ def _pair(paths: tuple[str, str]) -> tuple[Path, Path]:
     return Path(source), Path(target)
 
 
-def change_account(plan: Plan) -> None:
+def change_account(plan: LaunchPlan) -> None:
     """Leave root and every group but those of the plan for good; root's capabilities go with it."""
     uid, gid = plan["uid"], plan["gid"]
     if uid is None:
@@ -206,20 +206,20 @@ def change_account(plan: Plan) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def refuse_privileges(plan: Plan) -> None:
+def refuse_privileges(plan: LaunchPlan) -> None:
     """No program started from here on gains any: setuid bits and file capabilities do nothing."""
     # Landlock and seccomp(2) ask for it of whoever has no CAP_SYS_ADMIN
     if plan["uid"] is not None:
         _control(PR_SET_NO_NEW_PRIVS, 1, 0)
 
 
-def refuse_writing(plan: Plan) -> None:
+def refuse_writing(plan: LaunchPlan) -> None:
     """Where it is asked for, let Landlock refuse each change outside the run's folders."""
     if plan["guard"] == "landlock":
         write_only_below((*plan["writable"], *plan["shared"]))
 
 
-def refuse_calls(plan: Plan) -> None:
+def refuse_calls(plan: LaunchPlan) -> None:
     """Install the filter, for this process and all that come of it."""
     if plan["uid"] is not None:
         install_filter(base64.b64decode(plan["seccomp_filter"]))
@@ -243,7 +243,7 @@ def _control(option: int, first: int, second: int) -> None:
     checked(library.prctl(option, *values))
 
 
-def exec_command(plan: Plan) -> None:
+def exec_command(plan: LaunchPlan) -> None:
     """Become the training, in its folder, found on its own PATH.
 
     Not by `os.execvpe`, which imports: the account may be one that cannot read this interpreter.
@@ -302,7 +302,7 @@ def _fork_training() -> None:
             os._exit(0)
 
 
-Step = Callable[[Plan], None]
+Step = Callable[[LaunchPlan], None]
 # The order is the safety: mounts need root, Landlock and the filter need `no_new_privs`, and the
 # filter comes last, since it refuses `unshare`.
 STEPS: tuple[Step, ...] = (

@@ -21,7 +21,7 @@ from gate.errors import RunError
 from gate.isolation.modes import Credentials, Separation, WriteGuard
 from gate.isolation.process_request import ProcessRequest
 from gate.isolation.process_table import require_other_account
-from gate.isolation.sandbox_launcher import READY, Plan
+from gate.isolation.sandbox_launcher import READY, LaunchPlan
 from gate.isolation.seccomp_filter import seccomp_filter
 from gate.text.untrusted_text import safe_line
 
@@ -113,7 +113,7 @@ def start_sandboxed(
     and `RunError` when the sandbox launcher cannot be put up.
     """
     account, place = request.credentials, request.place
-    plan: Plan = {
+    plan: LaunchPlan = {
         "argv": list(request.argv),
         "env": request.env,
         "workdir": str(request.workdir),
@@ -175,7 +175,7 @@ def _confined(account: Credentials, request: ProcessRequest) -> _Confined:
 
 
 def _launch(
-    plan: Plan, handed_on: tuple[int, ...], ready: Callable[[int], None]
+    plan: LaunchPlan, handed_on: tuple[int, ...], ready: Callable[[int], None]
 ) -> tuple[subprocess.Popen[bytes], bytes]:
     """The process, and what it reported up to its start or its failure."""
     report, theirs = socket.socketpair()

@@ -101,7 +101,7 @@ class LineFeed:
             self._left_out = 0
 
 
-class Ended(Protocol):
+class EndedProcess(Protocol):
     """A process or container after its end."""
 
     @property
@@ -131,7 +131,9 @@ class RunOutput:
         """Keep it only: after a fault, for showing may be what failed."""
         self._capture.feed(data)
 
-    def result(self, ended: Ended, *, in_time: bool, out_of_memory: bool = False) -> ProcessResult:
+    def result(
+        self, ended: EndedProcess, *, in_time: bool, out_of_memory: bool = False
+    ) -> ProcessResult:
         """Show the last line, and close the account."""
         self._lines.finish()
         return ProcessResult(

@@ -17,7 +17,7 @@ from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER
 from gate.checkpoint.tensor_hashing import ALGORITHM
 from gate.errors import AttestationError
 from gate.evidence.run_evidence import StateName, StateRoots, States
-from gate.package.model_signing import CheckedPart, ModelCheck, PartAnswer
+from gate.package.model_signing import CheckedPart, ModelCheck, PartMatch
 from gate.package.saved_states import MAX_BYTES, PackagedStates, open_package
 from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_line, short_text
@@ -115,7 +115,7 @@ def _model(captured: StateDigest, saved: StateDigest | None, found: StateDigest)
     against = [_compared(MODEL, _named(_tensors(captured, MODEL)), own)]
     if saved is not None and (tensors := _named(_tensors(saved, MODEL))):
         against.append(_compared(MODEL, tensors, own))
-    return max(against, key=lambda part: (part.answer is PartAnswer.EQUAL, part.equal))
+    return max(against, key=lambda part: (part.answer is PartMatch.EQUAL, part.equal))
 
 
 def _named(leaves: Iterable[LeafDigest]) -> dict[str, LeafDigest]:
@@ -135,7 +135,7 @@ def _compared(
     name: str, sealed: dict[str, LeafDigest], found: dict[str, LeafDigest]
 ) -> CheckedPart:
     if not found:
-        return CheckedPart(name=name, answer=PartAnswer.ABSENT, sealed=len(sealed), equal=0)
+        return CheckedPart(name=name, answer=PartMatch.ABSENT, sealed=len(sealed), equal=0)
     own = {key: leaf.digest for key, leaf in found.items()}
     differing = [key for key, leaf in sealed.items() if own.get(key, leaf.digest) != leaf.digest]
     # weights that are tied to others are often saved once
@@ -149,7 +149,7 @@ def _compared(
     same = not (differing or missing or further) and bool(sealed)
     return CheckedPart(
         name=name,
-        answer=PartAnswer.EQUAL if same else PartAnswer.DIFFERENT,
+        answer=PartMatch.EQUAL if same else PartMatch.DIFFERENT,
         sealed=len(sealed),
         equal=len(sealed) - len(differing) - len(missing),
         differing=tuple(map(short_text, sorted(differing)[:SHOWN])),
@@ -172,10 +172,10 @@ def _optimizer(captured: StateDigest, found: StateDigest) -> CheckedPart:
     )
     total = sealed.total()
     if not own:
-        return CheckedPart(name=OPTIMIZER, answer=PartAnswer.ABSENT, sealed=total, equal=0)
+        return CheckedPart(name=OPTIMIZER, answer=PartMatch.ABSENT, sealed=total, equal=0)
     return CheckedPart(
         name=OPTIMIZER,
-        answer=PartAnswer.EQUAL if sealed == own else PartAnswer.DIFFERENT,
+        answer=PartMatch.EQUAL if sealed == own else PartMatch.DIFFERENT,
         sealed=total,
         equal=(sealed & own).total(),
         further=(own - sealed).total(),
@@ -201,7 +201,7 @@ def _others(found: StateDigest, sealed: Sequence[StateDigest]) -> tuple[CheckedP
     if not further:
         return ()
     return (
-        CheckedPart(name=OTHER, answer=PartAnswer.DIFFERENT, sealed=0, equal=0, further=further),
+        CheckedPart(name=OTHER, answer=PartMatch.DIFFERENT, sealed=0, equal=0, further=further),
     )
 
 

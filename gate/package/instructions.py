@@ -66,7 +66,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class ToolSection:
     """Lines for one tool: what they check, which line the reader has to see, what to type."""
 
     tool: str
@@ -74,7 +74,7 @@ class Section:
     lines: str
 
 
-def outside_sections(artifact: Artifact) -> tuple[Section, ...]:
+def outside_sections(artifact: Artifact) -> tuple[ToolSection, ...]:
     """All tools that can verify this artifact, in the order in which one rests on the other.
 
     With a key openssl comes first, and the others use what it wrote; a certificate is cosign's.
@@ -83,12 +83,12 @@ def outside_sections(artifact: Artifact) -> tuple[Section, ...]:
     signed = "the signatures. Must print only 'Verified OK' and 1."
     about = "what the statements are about. Must print only 1."
     sections = [
-        Section(
+        ToolSection(
             tool="openssl",
             title=f"openssl: {signed if by_key else about}",
             lines=openssl_lines(artifact),
         ),
-        Section(
+        ToolSection(
             tool="tar",
             title="tar and sha256sum: the files. Each line must end with OK.",
             lines=file_lines(artifact),
@@ -97,13 +97,13 @@ def outside_sections(artifact: Artifact) -> tuple[Section, ...]:
     cosign = _cosign_lines(artifact)
     if cosign:
         title = f"cosign: the {'same ' if by_key else ''}seals. Must print 'Verified OK' for each."
-        section = Section(tool="cosign", title=title, lines=cosign)
+        section = ToolSection(tool="cosign", title=title, lines=cosign)
         sections.insert(len(sections) if by_key else 0, section)
     signature = dict(artifact.seals).get(StatementKind.MODEL)
     if signature is not None:
         title = "model-signing: the model. Must print 'Verification succeeded'."
         lines = _model_lines(artifact, signature)
-        sections.append(Section(tool="model_signing", title=title, lines=lines))
+        sections.append(ToolSection(tool="model_signing", title=title, lines=lines))
     return tuple(sections)
 
 

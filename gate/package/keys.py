@@ -95,7 +95,7 @@ def _arc(number: int) -> bytes:
     return bytes(reversed(pieces))
 
 
-class Reader:
+class DerReader:
     """Elements one after the other; each method raises `ValueError` for what is not there."""
 
     def __init__(self, data: bytes) -> None:
@@ -114,9 +114,9 @@ class Reader:
         content, self._left = self._left[begin:end], self._left[end:]
         return content
 
-    def inside(self) -> Reader:
+    def inside(self) -> DerReader:
         """The next element, a SEQUENCE, entered."""
-        return Reader(self.take(SEQUENCE))
+        return DerReader(self.take(SEQUENCE))
 
     def number(self) -> int:
         """The next element, an INTEGER from 0 to 2**63 - 1."""
@@ -232,7 +232,7 @@ def read_encrypted(pem: bytes) -> bytes:
 
 
 def _check(document: bytes) -> None:
-    whole = Reader(document)
+    whole = DerReader(document)
     parts = whole.inside()
     whole.end()
     scheme = parts.inside()
@@ -252,7 +252,7 @@ def _check(document: bytes) -> None:
         raise _weak("neither scrypt nor PBKDF2")
 
 
-def _algorithm(reader: Reader) -> bytes:
+def _algorithm(reader: DerReader) -> bytes:
     return element(OBJECT_IDENTIFIER, reader.take(OBJECT_IDENTIFIER))
 
 

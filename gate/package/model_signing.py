@@ -76,7 +76,7 @@ class ModelStatement(CamelDocument):
     predicate: ModelPredicate
 
 
-class PartAnswer(StrEnum):
+class PartMatch(StrEnum):
     """What a file holds of one part of the sealed state."""
 
     EQUAL = "equal"
@@ -93,7 +93,7 @@ class CheckedPart:
     """
 
     name: str
-    answer: PartAnswer
+    answer: PartMatch
     sealed: int
     equal: int
     differing: tuple[str, ...] = ()
@@ -103,9 +103,9 @@ class CheckedPart:
     @property
     def described(self) -> str:
         """For example `model: equal (6 tensors)`."""
-        if self.answer is PartAnswer.ABSENT:
+        if self.answer is PartMatch.ABSENT:
             return f"{self.name}: {self.answer}"
-        if self.answer is PartAnswer.EQUAL:
+        if self.answer is PartMatch.EQUAL:
             return f"{self.name}: equal ({self.sealed:,} tensors)"
         named = [f"{name} differs" for name in self.differing]
         named += [f"{name} is missing" for name in self.missing]
@@ -136,7 +136,7 @@ class ModelCheck:
         What an optimizer keeps may differ: it is a part of its own, and no weights.
         """
         answers = {part.name: part.answer for part in self.parts}
-        return answers.get("model") is PartAnswer.EQUAL and "other" not in answers
+        return answers.get("model") is PartMatch.EQUAL and "other" not in answers
 
 
 # what the script saved, else what the harness captured

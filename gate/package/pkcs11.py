@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 import gate
 from gate.errors import AttestationError, SettingsError, StorageError
-from gate.package.keys import OCTET_STRING, Reader, object_identifier
+from gate.package.keys import OCTET_STRING, DerReader, object_identifier
 from gate.settings.signer_places import TokenPlace
 from gate.system.files.port import Files
 from gate.system.programs import SECONDS, Program, nobody_elses
@@ -167,7 +167,7 @@ class TokenSigner:
 def _public(answer: _Answer) -> bytes:
     """The token's point and parameters as DER SubjectPublicKeyInfo."""
     try:
-        point = Reader(bytes.fromhex(answer.point))
+        point = DerReader(bytes.fromhex(answer.point))
         content = point.take(OCTET_STRING)
         point.end()
     except ValueError:

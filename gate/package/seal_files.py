@@ -37,7 +37,7 @@ def seal_paths(package: Path) -> tuple[Path, ...]:
     return tuple(seal_path(package, suffix) for suffix in SUFFIXES)
 
 
-def names_of(kind: StatementKind, package: Path) -> str:
+def seal_file_names(kind: StatementKind, package: Path) -> str:
     """The names of the files that a statement of this kind may lie in, for a message."""
     suffixes = [suffix for suffix, held in SUFFIXES.items() if held is kind]
     return " or ".join(seal_path(package, suffix).name for suffix in suffixes)
@@ -67,8 +67,8 @@ def seal_places(
     if not paths:
         raise AttestationError(
             f"no seal found beside {package.name}",
-            hint=f"Put {names_of(StatementKind.VERDICT, package)} there, with the other seals, or "
-            "name them with --seal. Only a passing gate writes seals.",
+            hint=f"Put {seal_file_names(StatementKind.VERDICT, package)} there, with the other "
+            "seals, or name them with --seal. Only a passing gate writes seals.",
         )
     if len(paths) > MAX_SEALS:
         raise AttestationError(

@@ -35,7 +35,7 @@ from gate.package.provenance import (
     read_provenance,
 )
 from gate.package.seal import VERDICT_MEMBER, properties_of, provenance_facts
-from gate.package.seal_files import names_of
+from gate.package.seal_files import seal_file_names
 from gate.package.seal_records import (
     PAYLOAD_TYPE,
     Archive,
@@ -178,7 +178,7 @@ def _object(content: bytes) -> dict[str, object]:
     return read_object(content, CLUSTER_MEMBER, max_bytes=MAX_KEPT_BYTES, hint=CLAIM_HINT)
 
 
-def check_model(payload: bytes, archive: Archive) -> None:
+def check_model_signature(payload: bytes, archive: Archive) -> None:
     """The model's own signature must list the files that are packed; none more, none less."""
     members = ((member.name, member.sha256) for member in archive.members)
     check_model_statement(payload, model_folder(members))
@@ -230,7 +230,7 @@ class Opened:
         if kind not in self.payloads:
             raise AttestationError(
                 f"{ARTICLED[kind]} is missing among the seals of {package.name}",
-                hint=f"Put {names_of(kind, package)} beside {package.name}, or name it with "
+                hint=f"Put {seal_file_names(kind, package)} beside {package.name}, or name it with "
                 "--seal as well. A package without it is not verified.",
             )
         return self.payloads[kind]

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from gate.errors import AttestationError, SealServiceError, SettingsError, StorageError
 from gate.package.pkcs11 import TokenSigner, check_token_place, der_of, der_of_ed25519
 from gate.package.signing import Signer
-from gate.package.sigstore_services import LOOPBACK, Answer, Service
+from gate.package.sigstore_services import LOOPBACK, Service, ServiceAnswer
 from gate.settings.signer_places import CommandPlace, FilePlace, SignerPlace, TokenPlace, VaultPlace
 from gate.system.files.port import Files
 from gate.system.http import GITHUB_POLICY, RetryPolicy
@@ -206,7 +206,7 @@ class VaultSigner:
             public = der_of_ed25519(_decoded(text, source), source)
         return _Pinned(version=version, kind=data.type, public=public)
 
-    def _ask(self, method: str, path: str, body: object = None) -> Answer:
+    def _ask(self, method: str, path: str, body: object = None) -> ServiceAnswer:
         headers = {"X-Vault-Request": "true"}
         if self._variables.get(NAMESPACE_VARIABLE):
             headers["X-Vault-Namespace"] = self._variables[NAMESPACE_VARIABLE]

@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ServiceAnswer:
     """An answer that arrived whole; `source` is what messages call whoever gave it."""
 
     status: int
@@ -113,7 +113,7 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def ask(self, method: str, url: str, body: object = None, *, hide: str = "") -> Answer:
+    def ask(self, method: str, url: str, body: object = None, *, hide: str = "") -> ServiceAnswer:
         """Send a request; an answer below 500 is the caller's to judge.
 
         `hide` is a secret of the body. Sent up to three times: whatever is asked for here may be
@@ -134,7 +134,7 @@ class Service:
                 raise fault
             self._policy.sleep(self._policy.backoff(tries))
 
-    def refused(self, answer: Answer, hint: str, *, hide: str = "") -> SealServiceError:
+    def refused(self, answer: ServiceAnswer, hint: str, *, hide: str = "") -> SealServiceError:
         """An answer that is none, in words: the status, and what the service says about it."""
         # a service that was handed no secret cannot repeat one; no message holds a line end
         words = told(answer.content, hide or self._secret or "\n")
@@ -144,7 +144,7 @@ class Service:
             details=(words,) if words else (),
         )
 
-    def _once(self, method: str, url: str, body: object) -> Answer:
+    def _once(self, method: str, url: str, body: object) -> ServiceAnswer:
         with self._session.request(
             method,
             url,
@@ -155,7 +155,7 @@ class Service:
             allow_redirects=False,
             stream=True,
         ) as response:
-            return Answer(
+            return ServiceAnswer(
                 status=response.status_code,
                 headers=response.headers,
                 content=self._content(response.raw),
@@ -327,7 +327,7 @@ class SigstoreServices:
         """Check all of a bundle; nothing is asked of anybody."""
         return verify_identity(bundle, identity, trusted_root)
 
-    def _existing(self, service: Service, answer: Answer) -> str:
+    def _existing(self, service: Service, answer: ServiceAnswer) -> str:
         location = answer.headers.get("Location", "")
         path = location.removeprefix(service.origin)
         if not ENTRY_PATH.match(path):
@@ -335,7 +335,7 @@ class SigstoreServices:
         return f"{self._rekor_url}{path}"
 
 
-def _log_entry(answer: Answer) -> LogEntry:
+def _log_entry(answer: ServiceAnswer) -> LogEntry:
     (entry,) = answer.read_as(_ENTRIES, REKOR_HINT).values()
     proof = entry.verification.proof
     return LogEntry(

@@ -31,10 +31,10 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
         # what the library prints must not stand in the answer
         os.dup2(2, 1)
-        json.dump(answered(question), answers)
+        json.dump(token_answer(question), answers)
 
 
-def answered(question: Mapping[str, Any]) -> dict[str, str]:
+def token_answer(question: Mapping[str, Any]) -> dict[str, str]:
     """The key's public half, and a signature where something is to be signed.
 
     `fault` alone says in words what is wrong.

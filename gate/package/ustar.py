@@ -27,7 +27,7 @@ _BLANK_CHECKSUM = b" " * 8
 _RENAME_HINT = "Rename the file; a package takes plain relative names that every system can unpack."
 
 
-def check_name(name: str) -> None:
+def check_member_name(name: str) -> None:
     """Refuse a name that could leave the folder it is unpacked in, or mean two things."""
     problem = name_problem(name)
     if problem:
@@ -44,7 +44,7 @@ def check_names(names: Sequence[str]) -> None:
             hint="Pack fewer files, for example one archive of many small ones.",
         )
     for name in names:
-        check_name(name)
+        check_member_name(name)
     pair = colliding(names)
     if pair is not None:
         raise AttestationError(
@@ -57,7 +57,7 @@ def header(name: str, size_bytes: int) -> bytes:
 
     Raises `AttestationError` for an unsafe name and for 8 GiB or more, which ustar cannot say.
     """
-    check_name(name)
+    check_member_name(name)
     if size_bytes > MAX_MEMBER_BYTES:
         raise AttestationError(
             f"{name!r} has {size_bytes:,} bytes, a package member can have {MAX_MEMBER_BYTES:,}",

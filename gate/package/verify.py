@@ -21,7 +21,7 @@ from gate.package.seal_opening import (
     CLAIM_HINT,
     KEPT_MEMBERS,
     Opened,
-    check_model,
+    check_model_signature,
     check_provenance,
     check_sums,
     check_verdict,
@@ -147,7 +147,7 @@ def _checked_package(
     model = model_folder((member.name, member.sha256) for member in archive.members)
     signed_model = StatementKind.MODEL in opened.payloads or (signs_models and model is not None)
     if signed_model:
-        check_model(opened.payload(StatementKind.MODEL, path), archive)
+        check_model_signature(opened.payload(StatementKind.MODEL, path), archive)
     return _Checked(
         opened=opened, facts=certain, archive=archive, model=model if signed_model else None
     )

@@ -15,7 +15,7 @@ from gate.baseline.select import Selection
 from gate.comparison.checks import first_not_finite, never_passes, run_self_test, threshold_results
 from gate.comparison.compare import Comparisons, equal_results, runs_of_the_same_work
 from gate.comparison.cost import determinism_cost
-from gate.comparison.data_moves import moved_data
+from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import (
     BASELINE_SIDE,
     Comparison,
@@ -309,7 +309,7 @@ class ClosedCase:
             judged=judged(entry, evidence, settings),
             entropy=drawn_entropy(case.strict),
             cost=case.cost,
-            data_moved=moved_data(entry.data, case.data) if entry is not None else (),
+            data_moved=data_moves(entry.data, case.data) if entry is not None else (),
             data_brought=brings_data(evidence.base_data, case.data),
             unrepeated=evidence.unrepeated,
             resume=self.resume,

@@ -19,7 +19,7 @@ from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.growth import growth_of
 from gate.diagnosis.resume_causes import causes_of
 from gate.diagnosis.setting_trials import threads_at, with_tried
-from gate.diagnosis.suspects import Known
+from gate.diagnosis.suspects import KnownLines
 from gate.diagnosis.touched_lines import (
     ran_before_nan,
     shown_change,
@@ -190,7 +190,7 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     if decision.outcome is not Outcome.NONDETERMINISTIC:
         base = next(iter(evidence.runs_of(RunMode.STRICT, Commit.BASE)), None)
         traced = () if evidence.trace is None else evidence.trace.changed_seeds
-        known = Known(
+        known = KnownLines(
             changed_seeds=changed_seeds(strict[0], base) or traced,
             sources=changed_precision(strict[0], base),
         )
@@ -198,7 +198,7 @@ def _recorded(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     alone = all(map(on_one_cpu_thread, strict))
     # one thread leaves no order open, whatever is overridden
     settings = () if alone else suspected_settings(strict)
-    known = Known(
+    known = KnownLines(
         overrides=(*settings, *suspected_seeds(strict)),
         sources=suspected_sources(strict),
         children=(*strict[0].children, *strict[0].weaker_children),

@@ -49,7 +49,7 @@ from gate.system.version import VERSION
 from gate.text.digests import sha256_hex
 from gate.text.documents import document_chunks, write_document
 from gate.text.untrusted_text import masked
-from gate.verdict.assemble import error_verdict, raised_at
+from gate.verdict.assemble import error_verdict, fault_place
 from gate.verdict.named_places import with_named_places
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
@@ -380,7 +380,7 @@ class Delivery:
         request = self.request
         now = self.adapters.clock.now().isoformat()
         folder = request.repository_path(request.settings.train.workdir)
-        shown = where_raised(self.change, raised_at(fault), folder)
+        shown = where_raised(self.change, fault_place(fault), folder)
         verdict = error_verdict(request, self.commit, now, fault, shown)
         verdict = with_named_places(verdict, self.lines)
         links = ReportLinks(run_url=request.run_url, history=request.history.lines)

@@ -11,7 +11,7 @@ from gate.baseline.entry import MAX_RUN_URL, Baseline, BaselineEntry, Baselines,
 from gate.baseline.record import propose_entry, recorded_price, successor
 from gate.comparison.checks import first_not_finite
 from gate.comparison.compare import missed_share
-from gate.comparison.data_moves import moved_data
+from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import Comparison
 from gate.data.data_sets import DataSets, move_sentence, same_data
 from gate.diagnosis.touched_lines import by_its_files, shortened

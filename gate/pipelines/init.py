@@ -332,7 +332,7 @@ def ignored_data(top: Path, files: Files, git: Git, config: str) -> str:
     return f"{found.place} reads {found.path}, which git ignores. {found.ways}"
 
 
-def written(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -> Written:
+def init_result(tree: WorkTree, git: Git, plan: Plan, max_steps: int, folder: str) -> Written:
     """What was done, and what is left to commit; `tree` is that before it."""
     changed = git.changed_files()
     script = plan.training.script if plan.training else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gate.comparison.data_moves import moved_data
+from gate.comparison.data_moves import data_moves
 from gate.data.data_digests import DataStore, data_set
 from gate.data.data_sets import DataSet, UnrepeatedData
 from gate.data.declared import CopiedFile, FetchedData, Listing
@@ -147,7 +147,7 @@ class Preprocessing:
         )
 
     def _unrepeated(self, outputs: list[Path], described: list[DataSet]) -> UnrepeatedData | None:
-        moves = moved_data((described[0],), (described[-1],))
+        moves = data_moves((described[0],), (described[-1],))
         if not moves:
             return None
         return UnrepeatedData(

@@ -25,7 +25,7 @@ from gate.comparison.weight_noise import gradient_tensors, reduction_spread, wei
 from gate.data.data_sets import DataPointers, DataStatistics
 from gate.data.pointers import MAX_POINTER_BYTES, read_pointers
 from gate.data.statistics import data_statistics
-from gate.data.tables import Budget, Limits
+from gate.data.tables import ReadingBudget, ReadingLimits
 from gate.errors import DocumentError, GateError
 from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.collect import collect_run
@@ -295,7 +295,9 @@ def _data_pointers(question: reading.DataPointersQuestion) -> DataPointers:
 
 def _data_statistics(question: reading.DataStatisticsQuestion) -> tuple[DataStatistics, ...]:
     shown = question.shown or question.path.name
-    return data_statistics(FILES, question.path, shown, Budget(Limits(), time.monotonic))
+    return data_statistics(
+        FILES, question.path, shown, ReadingBudget(ReadingLimits(), time.monotonic)
+    )
 
 
 def _data_difference(question: reading.DataDifferenceQuestion) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gate.baseline.select import key_place
 from gate.comparison.compare import compare_results
-from gate.comparison.data_moves import moved_data
+from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import Comparison
 from gate.comparison.level_judgement import judge_level, seed_result
 from gate.comparison.level_records import LevelResult
@@ -98,7 +98,7 @@ def reproduce(
         environment=environment_parts(
             seen.comparison, seen.then.environment, seen.evidence.runs[0].environment
         ),
-        data_moved=moved_data(kept.data, seen.evidence.data),
+        data_moved=data_moves(kept.data, seen.evidence.data),
         comparison=seen.comparison,
         repeat=seen.repeat,
         spread=seen.spread,

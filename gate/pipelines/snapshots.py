@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.package.seal_files import PACKAGE, seal_paths
-from gate.pipelines.doctor.commit_checks import refused, uncommitted
+from gate.pipelines.doctor.commit_checks import uncommitted, uncommitted_fault
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
 from gate.system.git.repository import Git
@@ -126,7 +126,7 @@ def export_snapshot(
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
     changed = git.changed_files()
     if changed and not request.allow_dirty:
-        raise refused(uncommitted(changed, git.untracked()))
+        raise uncommitted_fault(uncommitted(changed, git.untracked()))
     return changed
 
 

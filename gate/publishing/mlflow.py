@@ -14,10 +14,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from gate.errors import DocumentError, GateError, PublishError
 from gate.publishing.artifact import SealedFile, Tracked, TrackedRun
-from gate.publishing.tracked import MAX_PARAMETER, MAX_TAG, cut, number, server_names
+from gate.publishing.tracked import MAX_PARAMETER, MAX_TAG, cut, json_number, server_names
 from gate.settings.delivery_sections import MlflowSettings
 from gate.system.files.port import Files
-from gate.system.http import POLICY, Answer, Ask, Connection, RetryPolicy
+from gate.system.http import POLICY, Connection, HttpAnswer, HttpRequest, RetryPolicy
 from gate.system.login import Login
 from gate.text.strict_json import parse_json
 
@@ -165,7 +165,7 @@ class _Server:
         self, path: str, kind: type[_Answer], body: Mapping[str, object], *, repeatable: bool = True
     ) -> _Answer:
         """POST a request; `_ThereAlreadyError` where it says so, else `PublishError`."""
-        ask = Ask(
+        ask = HttpRequest(
             method="POST",
             url=f"{self._uri}/api/2.0/mlflow/{path}",
             headers={"Content-Type": "application/json"},
@@ -176,7 +176,7 @@ class _Server:
 
     def look(self, path: str, kind: type[_Answer], query: Mapping[str, str]) -> _Answer | None:
         """GET something, or None where it is not there."""
-        ask = Ask(
+        ask = HttpRequest(
             method="GET",
             url=f"{self._uri}/api/2.0/mlflow/{path}?{urlencode(query)}",
         )
@@ -197,7 +197,7 @@ class _Server:
             )
         path = quote(f"{found[1]}/{file.name}")
         with files.open_binary(file.path, max_bytes=file.size_bytes) as stream:
-            ask = Ask(
+            ask = HttpRequest(
                 method="PUT",
                 url=f"{self._uri}/api/2.0/mlflow-artifacts/artifacts/{path}",
                 headers={"Content-Type": "application/octet-stream"},
@@ -207,7 +207,7 @@ class _Server:
             )
             self._read(_Nothing, self.connection.ask(ask))
 
-    def _read(self, kind: type[_Answer], reply: Answer) -> _Answer:
+    def _read(self, kind: type[_Answer], reply: HttpAnswer) -> _Answer:
         if reply.status != requests.codes.ok:
             code, words = _told(reply.content)
             if code == "RESOURCE_ALREADY_EXISTS":
@@ -270,7 +270,7 @@ def _log(server: _Server, run_id: str, run: TrackedRun) -> None:
     metrics = [
         {
             "key": names[metric.name],
-            "value": number(metric.value),
+            "value": json_number(metric.value),
             "timestamp": run.milliseconds,
             "step": metric.step,
         }

@@ -116,7 +116,7 @@ def index_with(found: bytes | None, seals: bytes) -> bytes:
     """
     rows: list[Any] = []
     if found is not None:
-        read_index(found)
+        read_manifest_index(found)
         # as they stand: another program's row may say more than this one knows
         whole: Any = parse_json(found, "the registry's list")
         rows = whole["manifests"]
@@ -132,7 +132,7 @@ def read_manifest(content: bytes) -> Manifest:
     return _read(Manifest, content, "the registry's manifest")
 
 
-def read_index(content: bytes) -> Index:
+def read_manifest_index(content: bytes) -> Index:
     """A list of manifests, strictly; `DocumentError` for anything else."""
     return _read(Index, content, "the registry's list")
 
@@ -289,11 +289,11 @@ class OciRegistry:
     ) -> tuple[dict[str, Descriptor], tuple[str, ...]]:
         """The seals of a package by the name of their file: of several sets the last one listed."""
         content = client.referrers(package, max_bytes=MAX_INDEX_BYTES)
-        listed = read_index(content).manifests if content is not None else []
+        listed = read_manifest_index(content).manifests if content is not None else []
         if not listed:
             # also where the registry has learned to keep such lists since the package was pushed
             content = client.manifest(_fallback_tag(package), max_bytes=MAX_INDEX_BYTES)
-            listed = read_index(content).manifests if content is not None else []
+            listed = read_manifest_index(content).manifests if content is not None else []
         found = list(_of_seals(client, listed, package))
         if not found:
             raise PublishError(

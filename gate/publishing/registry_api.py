@@ -21,9 +21,9 @@ from gate.publishing.credentials import LOGIN_HINT
 from gate.system.files.port import Files
 from gate.system.http import (
     REDIRECTS,
-    Answer,
-    Ask,
     Connection,
+    HttpAnswer,
+    HttpRequest,
     UnansweredError,
     Upload,
 )
@@ -125,7 +125,7 @@ class RegistryClient:
         Those of a digest are checked against it.
         """
         reply = self._ask(
-            Ask(
+            HttpRequest(
                 method="GET",
                 url=f"{self._base}/manifests/{reference}",
                 headers={"Accept": f"{MANIFEST_TYPE}, {INDEX_TYPE}"},
@@ -140,9 +140,9 @@ class RegistryClient:
             raise self.wrong(f"gave other bytes than {reference[:19]}… names")
         return reply.content
 
-    def put_manifest(self, reference: str, content: bytes, media_type: str) -> Answer:
+    def put_manifest(self, reference: str, content: bytes, media_type: str) -> HttpAnswer:
         """Write a manifest under a tag or its digest."""
-        ask = Ask(
+        ask = HttpRequest(
             method="PUT",
             url=f"{self._base}/manifests/{reference}",
             headers={"Content-Type": media_type},
@@ -155,7 +155,7 @@ class RegistryClient:
     def referrers(self, digest: str, *, max_bytes: int) -> bytes | None:
         """The list of what refers to a manifest; None where the registry keeps no such list."""
         reply = self._ask(
-            Ask(
+            HttpRequest(
                 method="GET",
                 url=f"{self._base}/referrers/{digest}",
                 headers={"Accept": INDEX_TYPE},
@@ -186,7 +186,7 @@ class RegistryClient:
 
     def receive(self, digest: str, size_bytes: int, take: Callable[[Iterator[bytes]], _T]) -> _T:
         """Hand a blob's pieces to `take`: `size_bytes` of them and not one more."""
-        ask = Ask(method="GET", url=f"{self._base}/blobs/{digest}")
+        ask = HttpRequest(method="GET", url=f"{self._base}/blobs/{digest}")
         # a small request first: it tells the registry's refusal, and brings the token
         head = self._ask(replace(ask, method="HEAD"))
         if head.status not in REDIRECTS:
@@ -198,7 +198,7 @@ class RegistryClient:
         return self._connection.fault(why, "Nothing of it was used. Tell who runs the registry.")
 
     def _has_blob(self, digest: str) -> bool:
-        reply = self._ask(Ask(method="HEAD", url=f"{self._base}/blobs/{digest}"))
+        reply = self._ask(HttpRequest(method="HEAD", url=f"{self._base}/blobs/{digest}"))
         if reply.status == NOT_FOUND:
             return False
         # a registry that keeps its blobs elsewhere says where this one is
@@ -221,12 +221,12 @@ class RegistryClient:
 
     def _upload_once(self, digest: str, body: Callable[[], bytes | Upload]) -> None:
         """POST and then PUT, the monolithic upload of the specification."""
-        begun = self._ask(Ask(method="POST", url=f"{self._base}/blobs/uploads/"))
+        begun = self._ask(HttpRequest(method="POST", url=f"{self._base}/blobs/uploads/"))
         self._expect(begun, requests.codes.accepted)
         location = begun.headers.get("location", "")
         url = self._connection.next_address(f"{self._base}/blobs/uploads/", location)
         mark = "&" if urlsplit(url).query else "?"
-        ask = Ask(
+        ask = HttpRequest(
             method="PUT",
             url=f"{url}{mark}digest={quote(digest, safe='')}",
             headers={"Content-Type": "application/octet-stream"},
@@ -236,7 +236,7 @@ class RegistryClient:
         reply = self._connection.ask(replace(ask, body=body()))
         self._expect(reply, requests.codes.created)
 
-    def _ask(self, ask: Ask) -> Answer:
+    def _ask(self, ask: HttpRequest) -> HttpAnswer:
         """Send it, log in where that is asked for, and send it again."""
         reply = self._connection.ask(ask)
         if reply.status != requests.codes.unauthorized:
@@ -245,7 +245,7 @@ class RegistryClient:
         self._connection.log_in(self._login_for(challenge, reply))
         return self._connection.ask(ask)
 
-    def _login_for(self, challenge: Challenge | None, reply: Answer) -> Login:
+    def _login_for(self, challenge: Challenge | None, reply: HttpAnswer) -> Login:
         if challenge is not None and challenge.scheme == "bearer":
             return Login.bearer(self._token(challenge))
         if challenge is None or self._login is None:
@@ -265,7 +265,7 @@ class RegistryClient:
             if self._login is not None:
                 connection.log_in(self._login)
             mark = "&" if realm.query else "?"
-            reply = connection.ask(Ask(method="GET", url=f"{challenge.realm}{mark}{query}"))
+            reply = connection.ask(HttpRequest(method="GET", url=f"{challenge.realm}{mark}{query}"))
             if reply.status != requests.codes.ok:
                 raise connection.refused(reply, LOGIN_HINT, words_of(reply.content))
         try:
@@ -278,12 +278,12 @@ class RegistryClient:
             raise connection.fault("gave no token", LOGIN_HINT)
         return token
 
-    def _expect(self, reply: Answer, status: int) -> None:
+    def _expect(self, reply: HttpAnswer, status: int) -> None:
         if reply.status != status:
             denied = reply.status in {requests.codes.unauthorized, requests.codes.forbidden}
             raise self._refused(reply, LOGIN_HINT if denied else PLACE_HINT)
 
-    def _refused(self, reply: Answer, hint: str) -> PublishError:
+    def _refused(self, reply: HttpAnswer, hint: str) -> PublishError:
         return self._connection.refused(reply, hint, words_of(reply.content))
 
 

@@ -32,21 +32,21 @@ _CUT: Final = "…"
 
 def server_names(names: Iterable[str]) -> Mapping[str, str]:
     """A name that the server takes for each of these, another for each."""
-    found: dict[str, str] = {}
+    stored: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
-        if name in found:
+        if name in stored:
             continue
         # cut first: what is left of a part must be none that leads up
         parts = _OTHER.sub("_", name)[:MAX_NAME].split("/")
         plain = "/".join(part for part in parts if part.strip(". ")) or "_"
-        wanted, number = plain, 1
-        while wanted in taken:
-            number += 1
-            wanted = f"{plain[: MAX_NAME - 12]}-{number}"
-        taken.add(wanted)
-        found[name] = wanted
-    return found
+        unique, count = plain, 1
+        while unique in taken:
+            count += 1
+            unique = f"{plain[: MAX_NAME - 12]}-{count}"
+        taken.add(unique)
+        stored[name] = unique
+    return stored
 
 
 def cut(text: str, limit: int) -> str:
@@ -54,7 +54,7 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + _CUT
 
 
-def number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     """A double in JSON as the server reads one: what is not finite is a word (protobuf's JSON)."""
     if math.isnan(value):
         return "NaN"

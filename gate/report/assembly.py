@@ -28,8 +28,8 @@ from gate.report.wording import (
     headline,
     icon,
     magnitude,
+    percentage,
     sentences,
-    share,
     short,
     short_if_digest,
     worst_first,
@@ -81,7 +81,9 @@ def _number_row(delta: MetricDelta, *, judged: bool) -> Row:
         Cell(str(delta.step)),
         Cell(delta.expected),
         Cell(delta.observed),
-        Cell(share(delta.relative) if delta.relative is not None else magnitude(delta.absolute)),
+        Cell(
+            percentage(delta.relative) if delta.relative is not None else magnitude(delta.absolute)
+        ),
         Cell(ulp_words(delta.ulp)),
     )
     return (*row, Cell("yes" if delta.within else "no")) if judged else row
@@ -177,8 +179,8 @@ def least_words(use: ToleranceUse) -> str:
     # a one-sided tolerance is blind on its other side, and must not look as if it were not
     worse = " for the worse" if use.one_sided else ""
     return (
-        f"more than {share(least.share)}{worse} ({magnitude(least.absolute)}: {least.metric} at "
-        f"step {least.step})"
+        f"more than {percentage(least.share)}{worse} ({magnitude(least.absolute)}: {least.metric} "
+        f"at step {least.step})"
     )
 
 
@@ -224,7 +226,7 @@ def _calibrated_row(one: CalibratedTolerance) -> Row:
         Cell(one.rule.metric, code=True),
         Cell(one.rule.steps),
         Cell(" or ".join(one.use.limits)),
-        Cell(share(one.use.least.share if one.use.least else None)),
+        Cell(percentage(one.use.least.share if one.use.least else None)),
         Cell(magnitude(derived.spread if derived else None)),
         Cell(f"{one.widest_step}"),
         Cell(f"{derived.factor:g}" if derived else ""),

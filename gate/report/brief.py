@@ -29,8 +29,8 @@ from gate.report.wording import (
     moved_words,
     not_finite_words,
     percent,
+    percentage,
     setting_words,
-    share,
     strict_runs,
     suspect_words,
     threshold_words,
@@ -182,7 +182,7 @@ def _within_of_baseline(comparison: Comparison | None) -> str:
         )
     allowed = "nothing limits that"
     if farthest.limit is not None:
-        allowed = f"compare.tensors allows {share(farthest.limit)}"
+        allowed = f"compare.tensors allows {percentage(farthest.limit)}"
     return f"{metrics} Of the weights and buffers, {tensor_words(farthest)}, at most; {allowed}."
 
 

@@ -18,15 +18,15 @@ from gate.report.escape import (
 )
 from gate.report.layout import Cell, Limits, Report, Section, ShownLines
 from gate.report.markdown import (
-    Part,
+    MarkdownPart,
     alert_markdown,
     facts_line,
     fit,
     folded,
     folded_command,
     folded_together,
-    opened,
     table_markdown,
+    titled_part,
 )
 from gate.settings.gate_settings import CommentPolicy
 from gate.system.github.records import Comment, Comments
@@ -90,7 +90,9 @@ def creates_comment(policy: CommentPolicy, verdict: Verdict) -> bool:
     return policy is CommentPolicy.ALWAYS
 
 
-def publish(comments: Comments, *, marker: str, body: str, create: bool = True) -> Publication:
+def publish_comment(
+    comments: Comments, *, marker: str, body: str, create: bool = True
+) -> Publication:
     """Put the comment on the pull request, or say why that was not possible.
 
     Without `create` only a comment that is there already is replaced: an older red one must not
@@ -146,7 +148,7 @@ def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
     return fit(head, _parts(report), COMMENT_BYTES)
 
 
-def _parts(report: Report) -> tuple[Part, ...]:
+def _parts(report: Report) -> tuple[MarkdownPart, ...]:
     """What differs, each under its own title; the rest together under one."""
     rest = tuple(
         section for section in report.sections if section.in_comment and not section.leading
@@ -221,8 +223,8 @@ def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
     return fit(head_markdown(report, gate_id), map(_part, report.sections), SUMMARY_BYTES)
 
 
-def _part(section: Section) -> Part:
+def _part(section: Section) -> MarkdownPart:
     """Short sections are open, long tables are folded."""
     if len(section.table.rows) > LONG_TABLE:
         return folded(section)
-    return opened(section)
+    return titled_part(section)

@@ -120,7 +120,7 @@ def cost_words(cost: DeterminismCost) -> str:
     return f"time {percent(cost.time_ratio)} {interval(cost.low, cost.high)}".rstrip() + memory
 
 
-def recorded_price(verdict: Verdict) -> RecordedPrice | None:
+def baseline_price(verdict: Verdict) -> RecordedPrice | None:
     """The price of the baseline's entry, where this call measured none."""
     facts = verdict.baseline_facts
     return facts.price if verdict.cost is None and facts is not None else None
@@ -168,7 +168,7 @@ def _knob_words(cost: DeterminismCost, facts: BaselineFacts | None) -> str:
 
 def cost_section(verdict: Verdict, limits: Limits) -> Section | None:
     """Strict mode against default mode, beside default against itself."""
-    cost, recorded = verdict.cost, recorded_price(verdict)
+    cost, recorded = verdict.cost, baseline_price(verdict)
     if recorded is not None:
         return _recorded_section(recorded, limits)
     if cost is None:

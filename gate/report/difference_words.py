@@ -39,7 +39,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def facts(difference: StateDifference) -> list[str]:
+def difference_facts(difference: StateDifference) -> list[str]:
     """What was compared, what was left out, and what a reader should know, as sentences."""
     lines = [
         f"{side}: {state.shown} ({state.format})"

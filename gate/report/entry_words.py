@@ -16,8 +16,8 @@ from gate.report.wording import (
     count,
     pair,
     percent,
+    percentage,
     points_words,
-    share,
     worst_first,
 )
 from gate.verdict.history import HistoryLine
@@ -39,7 +39,7 @@ def numbers_words(comparison: Comparison | None) -> str:
     if delta is None and beyond is not None and beyond.limit:
         return (
             f"Tensor {tensor_words(beyond)}. compare.tensors allows "
-            f"{share(beyond.limit)}. Every metric is equal or within tolerance."
+            f"{percentage(beyond.limit)}. Every metric is equal or within tolerance."
         )
     if delta is None:
         return (
@@ -59,12 +59,12 @@ def tensor_words(delta: TensorDelta) -> str:
     """`state/model/0/head.weight moved by about 50 % of its size`."""
     if delta.distance is None:
         return f"{delta.name} moved by a distance that is not known"
-    return f"{delta.name} moved by about {share(delta.distance)} of its size"
+    return f"{delta.name} moved by about {percentage(delta.distance)} of its size"
 
 
 def moved_by(delta: MetricDelta) -> str:
     """How far a metric moved: an accuracy between 0 and 1 in points, else as a percentage."""
-    return points_words(delta.metric, delta.expected, delta.observed) or share(delta.relative)
+    return points_words(delta.metric, delta.expected, delta.observed) or percentage(delta.relative)
 
 
 def delta_words(delta: MetricDelta, which: str) -> str:
@@ -113,7 +113,7 @@ def movement_words(moved: Movement) -> str:
 
 
 def _how_far(moved: Movement) -> str:
-    size = "more than can be said" if moved.relative is None else share(moved.relative)
+    size = "more than can be said" if moved.relative is None else percentage(moved.relative)
     size = points_words(moved.metric, moved.before, moved.after) or size
     return f"{size} ({_scale(moved)})"
 

@@ -17,7 +17,7 @@ from gate.comparison.level_records import (
 from gate.data.data_sets import DataSet, DataStatistics, UnrepeatedData, move_sentence
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, duration, share, short
+from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, duration, percentage, short
 from gate.training.runs import Commit, RunMode
 from gate.training.timeline import OwnSpan, TimedRun, Timeline
 from gate.verdict.verdict import (
@@ -302,7 +302,7 @@ def deviation(seconds: float | None, variation: float | None) -> str:
     """A standard deviation with its part of the mean: `0.31 ms (2.5 %)`."""
     if seconds is None or variation is None:
         return ""
-    return f"{duration(seconds)} ({share(variation)})"
+    return f"{duration(seconds)} ({percentage(variation)})"
 
 
 def performance_words(kinds: tuple[Performance, ...]) -> str:
@@ -319,7 +319,7 @@ def _mode(kinds: tuple[Performance, ...], mode: RunMode) -> str:
     words = f"{mode.value} {rate(head.steps_per_second)} steps/s"
     if head.samples_per_second is not None:
         words += f", {rate(head.samples_per_second)} samples/s"
-    beside = [] if head.step_variation is None else [f"varies by {share(head.step_variation)}"]
+    beside = [] if head.step_variation is None else [f"varies by {percentage(head.step_variation)}"]
     if base is not None and base.steps_per_second is not None:
         beside.append(f"base commit {rate(base.steps_per_second)} steps/s")
     return f"{words} ({'; '.join(beside)})" if beside else words
@@ -458,7 +458,11 @@ def figure_words(source: SourceState) -> str:
     if source.figure is None:
         return ""
     runs = count(source.runs, "run")
-    return f"at most {share(source.figure)} in {runs}" if source.figure else f"not at all in {runs}"
+    return (
+        f"at most {percentage(source.figure)} in {runs}"
+        if source.figure
+        else f"not at all in {runs}"
+    )
 
 
 def budget_section(verdict: Verdict, limits: Limits) -> Section | None:

@@ -18,7 +18,7 @@ PRINTED_LIMIT = 6000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class MarkdownPart:
     """A piece of Markdown that may be cut at a line end; `close` is never cut off."""
 
     text: str
@@ -47,12 +47,12 @@ def cell_markdown(cell: Cell) -> str:
     return code(cell.text) if cell.code else spans(cell.text, CELL_LIMIT)
 
 
-def opened(section: Section) -> Part:
+def titled_part(section: Section) -> MarkdownPart:
     """A section under its heading."""
-    return Part(text=f"#### {prose(section.title)}\n\n{_body(section)}")
+    return MarkdownPart(text=f"#### {prose(section.title)}\n\n{_body(section)}")
 
 
-def folded(section: Section) -> Part:
+def folded(section: Section) -> MarkdownPart:
     """A section that opens on a click."""
     return _fold(prose(section.title), _body(section))
 
@@ -68,21 +68,23 @@ def _body(section: Section) -> str:
     return fenced(unlinked_lines(lines), "text")
 
 
-def folded_together(title: str, sections: tuple[Section, ...]) -> Part:
+def folded_together(title: str, sections: tuple[Section, ...]) -> MarkdownPart:
     """Several sections that open on one click; the title lists them."""
     names = ", ".join(prose(section.title) for section in sections)
-    return _fold(f"{prose(title)}: {names}", "\n\n".join(opened(part).text for part in sections))
+    return _fold(
+        f"{prose(title)}: {names}", "\n\n".join(titled_part(part).text for part in sections)
+    )
 
 
-def folded_command(title: str, command: str) -> Part:
+def folded_command(title: str, command: str) -> MarkdownPart:
     """A command that opens on a click."""
     return _fold(prose(title), code_block(command))
 
 
-def _fold(summary: str, body: str) -> Part:
+def _fold(summary: str, body: str) -> MarkdownPart:
     opening = f"<details><summary>{summary}</summary>"
     # a cut without the end tag would fold away all that stands behind it
-    return Part(text=f"{opening}\n\n{body}", close=f"\n\n{FOLD_END}")
+    return MarkdownPart(text=f"{opening}\n\n{body}", close=f"\n\n{FOLD_END}")
 
 
 def alert_markdown(alerts: tuple[Alert, ...], total: int) -> str:
@@ -104,7 +106,7 @@ def facts_line(facts: tuple[Row, ...]) -> str:
     return " · ".join(" ".join(map(cell_markdown, fact)) for fact in facts)
 
 
-def fit(head: str, parts: Iterable[Part], limit_bytes: int) -> str:
+def fit(head: str, parts: Iterable[MarkdownPart], limit_bytes: int) -> str:
     """The head, then the parts that fit, the last of them cut at a line end.
 
     The result never exceeds `limit_bytes` of UTF-8 and always begins like `head`.

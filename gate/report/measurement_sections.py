@@ -29,7 +29,7 @@ from gate.report.difference_words import ulp_words
 from gate.report.escape import NOTHING, clean, code_block, prose
 from gate.report.judged import rate
 from gate.report.layout import Cell, Row, Section, facts_table, table_of
-from gate.report.markdown import Part, fit, opened
+from gate.report.markdown import MarkdownPart, fit, titled_part
 from gate.report.terminal_lines import section_view
 from gate.report.wording import (
     SHORT_COMMIT,
@@ -39,7 +39,7 @@ from gate.report.wording import (
     magnitude,
     pair,
     percent,
-    share,
+    percentage,
     short_if_digest,
 )
 from gate.training.runs import Commit, RunMode
@@ -165,7 +165,7 @@ def noise_headline(noise: NoiseDocument) -> str:
     runs = count(noise.runs, "run")
     if noise.distinct_results == 1:
         return (
-            f"All {runs} in default mode were equal; up to {share(noise.undetected_share)} of "
+            f"All {runs} in default mode were equal; up to {percentage(noise.undetected_share)} of "
             "all runs could still differ (95 %)."
         )
     since = noise.first_diverging_step
@@ -313,7 +313,7 @@ def _beside_row(metric: MetricBeside, *, wide: bool) -> Row:
     elif metric.differing_points:
         relative = metric.largest_relative
         largest = magnitude(metric.largest_absolute)
-        largest += "" if relative is None else f" ({share(relative)})"
+        largest += "" if relative is None else f" ({percentage(relative)})"
         largest += ", within tolerance" if metric.within else ""
         at = "" if metric.largest_step is None else f"{metric.largest_step}"
     return (
@@ -373,7 +373,7 @@ def _change(ratio: float | None) -> str:
 
 
 def _part(variation: float | None) -> str:
-    return "" if variation is None else share(variation)
+    return "" if variation is None else percentage(variation)
 
 
 def _row(name: str, sides: Iterable[str], ratio: str = "", bounds: str = "") -> Row:
@@ -412,7 +412,7 @@ def _settings(compared: ComparedCommits, limit: int) -> Iterator[Section]:
          Cell(short_if_digest(change.observed), code=True))
         for change in compared.environment_changes
     )  # fmt: skip
-    table = table_of(("Part", "Base", "Head"), parts, limit)
+    table = table_of(("MarkdownPart", "Base", "Head"), parts, limit)
     yield Section(title="Parts of the environment that differ", table=table, leading=True)
 
 
@@ -430,7 +430,7 @@ def _tensors(compared: ComparedCommits, limit: int) -> Section:
 def _environment(compared: ComparedCommits, limit: int) -> Section:
     parts = sorted(compared.environment.parts.items())
     rows = ((Cell(part, code=True), Cell(value, code=True)) for part, value in parts)
-    return Section(title="Environment", table=table_of(("Part", "Head"), rows, limit))
+    return Section(title="Environment", table=table_of(("MarkdownPart", "Head"), rows, limit))
 
 
 def _runs(compared: ComparedCommits, limit: int) -> Section:
@@ -498,7 +498,7 @@ def cost_view(cost: CostDocument) -> RenderableType:
 
 def cost_markdown(cost: CostDocument) -> str:
     """The same as a section of Markdown."""
-    parts = tuple(opened(section) for section in cost_sections(cost))
+    parts = tuple(titled_part(section) for section in cost_sections(cost))
     return _markdown("Cost of determinism", cost_headline(cost), parts, cost.provenance)
 
 
@@ -512,8 +512,8 @@ def noise_view(noise: NoiseDocument) -> RenderableType:
 
 def noise_markdown(noise: NoiseDocument) -> str:
     """The same as a section of Markdown."""
-    snippet = Part(text=f"#### For repro-gate.yml\n\n{code_block(noise.snippet)}")
-    parts = (*(opened(section) for section in noise_sections(noise)), snippet)
+    snippet = MarkdownPart(text=f"#### For repro-gate.yml\n\n{code_block(noise.snippet)}")
+    parts = (*(titled_part(section) for section in noise_sections(noise)), snippet)
     return _markdown("Noise floor", noise_headline(noise), parts, noise.provenance)
 
 
@@ -533,9 +533,9 @@ def calibration_view(document: CalibrationDocument) -> RenderableType:
 def calibration_markdown(document: CalibrationDocument) -> str:
     """The same as a section of Markdown."""
     sections = calibration_sections(document, SHOWN_ROWS)
-    parts = tuple(opened(section) for section in sections)
+    parts = tuple(titled_part(section) for section in sections)
     if document.block:
-        parts += (Part(text=f"#### For repro-gate.yml\n\n{code_block(document.block)}"),)
+        parts += (MarkdownPart(text=f"#### For repro-gate.yml\n\n{code_block(document.block)}"),)
     return _markdown(
         "Derived tolerances", calibration_headline(document), parts, document.provenance
     )
@@ -549,7 +549,9 @@ def _view(headline: str, sections: tuple[Section, ...], origin: Provenance) -> R
     )
 
 
-def _markdown(title: str, headline: str, parts: tuple[Part, ...], origin: Provenance) -> str:
+def _markdown(
+    title: str, headline: str, parts: tuple[MarkdownPart, ...], origin: Provenance
+) -> str:
     head = f"### {title}\n\n{prose(headline)}\n\n{prose(origin_words(origin))}"
     return fit(head, parts, MARKDOWN_LIMIT_BYTES)
 

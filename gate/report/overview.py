@@ -17,7 +17,7 @@ from gate.report.wording import (
     count,
     moved_words,
     not_run_words,
-    share,
+    percentage,
     strict_runs,
     threshold_words,
     why_not_run,
@@ -82,7 +82,7 @@ def _price(verdict: Verdict) -> str:
     """As measured in this call, else as recorded with the baseline."""
     if verdict.cost is not None:
         return cost_words(verdict.cost)
-    recorded = recorded_price(verdict)
+    recorded = baseline_price(verdict)
     return recorded_words(recorded) if recorded is not None else ""
 
 
@@ -215,7 +215,7 @@ def _worst(comparison: Comparison) -> str:
     worst = next(iter(worst_first(comparison.metrics)), None)
     if worst is None or worst.relative is None:
         return ""
-    return f" by at most {share(worst.relative)}"
+    return f" by at most {percentage(worst.relative)}"
 
 
 def _environment(verdict: Verdict) -> str:

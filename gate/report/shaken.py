@@ -11,7 +11,7 @@ from gate.comparison.differences import Event
 from gate.comparison.measurements import ReadingLine, ShakenThing, ShakenTraining, ShakeResult
 from gate.report.escape import clean, prose
 from gate.report.layout import Cell, Row, Section, table_of
-from gate.report.markdown import fit, opened
+from gate.report.markdown import fit, titled_part
 from gate.report.measurement_sections import MARKDOWN_LIMIT_BYTES, origin_words
 from gate.report.terminal_lines import Sentence, section_view
 from gate.settings.variations import VARIATIONS
@@ -122,7 +122,7 @@ def shaken_markdown(shaken: ShakenTraining) -> str:
     """The same for the summary of a job."""
     lines = (shaken_headline(shaken), *shaken_sentences(shaken), origin_words(shaken.provenance))
     head = "\n\n".join(("### What the result depends on", *map(prose, lines)))
-    parts = tuple(opened(section) for section in shaken_sections(shaken))
+    parts = tuple(titled_part(section) for section in shaken_sections(shaken))
     return fit(head, parts, MARKDOWN_LIMIT_BYTES)
 
 

@@ -18,7 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gate.comparison.state_difference import StateDifference
-from gate.report.difference_words import difference_headline, facts, sections
+from gate.report.difference_words import difference_facts, difference_headline, sections
 from gate.report.escape import clean, clean_name, command_lines, output_lines
 from gate.report.layout import Cell, Section
 
@@ -132,5 +132,5 @@ def difference_view(difference: StateDifference, limit: int) -> RenderableType:
     return Group(
         Text(difference_headline(difference), style=f"bold {colour}"),
         *map(section_view, sections(difference, limit, wide=False)),
-        *(Text(clean(line), style="dim", overflow="fold") for line in facts(difference)),
+        *(Text(clean(line), style="dim", overflow="fold") for line in difference_facts(difference)),
     )

@@ -282,7 +282,7 @@ def interval(low: float | None, high: float | None) -> str:
     return f"[{percent(low)}, {percent(high)}]"
 
 
-def share(relative: float | None) -> str:
+def percentage(relative: float | None) -> str:
     """A relative difference as a percentage, or a dash when it does not exist."""
     if relative is None or not math.isfinite(relative):
         return NOTHING
@@ -433,5 +433,5 @@ def moved_words(comparison: Comparison | None, most: int) -> str:
     ]
     rest = len(named) - most
     text = ", ".join(named[:most]) + (f" and {rest} more" if rest > 0 else "")
-    share = "; ".join(change.share for change in changes if change.share)
-    return f"{text} ({share})" if share else text
+    shares = "; ".join(change.share for change in changes if change.share)
+    return f"{text} ({shares})" if shares else text

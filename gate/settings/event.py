@@ -63,7 +63,7 @@ def state_file_text(state: StepState) -> str:
     return f"{RUN_NAME}={state.run}\n{CONTAINER_NAME}={state.container}\n"
 
 
-def read_state(variables: Mapping[str, str]) -> StepState:
+def read_step_state(variables: Mapping[str, str]) -> StepState:
     """What the step wrote; a value that it cannot have written counts as none."""
     run = variables.get(f"STATE_{RUN_NAME}", "")
     container = variables.get(f"STATE_{CONTAINER_NAME}", "")

@@ -185,11 +185,11 @@ class Retries(Retry):
 
 def wait_seconds(retry_after: str) -> float:
     """How long the header `Retry-After` asks to wait; a minute where that is not understood."""
-    seconds = number_of(retry_after)
+    seconds = seconds_of(retry_after)
     return UNKNOWN_WAIT_SECONDS if seconds is None else seconds
 
 
-def number_of(text: str) -> float | None:
+def seconds_of(text: str) -> float | None:
     """A count of seconds in ASCII digits; nothing else is understood."""
     short = text.strip()
     # `Retry-After` may be a date as well (RFC 9110, 10.2.3): GitHub sends seconds
@@ -226,7 +226,7 @@ class Upload:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
+class HttpRequest:
     """One request; `max_bytes` bounds the answer. A `repeatable` one may be carried out twice.
 
     Unless `follow`, an answer that leads elsewhere is the answer.
@@ -242,7 +242,7 @@ class Ask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class HttpAnswer:
     """An answer that arrived whole; names of headers are in lower case."""
 
     status: int
@@ -376,7 +376,7 @@ class Connection:
         self.hide(*login.secrets)
         self._login = login
 
-    def ask(self, ask: Ask) -> Answer:
+    def ask(self, ask: HttpRequest) -> HttpAnswer:
         """Send a request; an answer below 500 is the caller's to judge."""
         patience = self.policy.longest_wait_seconds
         return self.judged(
@@ -385,7 +385,7 @@ class Connection:
 
     def receive(
         self,
-        ask: Ask,
+        ask: HttpRequest,
         size_bytes: int,
         take: Callable[[Iterator[bytes]], _T],
         *,
@@ -397,14 +397,14 @@ class Connection:
         """
         seconds = self.transfer_seconds(size_bytes)
 
-        def act(response: requests.Response) -> _T | Answer:
+        def act(response: requests.Response) -> _T | HttpAnswer:
             if response.status_code != requests.codes.ok:
-                return Answer(status=response.status_code, headers={}, content=b"")
+                return HttpAnswer(status=response.status_code, headers={}, content=b"")
             pieces = self.pieces(response.raw, size_bytes, seconds)
             return take(_all_of(pieces, size_bytes if exactly else 0))
 
         found = self._repeated(ask, act, self.policy.longest_wait_seconds + seconds)
-        if isinstance(found, Answer):
+        if isinstance(found, HttpAnswer):
             raise self.not_given(found)
         return found
 
@@ -420,12 +420,12 @@ class Connection:
         """How long so many bytes may take."""
         return self.policy.answer_seconds + size_bytes / LEAST_BYTES_PER_SECOND
 
-    def retries(self, ask: Ask, ends_at: float) -> Retry:
+    def retries(self, ask: HttpRequest, ends_at: float) -> Retry:
         """How often and how long a request is repeated."""
         return Retries(self.policy, ends_at, repeatable=ask.repeatable)
 
     @contextmanager
-    def opened(self, ask: Ask, retry: Retry) -> Iterator[requests.Response]:
+    def opened(self, ask: HttpRequest, retry: Retry) -> Iterator[requests.Response]:
         """The answer behind all redirects, each looked at before it is followed."""
         for _ in range(MAX_REDIRECTS + 1):
             with self._sent(ask, retry) as response:
@@ -474,13 +474,13 @@ class Connection:
         if not host or set(place) & set("@\\"):
             raise self.astray(url, Astray.NO_HOST)
 
-    def judged(self, answer: Answer) -> Answer:
+    def judged(self, answer: HttpAnswer) -> HttpAnswer:
         """The answer, unless its status says that there is none."""
         if answer.status in TRANSIENT:
             raise UnansweredError(f"{self.name} answered {answer.status}", hint=AGAIN)
         return answer
 
-    def refused(self, answer: Answer, hint: str, words: str = "") -> PublishError:
+    def refused(self, answer: HttpAnswer, hint: str, words: str = "") -> PublishError:
         """An answer that is none, in words: its status, and what the service says about it."""
         told = self._shown(words)
         return PublishError(
@@ -491,7 +491,7 @@ class Connection:
         """What is wrong with this service, as an error."""
         return PublishError(f"{self.name} {why}", hint=hint)
 
-    def not_given(self, answer: Answer) -> GateError:
+    def not_given(self, answer: HttpAnswer) -> GateError:
         """Another status than 200 where a file was asked for."""
         return self.refused(answer, AGAIN)
 
@@ -536,15 +536,15 @@ class Connection:
             text = text.replace(secret, "***")
         return safe_line(text, limit=TOLD_CHARACTERS)
 
-    def _whole(self, response: requests.Response, ask: Ask) -> Answer:
+    def _whole(self, response: requests.Response, ask: HttpRequest) -> HttpAnswer:
         pieces = self.pieces(response.raw, ask.max_bytes, self.policy.answer_seconds)
         content = b"" if ask.method == "HEAD" else b"".join(pieces)
         # nobody has to know how a server spells the names of headers
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return Answer(status=response.status_code, headers=headers, content=content)
+        return HttpAnswer(status=response.status_code, headers=headers, content=content)
 
     def _repeated(
-        self, ask: Ask, act: Callable[[requests.Response], _T], patience_seconds: float
+        self, ask: HttpRequest, act: Callable[[requests.Response], _T], patience_seconds: float
     ) -> _T:
         retry = self.retries(ask, self.policy.monotonic() + patience_seconds)
         try:
@@ -560,7 +560,7 @@ class Connection:
         except (requests.RequestException, HTTPError) as error:
             raise self.unreached(error) from error
 
-    def _sent(self, ask: Ask, retry: Retry) -> requests.Response:
+    def _sent(self, ask: HttpRequest, retry: Retry) -> requests.Response:
         origin = origin_of(ask.url)
         if origin != self._at:
             # a cookie knows no port (RFC 6265, 8.5)

@@ -18,7 +18,7 @@ from gate.isolation.account_choice import (
     unused_account,
 )
 from gate.isolation.accounts import release_uid, remove_residue
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.container_config import ALL_GPUS, this_process
 from gate.isolation.containers import ContainerProcesses, RoutedProcesses
 from gate.isolation.engine import Engine
@@ -290,9 +290,9 @@ class Isolating:
             return found
         return replace(found, reason=f"{found.reason}; not in isolation.image: {why_no_container}")
 
-    def answering(self, request: ProcessRequest) -> AnsweringProcess:
+    def answering(self, request: ProcessRequest) -> LocalAnsweringProcess:
         """Start a process of this machine that answers questions."""
-        return AnsweringProcess(request, self._interrupts)
+        return LocalAnsweringProcess(request, self._interrupts)
 
     def for_reading(self, isolation: Isolation) -> Isolation:
         """What reads beside trainings that are isolated so: another account, held until `release`.

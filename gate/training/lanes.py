@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.isolation.modes import Credentials
-from gate.isolation.process_request import Place
+from gate.isolation.process_request import PrivateFolder
 from gate.system.machine import Room
 from gate.training.runs import PlannedRun, RunMode
 
@@ -30,9 +30,9 @@ class Lane:
     account: Credentials | None = None
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> PrivateFolder | None:
         """What the run's view shows elsewhere; None where it has no view of its own."""
-        return None if self.root == self.seen else Place(source=self.root, target=self.seen)
+        return None if self.root == self.seen else PrivateFolder(source=self.root, target=self.seen)
 
 
 def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tuple[int, ...], ...]:

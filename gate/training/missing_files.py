@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gate.data.declared import entries_for, entry_at, entry_of_pointer, names_entry, names_of
+from gate.data.declared import data_names, entries_for, entry_at, entry_of_pointer, names_entry
 from gate.errors import RunError, StorageError
 from gate.isolation.process_request import ProcessRequest
 from gate.system.files.port import Files
@@ -288,7 +288,7 @@ def _forbidden_hint(lacking: Lacking) -> str:
 
 
 def _declared(path: str) -> str:
-    names = names_of((path,))
+    names = data_names((path,))
     return f"`{entries_for(names)}`, and read $REPRO_GATE_DATA/{names[path]}"
 
 

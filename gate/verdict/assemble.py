@@ -26,7 +26,7 @@ from gate.verdict import blind_spots, findings, operator_findings, reached_level
 from gate.verdict.determinism_budget import determinism_budget
 from gate.verdict.environment_findings import environment
 from gate.verdict.facts import Decision, Facts, answer_of
-from gate.verdict.moved_data import moved_data
+from gate.verdict.moved_data import moved_data_findings
 from gate.verdict.next_step import (
     after_entropy,
     after_fault,
@@ -34,7 +34,7 @@ from gate.verdict.next_step import (
     after_unchecked_resume,
     hint_of,
     next_steps,
-    place_of,
+    reader_place,
     where_not_finite,
     where_nothing_moved,
     where_preprocessing_differs,
@@ -260,11 +260,11 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         and decision.outcome is Outcome.ENVIRONMENT_DRIFT
         and assessment.facts.nothing_moved
     ):
-        return where_nothing_moved(place_of(request, assessment.proposed))
+        return where_nothing_moved(reader_place(request, assessment.proposed))
     unconfirmed = assessment.facts.provisional
     if unconfirmed is not None and decision.outcome is Outcome.NO_BASELINE:
         return where_provisional(
-            place_of(request, assessment.proposed),
+            reader_place(request, assessment.proposed),
             repeated=unconfirmed.repeated,
             proposed=bool(assessment.proposed),
         )
@@ -273,7 +273,7 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
 
 def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
     decision, facts = assessment.decision, assessment.facts
-    place, proposed = place_of(request, assessment.proposed), bool(assessment.proposed)
+    place, proposed = reader_place(request, assessment.proposed), bool(assessment.proposed)
     if decision.other_training and facts.other_settings:
         return where_settings_differ(place, facts.other_settings, proposed=proposed)
     fault = None if facts.resume is None else facts.resume.fault
@@ -357,14 +357,14 @@ def _findings(
         *findings.weaker_children(run),
         *resume_findings(facts),
         *environment(facts.baseline, evidence),
-        *moved_data(facts),
+        *moved_data_findings(facts),
         *undeclared_reads(strict, facts.settings),
         *splits_by_listing(run),
         *findings.stale_baseline(about_baseline),
         *_in_quarantine(assessment, request),
         *_of_the_runs(assessment),
         *findings.budget_not_applied(facts.settings.cost, priced=request.priced),
-        *reached_level.unfit_seeds(assessment.seeds_problem),
+        *reached_level.unfit_seed_findings(assessment.seeds_problem),
         *reached_level.seeds_of_entry(assessment.seeds_of_brought),
         *_isolation(assessment.isolation, request),
         *override_findings(strict, repeats=facts.repeat.numerically_equal),
@@ -458,7 +458,7 @@ def error_verdict(
     """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
     return fault_verdict(commit, created_at, fault).model_copy(
         update={
-            "next_steps": after_fault(fault, place_of(request)),
+            "next_steps": after_fault(fault, reader_place(request)),
             "change": change,
             "base_commit": request.base_commit,
             "base_branch": request.base_branch,
@@ -483,7 +483,7 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
                 severity=Severity.ERROR,
                 message=fault.message,
                 remedy=fault.hint,
-                code_place=raised_at(fault),
+                code_place=fault_place(fault),
             ),
         ),
         fault_details=fault.details,
@@ -491,6 +491,6 @@ def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:
     )
 
 
-def raised_at(fault: GateError) -> CodePlace | None:
+def fault_place(fault: GateError) -> CodePlace | None:
     """The line of the training's own code that raised, where it is known."""
     return CodePlace.known(fault.file, fault.line) if isinstance(fault, RunError) else None

@@ -21,7 +21,7 @@ from gate.verdict.facts import (
     inside,
     passed,
     repeat_answer,
-    within,
+    within_tolerance,
 )
 from gate.verdict.moved_data import with_moved_data
 from gate.verdict.reached_level import excusing
@@ -180,7 +180,9 @@ def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
     if baseline.comparable_environment and not baseline.comparable:
         return failed(Outcome.NOT_COMPARABLE, reasons.not_common(baseline), baseline)
     if baseline.comparable_environment and inside(baseline, facts.settings):
-        return within(facts, f"{reasons.nearness(baseline)} the baseline{reasons.worst(baseline)}")
+        return within_tolerance(
+            facts, f"{reasons.nearness(baseline)} the baseline{reasons.worst(baseline)}"
+        )
     return _outside(facts, baseline)
 
 
@@ -207,7 +209,7 @@ def _in_quarantine(
         cause = reasons.drift(base, "the base commit run on this machine")
         return failed(Outcome.CODE_DRIFT, f"{words}; {cause}", base)
     cause = f"{words}; {reasons.nearness(base)} the base commit run on this machine"
-    return replace(within(facts, cause), excused=True)
+    return replace(within_tolerance(facts, cause), excused=True)
 
 
 def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
@@ -244,7 +246,7 @@ def _held_by_base(facts: Facts, cause: str, baseline: Comparison) -> Decision:
     """The base commit gives the same result here, and the committed baseline another."""
     if facts.settings.policy.environment_drift == "fail":
         return _environment_drift(f"{cause}, but policy.environment_drift is fail", baseline)
-    return within(facts, cause)
+    return within_tolerance(facts, cause)
 
 
 def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -> Decision:

@@ -173,7 +173,7 @@ def passed(outcome: Outcome, cause: str, decided: Comparison | None = None) -> D
     return Decision(outcome=outcome, passes=True, cause=cause, decided=decided)
 
 
-def within(facts: Facts, cause: str) -> Decision:
+def within_tolerance(facts: Facts, cause: str) -> Decision:
     """Within tolerance, by the baseline or by the base commit that ran here."""
     decided = facts.base_run or facts.baseline
     # the outcome keeps its name: it is the policy that refuses, and a reader should see that

@@ -5,7 +5,15 @@ from __future__ import annotations
 from gate.comparison.differences import Comparison
 from gate.data.data_sets import move_sentence
 from gate.verdict import reasons
-from gate.verdict.facts import Decision, Facts, agree, failed, inside, repeat_answer, within
+from gate.verdict.facts import (
+    Decision,
+    Facts,
+    agree,
+    failed,
+    inside,
+    repeat_answer,
+    within_tolerance,
+)
 from gate.verdict.verdict import DATA_MOVED, Answer, Finding, Outcome, Severity
 
 
@@ -15,7 +23,7 @@ def with_moved_data(facts: Facts, baseline: Comparison) -> Decision:
     The base commit, run here with the data as it is now, tells whether the change moves the result
     as well; where the change itself brings the data, it trains with its own and says nothing.
     """
-    moved = reasons.moved_data(facts.data_moved, by_change=facts.data_brought)
+    moved = reasons.moved_data_reason(facts.data_moved, by_change=facts.data_brought)
     base = facts.base_run
     if base is None or facts.data_brought or not _repeats(facts):
         return _drift(facts, baseline, f"{moved}, and the result {_differs(baseline)}")
@@ -34,7 +42,7 @@ def _drift(facts: Facts, baseline: Comparison, cause: str) -> Decision:
     may_pass = facts.settings.policy.data_drift == "pass"
     near = baseline.comparable_environment and baseline.comparable
     if may_pass and near and inside(baseline, facts.settings):
-        return within(facts, f"{cause}, within tolerance, and policy.data_drift is pass")
+        return within_tolerance(facts, f"{cause}, within tolerance, and policy.data_drift is pass")
     return failed(Outcome.DATA_DRIFT, cause, baseline)
 
 
@@ -46,7 +54,7 @@ def _differs(baseline: Comparison) -> str:
     return reasons.drift(baseline, "the baseline")
 
 
-def moved_data(facts: Facts) -> tuple[Finding, ...]:
+def moved_data_findings(facts: Facts) -> tuple[Finding, ...]:
     """Which declared data is not what the baseline was recorded with?"""
     remedy = (
         "This change brings it: review the data as you review code."

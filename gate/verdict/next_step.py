@@ -51,7 +51,7 @@ LOOK = "Find out what this change does to the training, and undo it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class ReaderPlace:
     """Where the reader stands: files and commits as they can be named there.
 
     `baseline` is the path of the entry in the repository. `on_runner`: the output folder is gone
@@ -75,9 +75,9 @@ class Place:
     missed: bool = False
 
 
-def place_of(request: GateRequest, proposed: str = "") -> Place:
+def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
     """The place that a request's reports are read at; `proposed` is the proposed entry's file."""
-    return Place(
+    return ReaderPlace(
         config=request.repository_path(request.config_name),
         out=OUTPUT_FOLDER if request.out == request.top / OUTPUT_FOLDER else str(request.shown_out),
         baseline=f"{request.repository_path(request.settings.baseline.path)}/{proposed}",
@@ -91,7 +91,7 @@ def place_of(request: GateRequest, proposed: str = "") -> Place:
 
 def next_steps(
     outcome: Outcome,
-    place: Place,
+    place: ReaderPlace,
     *,
     passes: bool,
     over_budget: bool = False,
@@ -112,12 +112,14 @@ def next_steps(
     return (*offered, _step(OTHER_THRESHOLD)) if place.missed else offered
 
 
-def where_nothing_moved(place: Place) -> tuple[NextStep, ...]:
+def where_nothing_moved(place: ReaderPlace) -> tuple[NextStep, ...]:
     """What to do where neither the code nor the environment is another than the baseline's."""
     return _step(LOOK_OUTSIDE), _accept(place, INTENDED, "new data or hardware", own=True)
 
 
-def where_provisional(place: Place, *, repeated: bool, proposed: bool) -> tuple[NextStep, ...]:
+def where_provisional(
+    place: ReaderPlace, *, repeated: bool, proposed: bool
+) -> tuple[NextStep, ...]:
     """What to do where the entry is far from its peers; `repeated`: this run gives its bits."""
     steps = [_step(LOOK_AT_ENTRY)]
     if proposed:
@@ -133,7 +135,7 @@ def where_preprocessing_differs() -> tuple[NextStep, ...]:
 
 
 def where_settings_differ(
-    place: Place, settings: tuple[OtherSetting, ...], *, proposed: bool
+    place: ReaderPlace, settings: tuple[OtherSetting, ...], *, proposed: bool
 ) -> tuple[NextStep, ...]:
     """What to do where the entry was recorded with other settings of the training."""
     undo = _step(f"{UNINTENDED}: undo the change of {settings_words(settings)}.")
@@ -198,12 +200,12 @@ def _step(text: str, command: str = "", *, accepts: bool = False) -> NextStep:
     return NextStep(text=text, command=command, accepts=accepts)
 
 
-def _at(place: Place) -> str:
+def _at(place: ReaderPlace) -> str:
     """The option for the settings file, with a blank before it; nothing for the default."""
     return "" if place.config == FILE_NAME else f" --config {shlex.quote(place.config)}"
 
 
-def _accept(place: Place, when: str, reason: str, *, own: bool = False) -> NextStep:
+def _accept(place: ReaderPlace, when: str, reason: str, *, own: bool = False) -> NextStep:
     """How to accept the new result: on a pull request from the artifact, by hand or by command.
 
     `own`: this pull request did not move the result, so the entry belongs into another one.
@@ -261,16 +263,16 @@ def _within_sentence(sentence: str) -> str:
     return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
-def _no_baseline(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _no_baseline(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (_accept(place, "To keep this result", "first baseline"),)
 
 
-def _code_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+def _code_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     intended = _accept(place, INTENDED, "intended change of the result")
     return (_step(_look(diagnosis, place.change)), intended)
 
 
-def _environment_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+def _environment_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     steps = []
     if led_by_settings(Outcome.ENVIRONMENT_DRIFT, diagnosis):
         steps.append(_step(_look(diagnosis, place.change)))
@@ -290,13 +292,13 @@ def _environment_drift(place: Place, diagnosis: Diagnosis | None) -> tuple[NextS
     return (*steps, _accept(place, INTENDED, "new packages or machine", own=place.not_its_own))
 
 
-def _pinned(place: Place) -> str:
+def _pinned(place: ReaderPlace) -> str:
     """The packages to pin, where they are few enough to type."""
     few = 0 < len(place.pins) <= FEW_PINS
     return f"pin {', '.join(place.pins)}, or " if few else ""
 
 
-def _dependency_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _dependency_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step(
             f"{UNINTENDED}: {_pinned(place)}go back to the packages or the image of the base "
@@ -306,14 +308,14 @@ def _dependency_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]
     )
 
 
-def _data_drift(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _data_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step(f"{UNINTENDED}: restore the data that the baseline was recorded with."),
         _accept(place, INTENDED, "new data", own=place.not_its_own),
     )
 
 
-def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _not_comparable(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step(
             _look(None, place.change)
@@ -324,7 +326,7 @@ def _not_comparable(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
     )
 
 
-def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+def _nondeterministic(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     steps = [_step(diagnosis.remedy if diagnosis is not None else LOOK)]
     if place.base_commit:
         steps.append(
@@ -336,11 +338,11 @@ def _nondeterministic(place: Place, diagnosis: Diagnosis | None) -> tuple[NextSt
     return tuple(steps)
 
 
-def _within(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _within(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (_step(_look(None)), _accept(place, INTENDED, "intended change of the result"))
 
 
-def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _baseline_change(_place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step(
             "The policy requires new baselines to be separate from other changes: "
@@ -349,7 +351,7 @@ def _baseline_change(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]
     )
 
 
-def _error(place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _error(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (_step("To see what is missing on this machine:", f"repro-gate doctor{_at(place)}"),)
 
 
@@ -371,7 +373,7 @@ def hint_of(fault: GateError) -> tuple[NextStep, ...]:
     return (_step(sentence, lines.rstrip()),) if sentence else ()
 
 
-def after_fault(fault: GateError, place: Place) -> tuple[NextStep, ...]:
+def after_fault(fault: GateError, place: ReaderPlace) -> tuple[NextStep, ...]:
     """What to do when the check itself failed: the fault's own hint first.
 
     What the script raised, a time that was too short and a bug of ours lie not in the machine.
@@ -382,11 +384,11 @@ def after_fault(fault: GateError, place: Place) -> tuple[NextStep, ...]:
     return hint if hint and elsewhere else (*hint, *_error(place, None))
 
 
-def _reproduced(_place: Place, _: Diagnosis | None) -> tuple[NextStep, ...]:
+def _reproduced(_place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return ()
 
 
-Steps = Callable[[Place, Diagnosis | None], tuple[NextStep, ...]]
+Steps = Callable[[ReaderPlace, Diagnosis | None], tuple[NextStep, ...]]
 _STEPS: dict[Outcome, Steps] = {
     Outcome.REPRODUCED: _reproduced,
     Outcome.WITHIN_TOLERANCE: _within,

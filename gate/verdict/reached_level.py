@@ -68,7 +68,7 @@ def why(asked: Level, level: ReachedLevel | None, judged: LevelResult | None) ->
     return f"the level {asked} was not reached: {judged.problem}"
 
 
-def unfit_seeds(problem: str) -> tuple[Finding, ...]:
+def unfit_seed_findings(problem: str) -> tuple[Finding, ...]:
     """Could the results of several seeds not be used, neither to judge nor to record?"""
     if not problem:
         return ()
@@ -166,7 +166,7 @@ def quarantine_findings(
         if day > until:
             found += warning(
                 "quarantine-expired",
-                message=f"the quarantine of {described(rule)} ended on {rule.until} and excuses "
+                message=f"the quarantine of {rule_subject(rule)} ended on {rule.until} and excuses "
                 f"nothing any more: {rule.reason}",
                 remedy=RENEW,
             )
@@ -175,7 +175,7 @@ def quarantine_findings(
         elif holds:
             found += notice(
                 "quarantine-not-needed",
-                message=f"{described(rule)} is in quarantine until {rule.until}, and this "
+                message=f"{rule_subject(rule)} is in quarantine until {rule.until}, and this "
                 "result agrees with it",
                 remedy="Remove it from baseline.quarantine.",
             )
@@ -185,14 +185,14 @@ def quarantine_findings(
             )
             found += warning(
                 "quarantine",
-                message=f"{described(rule)} is in quarantine until {rule.until}: {rule.reason}; "
+                message=f"{rule_subject(rule)} is in quarantine until {rule.until}: {rule.reason}; "
                 f"{judged}",
                 remedy=RENEW,
             )
     return tuple(found)
 
 
-def described(rule: Quarantine) -> str:
+def rule_subject(rule: Quarantine) -> str:
     """What a rule is about: `the baseline's entry`, or its metrics by their patterns."""
     return f"{', '.join(rule.metrics[:3])} of the baseline" if rule.metrics else "the baseline"
 

@@ -391,7 +391,7 @@ def same_code(baseline: Comparison) -> str:
     )
 
 
-def moved_data(moves: DataMoves, *, by_change: bool) -> str:
+def moved_data_reason(moves: DataMoves, *, by_change: bool) -> str:
     """Which declared data is not the baseline's, the first by name; `by_change`: it moved them."""
     rest = len(moves) - SHOWN_CHANGES
     more = f"; and {rest} more" if rest > 0 else ""

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator
 from typing import Final
 
-from gate.data.declared import entries_for, names_of
+from gate.data.declared import data_names, entries_for
 from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
@@ -162,7 +162,7 @@ def undeclared_reads(
     for source in reads:
         folded.setdefault(_shown(source.call, counted), source)
     (first, line), *others = folded.items()
-    names = names_of(list(folded)[:DECLARED_AT_ONCE])
+    names = data_names(list(folded)[:DECLARED_AT_ONCE])
     many = f", {counted[first]:,} files or more" if first in counted else ""
     rest = f", and {len(others):,} more" if others else ""
     return (

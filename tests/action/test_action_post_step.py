@@ -11,7 +11,7 @@ from fake_docker import EngineRefusalError, FakeDocker
 from gate.action.post_step import PostStep, clean_up
 from gate.errors import ExitCode
 from gate.isolation.engine import Engine
-from gate.settings.event import StepState, read_state, state_file_text
+from gate.settings.event import StepState, read_step_state, state_file_text
 from gate.system.files.files import LocalFiles
 
 RUN, OTHER_RUN = "0123456789abcdef", "fedcba9876543210"
@@ -107,10 +107,10 @@ def test_a_container_that_cannot_be_removed_is_told(scene: Scene) -> None:
 def test_state_survives_the_runners_file() -> None:
     state = StepState(run=RUN, container="b" * 64)
     lines = [line.split("=", 1) for line in state_file_text(state).splitlines()]
-    assert read_state({f"STATE_{name}": value for name, value in lines}) == state
+    assert read_step_state({f"STATE_{name}": value for name, value in lines}) == state
 
 
 @pytest.mark.parametrize("value", ["", "x" * 16, RUN + "\n", "../" + RUN, "A" * 64])
 def test_what_the_step_cannot_have_written_is_ignored(value: str) -> None:
     variables = {"STATE_repro_gate_run": value, "STATE_repro_gate_container": value}
-    assert read_state(variables) == StepState()
+    assert read_step_state(variables) == StepState()

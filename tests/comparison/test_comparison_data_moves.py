@@ -9,7 +9,7 @@ from data_folders import fetched, listing_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.data_moves import _rounded, _unlike, moved_data
+from gate.comparison.data_moves import _rounded, _unlike, data_moves
 from gate.data.data_digests import data_set, with_parts_of
 from gate.data.data_sets import DataSet, DataSets, DataStatistics, move_sentence
 from gate.data.declared import Listing
@@ -41,7 +41,7 @@ def _csv(name: str = "", **values: object) -> DataStatistics:
 
 
 def _sentences(before: DataSet, after: DataSet) -> list[str]:
-    return [move_sentence(move) for move in moved_data((before,), (after,))]
+    return [move_sentence(move) for move in data_moves((before,), (after,))]
 
 
 def test_files_are_counted_and_the_first_is_named() -> None:
@@ -86,7 +86,7 @@ def test_of_many_files_the_parts_are_counted() -> None:
 def test_an_insertion_moves_one_part_where_the_listing_is_at_hand() -> None:
     contents = MANY_FILES | {"a/0500x.npy": "new"}
     before, after = _set(MANY_FILES), _set(contents)
-    (move,) = moved_data((before,), (after,), {"mini": listing_of(contents)})
+    (move,) = data_moves((before,), (after,), {"mini": listing_of(contents)})
     assert move_sentence(move) == (
         "mini, files in 1 of 1,200 parts (first: a/0500.npy or later), 2,400 → 2,401 files"
     )
@@ -103,7 +103,7 @@ def test_parts_that_were_cut_as_recorded_count_without_the_listing(
     contents |= {added: "new"} if added else {}
     before = _set(MANY_FILES)
     after = with_parts_of(_set(contents), listing_of(contents), before)
-    (move,) = moved_data((before,), (after,))
+    (move,) = data_moves((before,), (after,))
     assert (move.moved_parts, move.parts, move.first) == (1, 1200, first)
 
 
@@ -117,13 +117,13 @@ def test_without_the_listing_nobody_counts_parts_with_other_cuts() -> None:
 def test_two_thousand_files_that_become_more_move_one_part() -> None:
     contents = dict(list(MANY_FILES.items())[:2000])
     more = contents | {"a/0500x.npy": "new"}
-    (move,) = moved_data((_set(contents),), (_set(more),), {"mini": listing_of(more)})
+    (move,) = data_moves((_set(contents),), (_set(more),), {"mini": listing_of(more)})
     assert (move.moved_files, move.moved_parts, move.parts) == (None, 1, 2000)
 
 
 def test_sets_that_are_new_or_gone() -> None:
     before, after = (_set(FILES, name="old"),), (_set(FILES, name="new"),)
-    assert [move_sentence(move) for move in moved_data(before, after)] == [
+    assert [move_sentence(move) for move in data_moves(before, after)] == [
         "old, gone",
         "new, new, 1,200 files",
     ]
@@ -134,7 +134,7 @@ def test_numbers_that_moved_are_told_up_to_six() -> None:
         rows=60_000, mean=1.0, deviation=2.0, nan_share=0.0, classes={"cat": 500, "dog": 3}
     )
     after = _csv(rows=59_000, mean=1.5, deviation=2.5, nan_share=0.002, classes={"cat": 499})
-    (move,) = moved_data((_set(FEW, before),), (_set(FEW | {"b": ""}, after),))
+    (move,) = data_moves((_set(FEW, before),), (_set(FEW | {"b": ""}, after),))
     assert move.numbers == (
         "40 → 41 files",
         "rows 60,000 → 59,000",
@@ -148,20 +148,20 @@ def test_numbers_that_moved_are_told_up_to_six() -> None:
 def test_columns_are_named_where_there_are_several_and_rows_told_once() -> None:
     before = (_csv("x", mean=1.0), _csv("y", mean=2.0), _csv("z"))
     after = (_csv("x", rows=9, mean=1.1), _csv("y", rows=9, mean=2.0), _csv("w"))
-    (move,) = moved_data((_set(FEW, *before),), (_set(FEW | {"a/00.npy": "x"}, *after),))
+    (move,) = data_moves((_set(FEW, *before),), (_set(FEW | {"a/00.npy": "x"}, *after),))
     assert move.numbers == ("rows 10 → 9", "x mean 1.00 → 1.10", "w is new", "z is gone")
 
 
 def test_numbers_of_the_first_rows_are_not_held_against_those_of_all() -> None:
     before = _csv(mean=1.0, nan_share=0.0, classes={"a": 10})
     after = _csv(rows=20, rows_read=5, mean=2.0, nan_share=0.5, classes={"a": 5})
-    (move,) = moved_data((_set(FEW, before),), (_set(FEW | {"a/00.npy": "x"}, after),))
+    (move,) = data_moves((_set(FEW, before),), (_set(FEW | {"a/00.npy": "x"}, after),))
     assert move.numbers == ("rows 10 → 20",)
 
 
 def test_the_last_digits_of_a_sum_are_no_move() -> None:
     before, after = _csv(mean=0.1), _csv(mean=math.nextafter(0.1, 1))
-    (move,) = moved_data((_set(FEW, before),), (_set(FEW | {"a/00.npy": "x"}, after),))
+    (move,) = data_moves((_set(FEW, before),), (_set(FEW | {"a/00.npy": "x"}, after),))
     assert move.numbers == ()
 
 
@@ -170,7 +170,7 @@ def test_images_are_images() -> None:
         DataStatistics(format="images", rows=rows, rows_read=rows, classes={"cat": rows})
         for rows in (5, 4)
     )
-    (move,) = moved_data((_set(FEW, one),), (_set(FEW | {"a/00.npy": "x"}, other),))
+    (move,) = data_moves((_set(FEW, one),), (_set(FEW | {"a/00.npy": "x"}, other),))
     assert move.numbers == ("images 5 → 4", "class cat 5 → 4")
 
 
@@ -204,18 +204,18 @@ def test_two_numbers_are_never_shown_alike(old: float, new: float) -> None:
 
 def test_a_sample_and_the_whole_cannot_be_compared_by_digest() -> None:
     before, after = _sampled(FILES), _set(FILES)
-    assert moved_data((before,), (after,)) == ()
+    assert data_moves((before,), (after,)) == ()
 
 
 def test_two_samples_can_be_compared() -> None:
     before, after = _sampled(FILES), _sampled(FILES | {"a/0007.npy": "x"})
-    assert len(moved_data((before,), (after,))) == 1
+    assert len(data_moves((before,), (after,))) == 1
 
 
 def test_a_sample_of_few_files_is_the_whole() -> None:
     small = _set(FEW).model_copy(update={"verify": Verify.SAMPLE})
-    assert not moved_data((small,), (_set(FEW),))
-    assert len(moved_data((small,), (_set(FEW | {"a/07.npy": "x"}),))) == 1
+    assert not data_moves((small,), (_set(FEW),))
+    assert len(data_moves((small,), (_set(FEW | {"a/07.npy": "x"}),))) == 1
 
 
 @pytest.mark.parametrize(
@@ -226,14 +226,14 @@ def test_a_sample_of_few_files_is_the_whole() -> None:
     ],
 )
 def test_counts_and_sizes_tell_without_the_digest(contents: dict[str, str]) -> None:
-    (move,) = moved_data((_sampled(FILES),), (_set(contents),))
+    (move,) = data_moves((_sampled(FILES),), (_set(contents),))
     assert (move.moved_files, move.moved_parts, move.first) == (None, 0, "")
 
 
 def test_names_tell_without_the_digest() -> None:
     one = {f"{number:03}": "x" for number in range(100)}
     other = {f"{number:03}": "x" for number in range(1, 101)}
-    assert len(moved_data((_sampled(one),), (_set(other),))) == 1
+    assert len(data_moves((_sampled(one),), (_set(other),))) == 1
 
 
 # laws
@@ -265,12 +265,12 @@ MANY: st.SearchStrategy[DataSets] = st.lists(SETS, max_size=4).map(tuple)
 
 @given(MANY)
 def test_nothing_moved_against_itself(sets: DataSets) -> None:
-    assert moved_data(sets, sets) == ()
+    assert data_moves(sets, sets) == ()
 
 
 @given(MANY, MANY)
 def test_the_same_sets_moved_in_both_directions(one: DataSets, other: DataSets) -> None:
-    there, back = moved_data(one, other), moved_data(other, one)
+    there, back = data_moves(one, other), data_moves(other, one)
     assert {move.name for move in there} == {move.name for move in back}
     assert all(move_sentence(move) for move in (*there, *back))
 
@@ -280,5 +280,5 @@ def test_any_two_records_can_be_compared(one: DataSet, other: DataSet, spoilt: b
     # what somebody made up: no part, or those of another
     parts = () if spoilt else one.parts
     mixed = other.model_copy(update={"parts": parts, "name": one.name})
-    for move in moved_data((one,), (mixed,)):
+    for move in data_moves((one,), (mixed,)):
         assert type(move).model_validate_json(move.model_dump_json()) == move

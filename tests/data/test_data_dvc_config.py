@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.data.dvc import own_config
+from gate.data.dvc import fetch_config
 from gate.errors import DataError
 
 TOP = Path("/srv/clone")
@@ -25,7 +25,7 @@ CONFIG = b"""\
 
 
 def made(*configs: bytes, own_files: bool = False) -> str:
-    return own_config([(one, own_files) for one in configs], TOP, Path("/cache/objects"))[0]
+    return fetch_config([(one, own_files) for one in configs], TOP, Path("/cache/objects"))[0]
 
 
 def refused(*configs: bytes) -> str:

@@ -15,7 +15,7 @@ from real_reader import real_reader
 
 from gate.data.data_sets import MAX_STATISTICS, DataStatistics
 from gate.data.statistics import data_statistics
-from gate.data.tables import Budget, Limits, Moments
+from gate.data.tables import Moments, ReadingBudget, ReadingLimits
 from gate.pipelines.reading import DataStatisticsQuestion
 from gate.system.files.files import LocalFiles
 
@@ -24,7 +24,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def _of(source: Path, *, seconds: float = 0.0, **limits: int) -> tuple[DataStatistics, ...]:
-    budget = Budget(Limits(**limits), lambda: seconds)
+    budget = ReadingBudget(ReadingLimits(**limits), lambda: seconds)
     return data_statistics(FILES, source, source.name, budget)
 
 
@@ -231,7 +231,7 @@ def test_there_are_fifty_at_most(tmp_path: Path) -> None:
 def test_without_time_nothing_is_read(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
     clock = iter([0.0, *[1000.0] * 9])
-    budget = Budget(Limits(), lambda: next(clock))
+    budget = ReadingBudget(ReadingLimits(), lambda: next(clock))
     assert data_statistics(FILES, tmp_path / "x.npy", "x.npy", budget) == ()
 
 
@@ -239,7 +239,12 @@ def test_where_the_time_ends_meanwhile_nothing_is_told(tmp_path: Path) -> None:
     for number in range(9):
         np.save(tmp_path / f"{number}.npy", np.ones(3))
     clock = iter([*[0.0] * 6, *[1000.0] * 99])
-    assert data_statistics(FILES, tmp_path, "mini", Budget(Limits(), lambda: next(clock))) == ()
+    assert (
+        data_statistics(
+            FILES, tmp_path, "mini", ReadingBudget(ReadingLimits(), lambda: next(clock))
+        )
+        == ()
+    )
 
 
 def test_more_names_than_anyone_looks_at(tmp_path: Path) -> None:
@@ -252,7 +257,7 @@ def test_more_names_than_anyone_looks_at(tmp_path: Path) -> None:
 
 def test_a_file_is_told_by_the_name_that_it_has_for_the_training(tmp_path: Path) -> None:
     (tmp_path / "0a1b").write_bytes(_npy(np.ones(3)))
-    budget = Budget(Limits(), lambda: 0.0)
+    budget = ReadingBudget(ReadingLimits(), lambda: 0.0)
     (found,) = data_statistics(FILES, tmp_path / "0a1b", "x.npy", budget)
     assert found.rows == 3
     assert _of(tmp_path / "0a1b") == ()

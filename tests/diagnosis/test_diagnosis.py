@@ -8,7 +8,7 @@ from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.diagnosis.causes import DRIFT
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
-from gate.diagnosis.suspects import NOTHING_KNOWN, Known
+from gate.diagnosis.suspects import NOTHING_KNOWN, KnownLines
 from gate.evidence.observations import Override, OverrideKind, Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepDigest, StepDigests
@@ -225,7 +225,7 @@ def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
         before="", after="none given", file="train.py", line=28, closed=False, restored=False,
     )  # fmt: skip
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, Known(overrides=(override,)), one_cpu_thread=True)
+    found = diagnose_repeat(compared, KnownLines(overrides=(override,)), one_cpu_thread=True)
     assert found is not None
     assert [str(suspect.place) for suspect in found.suspects] == ["train.py:28"]
     assert found.remedy.startswith("Give train.py:28 a constant seed.")
@@ -246,7 +246,7 @@ def _seeded() -> Override:
 
 def _with_overrides(one: RunEvidence, other: RunEvidence, *overrides: Override) -> Diagnosis:
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, Known(overrides=overrides), one_cpu_thread=False)
+    found = diagnose_repeat(compared, KnownLines(overrides=overrides), one_cpu_thread=False)
     assert found is not None
     return found
 
@@ -338,7 +338,7 @@ def test_a_line_that_makes_a_set_is_named_where_an_order_differs() -> None:
         rank=0, step=1, kind=SourceKind.ADDRESS, call="set", before="", after="", file="train.py",
         line=7, stack=(), worker=False, thread=False,
     )  # fmt: skip
-    known = Known(sources=(made,))
+    known = KnownLines(sources=(made,))
     one, other = (
         evidence_of().model_copy(update={"checkpoint": manifest_of(first=left, second=right)})
         for left, right in ((b"abcd", b"efgh"), (b"efgh", b"abcd"))

@@ -12,7 +12,7 @@ from harness_runs import HarnessRuns
 from gate.comparison.compare import compare_results
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
-from gate.diagnosis.suspects import Known
+from gate.diagnosis.suspects import KnownLines
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.brief import cause_words
 from gate.verdict.override_findings import changed_seeds, suspected_seeds
@@ -75,7 +75,7 @@ def diagnosed(runs: HarnessRuns, source: str) -> Diagnosis:
 def explained(strict: tuple[RunEvidence, RunEvidence]) -> Diagnosis:
     """The same of two runs that are there."""
     compared = compare_results(*strict, settings_of().compare, ("strict-1", "strict-2"))
-    known = Known(overrides=suspected_seeds(strict), sources=suspected_sources(strict))
+    known = KnownLines(overrides=suspected_seeds(strict), sources=suspected_sources(strict))
     found = diagnose_repeat(compared, known, one_cpu_thread=True)
     assert found is not None
     return found
@@ -83,7 +83,7 @@ def explained(strict: tuple[RunEvidence, RunEvidence]) -> Diagnosis:
 
 def drifted(before: RunEvidence, after: RunEvidence) -> Diagnosis:
     compared = compare_results(before, after, settings_of().compare, ("baseline", "strict-1"))
-    known = Known(
+    known = KnownLines(
         changed_seeds=changed_seeds(after, before), sources=changed_precision(after, before)
     )
     found = diagnose_drift(compared, known)
@@ -245,7 +245,7 @@ def test_a_stop_by_time_is_named_with_its_line(runs: HarnessRuns) -> None:
         runs.run(script(forward=f"if time.monotonic() and step > {last}: break")) for last in (2, 3)
     )
     compared = compare_results(early, late, settings_of().compare, ("strict-1", "strict-2"))
-    known = Known(sources=suspected_sources((early, late)))
+    known = KnownLines(sources=suspected_sources((early, late)))
     found = diagnose_repeat(compared, known, one_cpu_thread=True)
     assert found is not None
     assert (found.kind, found.first_step) == ("steps", 3)

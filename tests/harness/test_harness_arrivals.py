@@ -9,7 +9,7 @@ from traced_runs import line_of
 
 from gate.comparison.compare import compare_results
 from gate.diagnosis.first_divergence import diagnose_repeat
-from gate.diagnosis.suspects import Known
+from gate.diagnosis.suspects import KnownLines
 from gate.evidence.observations import Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.wording import suspect_words
@@ -178,7 +178,7 @@ def test_a_message_is_told_where_it_comes_from_anyone_or_nobody_waits_for_it(
     first = evidence_of().model_copy(update={"sources": (unwaited,)})
     second = evidence_of(values=(2.5, 2.25, 9.0)).model_copy(update={"sources": (unwaited,)})
     compared = compare_results(first, second, settings_of().compare, ("strict-1", "strict-2"))
-    known = Known(sources=suspected_sources((first, second)))
+    known = KnownLines(sources=suspected_sources((first, second)))
     found = diagnose_repeat(compared, known, one_cpu_thread=False)
     assert found is not None
     place = f"script.py:{unwaited.line}"

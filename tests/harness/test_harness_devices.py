@@ -71,7 +71,7 @@ def test_the_kernels_own_word_on_the_driver_comes_first(tmp_path: Path) -> None:
 
 def test_a_rank_on_another_device_than_the_current_one_tells_its_own(play: Play) -> None:
     play(("NVIDIA A10", H100), (0, GIB))
-    assert devices.described() == f"{H100} {SHOWN}"
+    assert devices.device_summary() == f"{H100} {SHOWN}"
     assert [row["used"] for row in devices.device_facts()] == [False, True]
 
 
@@ -89,20 +89,20 @@ def test_all_devices_in_use_are_told_and_counted(
     play: Play, names: tuple[str, ...], peaks: tuple[int, ...], told: str
 ) -> None:
     play(names, peaks)
-    assert devices.described() == told
+    assert devices.device_summary() == told
 
 
 def test_another_allocator_is_not_asked_about_devices_that_are_not_in_use(play: Play) -> None:
     played = play((H100, "NVIDIA A10"), (GIB, 0), backend="cudaMallocAsync", current=1)
-    assert devices.described() == f"NVIDIA A10 {SHOWN}"
+    assert devices.device_summary() == f"NVIDIA A10 {SHOWN}"
     assert played.asked == []
 
 
 def test_the_last_bytes_of_a_memory_are_no_other_environment(play: Play) -> None:
     play((H100,), (GIB,))
-    before = devices.described()
+    before = devices.device_summary()
     play((H100,), (GIB,), memory_bytes=80 * GIB - 3 * 1024**2)
-    assert devices.described() == before
+    assert devices.device_summary() == before
 
 
 def test_every_visible_device_is_attested_with_its_slice(play: Play) -> None:

@@ -15,7 +15,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gate.harness import tensor_digests
-from gate.harness.recording.state import Order
+from gate.harness.recording.state import TensorOrder
 from gate.harness.tensor_digests import (
     CHUNK_WORDS,
     MULTIPLIER,
@@ -205,7 +205,7 @@ def test_a_device_is_warm_for_its_largest_tensor_once_an_optimizer_has_its_place
     tensor_digests._powers_of.pop(device, None)
     monkeypatch.setattr(tensor_digests, "_on_host", lambda _: False)
     optimizer = torch.optim.SGD([torch.ones(3), torch.ones(100)])
-    Order().optimizer_key(optimizer, 0)
+    TensorOrder().optimizer_key(optimizer, 0)
     assert tensor_digests._powers_of[device].numel() == 128
 
 

@@ -13,7 +13,7 @@ from gate.harness.lifecycle import attestation
 
 
 def test_build_machine_and_kernel_are_told() -> None:
-    told = attestation.facts()
+    told = attestation.process_facts()
     assert told["kernel"] == f"Linux {platform.release()}"
     assert int(told["allowed_cpus"]) == len(os.sched_getaffinity(0))
     assert int(told["cpus"]) >= int(told["allowed_cpus"])
@@ -54,6 +54,6 @@ def test_what_the_group_reduces_by_is_told_after_it_is_gone() -> None:
     attestation.Group.remember()
     distributed.destroy_process_group()
     attestation.Group.remember()
-    assert "cpu:gloo" in attestation.facts()["process_group"].split(",")
+    assert "cpu:gloo" in attestation.process_facts()["process_group"].split(",")
     attestation.Group.backends = ""
-    assert "process_group" not in attestation.facts()
+    assert "process_group" not in attestation.process_facts()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gate.harness.output import Problems
 from gate.harness.recording.observer import random_states, structure_digest
-from gate.harness.recording.state import Order
+from gate.harness.recording.state import TensorOrder
 from gate.harness.tensor_digests import COLUMNS, ROWS, grid_body, nested_digest
 
 WORDS = COLUMNS * 3 + 17
@@ -109,7 +109,7 @@ def test_a_draw_moves_its_own_fingerprint_alone(
 
 
 def test_the_structure_tells_names_and_not_the_order_in_which_a_set_gave_them() -> None:
-    model, order = torch.nn.Linear(2, 2), Order()
+    model, order = torch.nn.Linear(2, 2), TensorOrder()
     order.learn(model)
     given, reversed_, weight_alone = (
         structure_digest(torch.optim.SGD(parameters), order)

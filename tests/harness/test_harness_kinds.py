@@ -21,7 +21,7 @@ from gate.harness.plain_tensors import write_safetensors
 from gate.harness.recording.gradients import HandUpdates
 from gate.harness.recording.observer import Schedule
 from gate.harness.recording.recorder import Recorder
-from gate.harness.recording.state import Order, capture
+from gate.harness.recording.state import TensorOrder, capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ class Told:
 
     def state(self) -> Path:
         path = self.output.path("state", ".safetensors")
-        found = capture([self.model], [self.optimizer], Order(), self.problems)
+        found = capture([self.model], [self.optimizer], TensorOrder(), self.problems)
         write_safetensors(path, found, self.problems.leave_out)
         return path
 
@@ -173,10 +173,10 @@ def test_a_fingerprint_of_which_nothing_could_be_read_is_not_there(tmp_path: Pat
 def test_weights_of_which_none_can_be_read_are_a_problem_and_no_pass() -> None:
     problems = Problems()
     hidden = torch.optim.SGD([Wrapper((2, 4), 1.0)])
-    capture([], [hidden], Order(), problems)
+    capture([], [hidden], TensorOrder(), problems)
     told_of = ["no optimized parameter can be read, so nothing of the weights was compared"]
     assert problems.sentences == told_of
-    capture([], [hidden, torch.optim.SGD([torch.ones(1)])], Order(), problems)
+    capture([], [hidden, torch.optim.SGD([torch.ones(1)])], TensorOrder(), problems)
     assert problems.sentences == told_of
 
 
@@ -192,7 +192,7 @@ def test_inner_tensors_stand_under_their_names(
 
 def test_a_state_is_read_of_weights_that_cannot_be_detached(tmp_path: Path) -> None:
     found = told(tmp_path / "run", "buffer", Float8((2, 4), 1.0))
-    assert "model/0/kind" in capture([found.model], [], Order(), found.problems)
+    assert "model/0/kind" in capture([found.model], [], TensorOrder(), found.problems)
     assert found.problems.sentences == []
 
 

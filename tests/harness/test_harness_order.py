@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gate.harness.recording import state as order_module  # noqa: E402 - it imports torch
-from gate.harness.recording.state import Order, parameter_names  # noqa: E402 - as above
+from gate.harness.recording.state import TensorOrder, parameter_names  # noqa: E402 - as above
 
 pytestmark = pytest.mark.torch
 
@@ -19,7 +19,7 @@ def test_a_parameter_that_has_the_number_of_one_that_is_gone_has_not_its_name(
 ) -> None:
     # every parameter has the number of the one before it, as if its memory were given again
     monkeypatch.setattr(order_module, "id", lambda _: 7, raising=False)
-    order = Order()
+    order = TensorOrder()
     module = torch.nn.Linear(2, 2, bias=False)
     order.learn(module)
     assert order.name(module.weight) == "Linear/weight"
@@ -32,7 +32,7 @@ def test_a_parameter_that_has_the_number_of_one_that_is_gone_has_not_its_name(
 
 
 def test_the_numbers_of_parameters_have_the_names_that_they_have_in_the_state() -> None:
-    order = Order()
+    order = TensorOrder()
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     order.learn(model)
     alone = torch.nn.Parameter(torch.ones(5))
@@ -57,7 +57,7 @@ def test_the_numbers_of_parameters_have_the_names_that_they_have_in_the_state() 
 
 
 def test_a_name_that_is_too_long_is_left_out_and_of_many_the_first_thousand_are_named() -> None:
-    order = Order()
+    order = TensorOrder()
     model = torch.nn.ParameterDict({"x" * 201: torch.ones(1), "y": torch.ones(1)})
     many = torch.nn.ParameterList(torch.ones(1) for _ in range(1100))
     for module in (model, many):

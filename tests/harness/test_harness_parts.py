@@ -19,7 +19,7 @@ from gate.harness import metrics, user_code
 from gate.harness.lifecycle import environment_survey
 from gate.harness.output import MAX_PROBLEMS, Output, Problems, exact
 from gate.harness.recording.module_search import outermost_owners
-from gate.harness.recording.state import Order, capture, named_tensors
+from gate.harness.recording.state import TensorOrder, capture, named_tensors
 from gate.harness.settings import current_rank
 
 
@@ -101,7 +101,7 @@ def test_the_second_of_two_equal_names_is_told() -> None:
             pass
 
     problems = Problems()
-    assert list(capture([Ambiguous()], [], Order(), problems)) == ["model/0/_extra_state/a/b"]
+    assert list(capture([Ambiguous()], [], TensorOrder(), problems)) == ["model/0/_extra_state/a/b"]
     assert problems.sentences == [
         "model/0/_extra_state/a/b is the name of two values, the second is left out of the state"
     ]
@@ -113,7 +113,7 @@ def test_a_model_that_cannot_tell_its_state_is_a_problem() -> None:
             raise RuntimeError("no state")
 
     problems = Problems()
-    capture([Broken(1, 1)], [], Order(), problems)
+    capture([Broken(1, 1)], [], TensorOrder(), problems)
     assert problems.sentences == ["reading the state of model 0: RuntimeError: no state"]
 
 

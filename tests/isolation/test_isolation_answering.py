@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from gate.errors import RunError
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.kernel_calls import ASK_VERSION, CREATE_RULESET, system_call
 from gate.isolation.modes import Credentials, WriteGuard
 from gate.isolation.process_request import ProcessRequest, ProcessResult
@@ -57,9 +57,9 @@ def landlocked() -> bool:
 
 
 @contextmanager
-def answering(request: ProcessRequest = REQUEST) -> Iterator[AnsweringProcess]:
+def answering(request: ProcessRequest = REQUEST) -> Iterator[LocalAnsweringProcess]:
     before = frozenset(apart)
-    process = AnsweringProcess(request, StopSignals())
+    process = LocalAnsweringProcess(request, StopSignals())
     try:
         yield process
     finally:
@@ -68,36 +68,36 @@ def answering(request: ProcessRequest = REQUEST) -> Iterator[AnsweringProcess]:
 
 
 @pytest.fixture(scope="module")
-def asked() -> Iterator[AnsweringProcess]:
+def asked() -> Iterator[LocalAnsweringProcess]:
     with answering() as process:
         yield process
 
 
-def told(process: AnsweringProcess, question: str) -> str:
+def told(process: LocalAnsweringProcess, question: str) -> str:
     result = process.ask(question.encode())
     assert (result.exit_code, result.timed_out) == (0, False), result.output
     return result.output.decode()
 
 
-def parent_of_children(process: AnsweringProcess) -> int:
+def parent_of_children(process: LocalAnsweringProcess) -> int:
     return int(told(process, "told = os.getppid()"))
 
 
-def failed(process: AnsweringProcess, question: str) -> str:
+def failed(process: LocalAnsweringProcess, question: str) -> str:
     """The last line of a child that ended with an exception."""
     result = process.ask(question.encode())
     assert result.exit_code == 1, result.output
     return result.output.decode().splitlines()[-1]
 
 
-def test_nothing_of_one_question_is_there_for_the_next(asked: AnsweringProcess) -> None:
+def test_nothing_of_one_question_is_there_for_the_next(asked: LocalAnsweringProcess) -> None:
     assert told(asked, "kept.append(1); os.environ['X'] = 'x'; told = kept") == "[1]"
     assert told(asked, "told = kept, os.environ.get('X')") == "([], None)"
     one, other = (told(asked, "told = os.getpid()") for _ in range(2))
     assert one != other
 
 
-def test_it_has_one_thread_to_fork_from(asked: AnsweringProcess) -> None:
+def test_it_has_one_thread_to_fork_from(asked: LocalAnsweringProcess) -> None:
     status = Path(f"/proc/{parent_of_children(asked)}/status").read_text("ascii")
     assert "Threads:\t1\n" in status
 
@@ -116,13 +116,13 @@ def test_it_has_one_thread_to_fork_from(asked: AnsweringProcess) -> None:
         "resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
     ],
 )
-def test_a_child_reaches_no_other_process(asked: AnsweringProcess, attempt: str) -> None:
+def test_a_child_reaches_no_other_process(asked: LocalAnsweringProcess, attempt: str) -> None:
     before = parent_of_children(asked)
     assert failed(asked, f"told = {attempt}").startswith("PermissionError")
     assert parent_of_children(asked) == before
 
 
-def test_a_child_makes_no_object_that_outlives_it(asked: AnsweringProcess) -> None:
+def test_a_child_makes_no_object_that_outlives_it(asked: LocalAnsweringProcess) -> None:
     calls = ("shmget(0, 4096, 0o1666)", "semget(0, 1, 0o1666)", "msgget(0, 0o1666)")
     made = ", ".join(f"ctypes.CDLL(None).{call}" for call in calls)
     assert told(asked, f"told = [{made}]") == "[-1, -1, -1]"
@@ -130,7 +130,7 @@ def test_a_child_makes_no_object_that_outlives_it(asked: AnsweringProcess) -> No
 
 @pytest.mark.skipif(not landlocked(), reason="needs a kernel with Landlock")
 @pytest.mark.parametrize("place", ["/tmp", "/dev/shm"])  # noqa: S108 - nothing comes to be there
-def test_a_child_makes_no_file_and_no_folder(asked: AnsweringProcess, place: str) -> None:
+def test_a_child_makes_no_file_and_no_folder(asked: LocalAnsweringProcess, place: str) -> None:
     name = f"{place}/repro-gate-{os.getpid()}"
     for attempt in (f"os.mkdir({name!r})", f"open({name!r}, 'x')"):
         assert failed(asked, f"told = {attempt}").startswith("PermissionError")
@@ -159,11 +159,11 @@ def test_it_sees_what_is_renamed_below_a_temporary_folder_after_its_start(
             (top / "run").rename(top / f"used{number}")
 
 
-def test_a_child_does_not_look_for_garbage_that_ends_with_it(asked: AnsweringProcess) -> None:
+def test_a_child_does_not_look_for_garbage_that_ends_with_it(asked: LocalAnsweringProcess) -> None:
     assert told(asked, "import gc; told = gc.isenabled()") == "False"
 
 
-def test_a_child_has_threads_and_signals_to_itself(asked: AnsweringProcess) -> None:
+def test_a_child_has_threads_and_signals_to_itself(asked: LocalAnsweringProcess) -> None:
     thread = "t = threading.Thread(target=kept.append, args=[1]); t.start(); t.join(); told = kept"
     assert told(asked, thread) == "[1]"
     assert asked.ask(b"os.abort()").exit_code == -signal.SIGABRT
@@ -174,14 +174,14 @@ def test_a_child_has_threads_and_signals_to_itself(asked: AnsweringProcess) -> N
     [("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV), ("os._exit(7)", 7)],
 )
 def test_a_crash_ends_one_answer_alone(
-    asked: AnsweringProcess, question: str, exit_code: int
+    asked: LocalAnsweringProcess, question: str, exit_code: int
 ) -> None:
     before = parent_of_children(asked)
     assert asked.ask(question.encode()).exit_code == exit_code
     assert parent_of_children(asked) == before
 
 
-def test_output_is_bounded_and_a_long_question_arrives(asked: AnsweringProcess) -> None:
+def test_output_is_bounded_and_a_long_question_arrives(asked: LocalAnsweringProcess) -> None:
     result = asked.ask(b"told = 'x' * 1_000_000")
     assert (result.exit_code, result.output_bytes) == (0, 1_000_000)
     assert len(result.output) < 2 * REQUEST.output_limit_bytes
@@ -214,7 +214,7 @@ def test_what_cannot_start_says_why_and_leaves_nothing() -> None:
     assert caught.value.message == "broken"
 
 
-def test_it_is_not_of_the_family_of_a_process_that_ends(asked: AnsweringProcess) -> None:
+def test_it_is_not_of_the_family_of_a_process_that_ends(asked: LocalAnsweringProcess) -> None:
     before = parent_of_children(asked)
     run(LocalProcesses())
     assert before not in descendants(os.getpid())

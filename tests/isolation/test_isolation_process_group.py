@@ -16,7 +16,7 @@ from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid
 from gate.isolation.modes import Credentials, Separation, WriteGuard
 from gate.isolation.process_request import (
-    Place,
+    PrivateFolder,
     ProcessGroup,
     ProcessRequest,
     ProcessResult,
@@ -50,7 +50,7 @@ def request_in(folder: Path, name: str, *words: str, **more: object) -> ProcessR
         workdir=folder / "seen",
         timeout_seconds=more.pop("timeout_seconds", FAR),  # type: ignore[arg-type] # by name
         output_limit_bytes=4096,
-        place=Place(source=folder / name, target=folder / "seen"),
+        place=PrivateFolder(source=folder / name, target=folder / "seen"),
         **more,  # type: ignore[arg-type] # by name
     )
 

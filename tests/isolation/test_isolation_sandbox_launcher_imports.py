@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gate.isolation.modes import Credentials, WriteGuard
-from gate.isolation.sandbox_launcher import Plan
+from gate.isolation.sandbox_launcher import LaunchPlan
 from gate.isolation.sandboxed_start import OPTIONS, PACKAGE_ROOT
 from gate.isolation.seccomp_filter import seccomp_filter
 
@@ -36,7 +36,7 @@ sandbox_launcher.main(int(sys.argv[2]))
 
 def started(account: Credentials, guard: WriteGuard, *argv: str) -> tuple[bytes, bytes]:
     """What the sandbox launcher and the training print, and what the sandbox launcher reports."""
-    plan: Plan = {
+    plan: LaunchPlan = {
         "argv": list(argv),
         "env": {"PATH": "/nonexistent:/usr/bin:/bin"},
         "workdir": "/",

@@ -22,7 +22,7 @@ from gate.package.keys import (
     PBES2,
     PBKDF2,
     SCRYPT,
-    Reader,
+    DerReader,
     generate_private_key,
     integer,
     load_private_key,
@@ -162,7 +162,7 @@ def test_a_key_inside_that_is_none_is_told_as_a_wrong_pass_phrase_is() -> None:
 
 @given(st.integers(min_value=0, max_value=2**63 - 1), st.binary(max_size=300))
 def test_what_is_encoded_is_read_again(number: int, content: bytes) -> None:
-    reader = Reader(sequence(integer(number), octet_string(content)))
+    reader = DerReader(sequence(integer(number), octet_string(content)))
     inside = reader.inside()
     assert (inside.number(), inside.take(4)) == (number, content)
     inside.end()
@@ -174,4 +174,4 @@ def test_what_is_encoded_is_read_again(number: int, content: bytes) -> None:
 )
 def test_a_number_has_one_encoding(data: bytes) -> None:
     with pytest.raises(ValueError, match="usual form"):
-        Reader(data).number()
+        DerReader(data).number()

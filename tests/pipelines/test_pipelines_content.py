@@ -16,7 +16,7 @@ from gate.checkpoint.digest import StateDigest, digest_state
 from gate.errors import AttestationError
 from gate.evidence.run_evidence import StateName, StateRoots
 from gate.package.content import check_model, check_states
-from gate.package.model_signing import ModelCheck, PartAnswer
+from gate.package.model_signing import ModelCheck, PartMatch
 from gate.package.saved_states import open_package
 
 MODEL = {"0.weight": floats(1.0, 2.0), "0.bias": floats(3.0), "2.weight": floats(4.0)}
@@ -138,7 +138,7 @@ def capture_file(folder: Path, capture: dict[str, Stored]) -> Path:
 def test_a_whole_checkpoint_holds_the_optimizer_too(package: Path, tmp_path: Path) -> None:
     found = check_model(capture_file(tmp_path, CAPTURE), package, FILES)
     assert found.identical
-    assert [part.answer for part in found.parts] == [PartAnswer.EQUAL, PartAnswer.EQUAL]
+    assert [part.answer for part in found.parts] == [PartMatch.EQUAL, PartMatch.EQUAL]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_two_moments_that_changed_places_are_another_optimizer(
         "optimizer/0/state/0/step": floats(0.5),
     }
     found = check_model(capture_file(tmp_path, swapped), package, FILES)
-    assert found.parts[1].answer is PartAnswer.DIFFERENT
+    assert found.parts[1].answer is PartMatch.DIFFERENT
 
 
 @pytest.mark.parametrize("key", ["best", "config", "rng", "optimizer"])
@@ -205,5 +205,5 @@ def test_other_weights_beside_the_model_are_named(package: Path, tmp_path: Path,
     model = {f"model/{name}": one for name, one in MODEL.items()}
     found = check_model(capture_file(tmp_path, {**model, **further}), package, FILES)
     assert not found.holds_the_model
-    assert found.parts[0].answer is PartAnswer.EQUAL
+    assert found.parts[0].answer is PartMatch.EQUAL
     assert found.parts[2].described == "other: 3 tensors more than the sealed run had"

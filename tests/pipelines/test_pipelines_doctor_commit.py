@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from gate.pipelines.doctor.commit_checks import (
     examined_work_tree,
     named_paths,
-    refused,
     uncommitted,
+    uncommitted_fault,
 )
 from gate.pipelines.doctor.health import CheckResult
 
@@ -17,7 +17,7 @@ NAMES = st.text("abc.", min_size=1, max_size=4)
 
 def test_one_untracked_folder_is_named_and_not_its_files() -> None:
     seen = uncommitted(tuple(f".venv/lib/{number}.py" for number in range(25094)), (".venv/",))
-    assert str(refused(seen)) == (
+    assert str(uncommitted_fault(seen)) == (
         "uncommitted changes: `.venv/` is untracked (25,094 files)\n"
         "hint: Add `.venv/` to .gitignore and commit that; or `git stash -u`, or --allow-dirty: "
         "the verdict then says so."

@@ -12,7 +12,7 @@ from gate.pipelines.doctor.preconditions import (
     examined_history,
     examined_room,
     examined_token,
-    failed,
+    failed_check,
 )
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
@@ -27,7 +27,9 @@ def _settings(isolation: str = "") -> GateSettings:
 
 
 def test_a_fault_keeps_its_details_and_its_hint() -> None:
-    row = failed("settings", SettingsError("1 error(s)", hint="see schema", details=("line 3",)))
+    row = failed_check(
+        "settings", SettingsError("1 error(s)", hint="see schema", details=("line 3",))
+    )
     assert (row.health, row.found, row.fix) == (
         CheckResult.FAIL,
         "1 error(s); line 3",

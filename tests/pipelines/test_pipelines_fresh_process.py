@@ -21,7 +21,7 @@ from gate.errors import EvidenceError
 from gate.evidence.collect import collect_run
 from gate.isolation.account_choice import unused_account
 from gate.isolation.accounts import release_uid
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.modes import Credentials
 from gate.isolation.process_request import ProcessRequest
 from gate.pipelines import reading
@@ -35,7 +35,7 @@ from gate.training.runs import RunEnd
 FILES = LocalFiles()
 RUN = record_of().model_copy(update={"output_bytes": 0})
 EVIDENCE = evidence_of().model_copy(update={"run": RUN})
-Start = Callable[[ProcessRequest], "AnsweringProcess | Answering"]
+Start = Callable[[ProcessRequest], "LocalAnsweringProcess | Answering"]
 SERVED = """
 import sys; sys.path += sys.argv[1:-1]
 from gate.isolation.answering_server import serve
@@ -53,7 +53,7 @@ class Altered:
     seconds: float = 20.0
     seen: list[ProcessRequest] = field(default_factory=list)
 
-    def __call__(self, request: ProcessRequest) -> AnsweringProcess:
+    def __call__(self, request: ProcessRequest) -> LocalAnsweringProcess:
         self.seen.append(request)
         argv = (*request.argv[:4], "-c", SERVED.format(program=self.program), *request.argv[6:])
         return answering(replace(request, argv=argv, timeout_seconds=self.seconds))

@@ -14,7 +14,7 @@ import pytest
 from gate_bench import FILES, Bench, gate_call
 
 from gate.errors import StorageError
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.stop_signals import StopSignals
 from gate.package.archive import read_archive
@@ -47,7 +47,7 @@ class Swapping:
             self.swapped += 1
 
 
-class Swapped(AnsweringProcess):
+class Swapped(LocalAnsweringProcess):
     """Swaps around each question."""
 
     def __init__(self, request: ProcessRequest, swapping: Swapping) -> None:

@@ -29,7 +29,12 @@ from sealed_files import COMMIT, sealed_artifact
 from web_double import Fault, Handler, WebDouble, cut, endless, status
 
 from gate.errors import DocumentError, StorageError
-from gate.publishing.registry import MAX_MANIFEST_BYTES, SEALS_TYPE, read_index, read_manifest
+from gate.publishing.registry import (
+    MAX_MANIFEST_BYTES,
+    SEALS_TYPE,
+    read_manifest,
+    read_manifest_index,
+)
 
 
 def test_a_redirect_to_another_host_gets_no_credential(oci: OciDouble, tmp_path: Path) -> None:
@@ -182,7 +187,7 @@ def test_of_several_sets_of_seals_the_last_is_taken_and_that_is_told(
 
 @given(st.binary(max_size=300) | st.from_regex(rb'\{"[a-z]+": .*\}', fullmatch=True))
 def test_any_bytes_are_a_manifest_or_refused(content: bytes) -> None:
-    for read in (read_manifest, read_index):
+    for read in (read_manifest, read_manifest_index):
         with suppress(DocumentError):
             read(content)
 

@@ -14,7 +14,7 @@ from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, REPRODUCED
 
 from gate.report.assembly import ReportLinks
 from gate.report.comment import COMMENT_BYTES, comment_text, marker
-from gate.report.markdown import CUT_NOTE, Part, cut_lines, fit
+from gate.report.markdown import CUT_NOTE, MarkdownPart, cut_lines, fit
 from gate.verdict.verdict import Finding, Severity, Verdict
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -122,8 +122,14 @@ def test_the_comment_is_never_too_long(text: str) -> None:
     assert shown.count("<details>") == shown.count("</details>")
 
 
-@given(TEXTS, st.lists(st.builds(Part, text=TEXTS, close=st.just("\nend"))), st.integers(700, 2000))
-def test_fitting_keeps_the_limit_and_the_head(head: str, parts: list[Part], limit: int) -> None:
+@given(
+    TEXTS,
+    st.lists(st.builds(MarkdownPart, text=TEXTS, close=st.just("\nend"))),
+    st.integers(700, 2000),
+)
+def test_fitting_keeps_the_limit_and_the_head(
+    head: str, parts: list[MarkdownPart], limit: int
+) -> None:
     # 400 characters are at most 1,600 bytes: a head may be cut too
     text = fit(head, parts, limit)
     assert len(text.encode()) <= limit
@@ -131,14 +137,14 @@ def test_fitting_keeps_the_limit_and_the_head(head: str, parts: list[Part], limi
 
 
 def test_a_part_is_cut_at_a_line_end_and_closed() -> None:
-    part = Part(text="<details>\n" + "| row |\n" * 1000, close="\n</details>")
-    text = fit("head", (part, Part(text="left out")), 2000)
+    part = MarkdownPart(text="<details>\n" + "| row |\n" * 1000, close="\n</details>")
+    text = fit("head", (part, MarkdownPart(text="left out")), 2000)
     assert text.endswith(f"| row |\n\n{CUT_NOTE}\n</details>\n")
     assert "left out" not in text
 
 
 def test_a_part_of_which_little_would_be_left_is_left_out() -> None:
-    assert fit("head", (Part(text="row\n" * 1000),), 500) == "head\n"
+    assert fit("head", (MarkdownPart(text="row\n" * 1000),), 500) == "head\n"
 
 
 @given(st.text(), st.integers(0, 100))

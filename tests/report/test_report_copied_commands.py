@@ -21,7 +21,7 @@ from gate.report.assembly import ReportLinks, report_of
 from gate.report.terminal import TERMINAL_LIMITS, next_text, verdict_view
 from gate.report.terminal_lines import Sentence
 from gate.text.untrusted_text import visible
-from gate.verdict.next_step import Place, after_fault, next_steps
+from gate.verdict.next_step import ReaderPlace, after_fault, next_steps
 from gate.verdict.verdict import NextStep, Outcome
 
 WIDTHS = (40, 80, 110)
@@ -32,7 +32,7 @@ LETTERS = st.characters(categories=("L", "N", "P", "S", "Zs")).filter(
 )
 NAMES = st.text(LETTERS, min_size=1, max_size=120)
 PLACES = st.builds(
-    Place,
+    ReaderPlace,
     config=NAMES,
     out=NAMES,
     baseline=NAMES,
@@ -64,7 +64,7 @@ def _is_command(line: str) -> bool:
 @settings(max_examples=25)
 @given(place=PLACES, over_budget=st.booleans())
 def test_each_next_command_of_a_verdict(
-    outcome: Outcome, width: int, place: Place, *, over_budget: bool
+    outcome: Outcome, width: int, place: ReaderPlace, *, over_budget: bool
 ) -> None:
     steps = next_steps(outcome, place, passes=False, over_budget=over_budget)
     steps = (*steps, *after_fault(RunError("x", hint="Run `repro-gate doctor`."), place))

@@ -21,10 +21,10 @@ from gate.report.page.curves import (
     Line,
     Mark,
     Scale,
+    axis_number,
     chart,
     envelope,
     evenly,
-    number,
     step_ticks,
     ticks,
 )
@@ -153,7 +153,7 @@ def test_places_evenly_apart_include_both_ends() -> None:
 
 
 def test_an_axis_of_one_value_has_one_label() -> None:
-    found = ticks(Scale(low=7, high=7, start=0, end=100), number)
+    found = ticks(Scale(low=7, high=7, start=0, end=100), axis_number)
     assert [(tick.label, tick.position) for tick in found] == [("7", 50)]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from difference_cases import NAME, NOTE, difference_of
 from page_reader import Page
 
-from gate.report.difference_words import facts
+from gate.report.difference_words import difference_facts
 from gate.report.page.templates import difference_page
 
 
 def test_a_note_about_both_sides_stands_once() -> None:
-    found = facts(difference_of(1, left=(NOTE, "old"), right=(NOTE, "new")))
+    found = difference_facts(difference_of(1, left=(NOTE, "old"), right=(NOTE, "new")))
     assert found[2:] == [f"A and B: {NOTE}", "A: old", "B: new"]
 
 

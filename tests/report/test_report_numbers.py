@@ -16,8 +16,8 @@ from gate.report.wording import (
     interval,
     magnitude,
     percent,
+    percentage,
     sentences,
-    share,
     short_if_digest,
     worst_first,
 )
@@ -47,7 +47,7 @@ def test_an_interval_has_both_bounds_or_none() -> None:
 
 
 def test_small_differences_keep_their_digits() -> None:
-    assert [share(0.0123456), share(1e-9), share(None), share(math.inf)] == [
+    assert [percentage(0.0123456), percentage(1e-9), percentage(None), percentage(math.inf)] == [
         "1.23 %",
         "1e-07 %",
         "—",

@@ -16,7 +16,7 @@ from gate.report.comment import (
     Update,
     comment_change,
     creates_comment,
-    publish,
+    publish_comment,
 )
 from gate.settings.gate_settings import CommentPolicy
 from gate.system.github.records import Comment
@@ -89,7 +89,7 @@ def test_the_first_match_wins() -> None:
 def test_publishing_three_times_keeps_one_comment() -> None:
     comments = KeptComments()
     bodies = [f"{MARKER}\n{text}" for text in ("a", "a", "b")]
-    told = [publish(comments, marker=MARKER, body=body) for body in bodies]
+    told = [publish_comment(comments, marker=MARKER, body=body) for body in bodies]
     assert [one.action for one in told] == ["created", "unchanged", "updated"]
     assert {one.comment_url for one in told} == {"https://x.example/9"}
     assert [comment.body for comment in comments.kept] == [f"{MARKER}\nb"]
@@ -97,11 +97,11 @@ def test_publishing_three_times_keeps_one_comment() -> None:
 
 def test_after_a_result_that_needs_no_comment_only_an_older_one_is_replaced() -> None:
     comments, older = KeptComments(), KeptComments(OURS)
-    assert publish(comments, marker=MARKER, body=MARKER, create=False) == Publication(
+    assert publish_comment(comments, marker=MARKER, body=MARKER, create=False) == Publication(
         reason_not_posted="report.comment asks for none after this result"
     )
     assert comments.kept == []
-    told = publish(older, marker=MARKER, body=f"{MARKER}\ngreen", create=False)
+    told = publish_comment(older, marker=MARKER, body=f"{MARKER}\ngreen", create=False)
     assert (told.action, older.kept[0].body) == ("updated", f"{MARKER}\ngreen")
 
 
@@ -124,11 +124,13 @@ def test_the_policy_says_after_which_results_there_is_a_comment(
 
 def test_a_refusal_is_told_and_not_raised() -> None:
     refused = KeptComments(fault=PublishError("the token may not comment", hint="Grant it."))
-    assert publish(refused, marker=MARKER, body=MARKER) == Publication(
+    assert publish_comment(refused, marker=MARKER, body=MARKER) == Publication(
         reason_not_posted="the token may not comment. Grant it."
     )
 
 
 def test_a_refusal_without_a_hint_is_told_too() -> None:
     refused = KeptComments(fault=PublishError("GitHub is gone"))
-    assert publish(refused, marker=MARKER, body=MARKER).reason_not_posted == "GitHub is gone"
+    assert (
+        publish_comment(refused, marker=MARKER, body=MARKER).reason_not_posted == "GitHub is gone"
+    )

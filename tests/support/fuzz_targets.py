@@ -28,7 +28,7 @@ from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.data.data_sets import PointerFile
 from gate.data.pointers import read_pointers
 from gate.data.statistics import FORMATS, data_statistics
-from gate.data.tables import Budget, Limits
+from gate.data.tables import ReadingBudget, ReadingLimits
 from gate.errors import AttestationError, DataError, GateError, SettingsError
 from gate.evidence.lock_readers import read_lock
 from gate.evidence.pinned_packages import read_pinned
@@ -163,7 +163,9 @@ def read_any_data(data: bytes) -> None:
     """A data set's file, as each format in turn; what is none has no statistics."""
     with _written(data) as path:
         for suffix in FORMATS:
-            data_statistics(LocalFiles(), path, f"x{suffix}", Budget(Limits(), time.monotonic))
+            data_statistics(
+                LocalFiles(), path, f"x{suffix}", ReadingBudget(ReadingLimits(), time.monotonic)
+            )
 
 
 def read_any_pointer(data: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gate.errors import RunError
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.modes import Credentials
 from gate.isolation.process_request import AnsweringProcess as ProcessPort
 from gate.isolation.process_request import ProcessRequest, ProcessResult
@@ -18,9 +18,9 @@ from gate.system.files.files import LocalFiles
 from gate.text.json_text import PACKED
 
 
-def answering(request: ProcessRequest) -> AnsweringProcess:
+def answering(request: ProcessRequest) -> LocalAnsweringProcess:
     """Start it."""
-    return AnsweringProcess(request, StopSignals())
+    return LocalAnsweringProcess(request, StopSignals())
 
 
 def real_reader(
@@ -76,7 +76,7 @@ class KeptProcess:
     with a process that crashed or timed out stays the process's own.
     """
 
-    def __init__(self, process: AnsweringProcess) -> None:
+    def __init__(self, process: LocalAnsweringProcess) -> None:
         self.wait_until_ready = process.wait_until_ready
         self._process = process
 

@@ -19,7 +19,7 @@ from resume_cases import attempt, boundary
 from gate.baseline.acceptance import FarFromPeers
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.record import with_entry
-from gate.comparison.data_moves import moved_data
+from gate.comparison.data_moves import data_moves
 from gate.data.data_sets import UnrepeatedData
 from gate.errors import RunError
 from gate.evidence.columns import Points
@@ -309,7 +309,7 @@ PREPROCESSING = judged(
     against=entry(ran(), under=PREPARED).model_copy(update={"data": WRITTEN[1]}),
     request=replace(REQUEST, settings=PREPARED), data=WRITTEN[1],
     unrepeated=UnrepeatedData(
-        command="python prepare.py", where="line 17", move=moved_data(WRITTEN[0], WRITTEN[1])[0]
+        command="python prepare.py", where="line 17", move=data_moves(WRITTEN[0], WRITTEN[1])[0]
     ),
 )  # fmt: skip
 SAME_CODE = judged(both(since=2), against=PLAIN, same_code=True)

@@ -9,7 +9,7 @@ import pytest
 from git_workshop import Repository, commit_fault, refusal
 
 from gate.errors import CommitError
-from gate.system.git.objects import read_entries
+from gate.system.git.objects import read_tree_entries
 from gate.system.git.repository import GitRepository
 
 ABSENT = "0123456789abcdef0123456789abcdef01234567"
@@ -133,7 +133,7 @@ def test_no_more_of_a_list_is_read_than_the_limits_allow(
 ) -> None:
     listing = Endless(row)
     with pytest.raises(CommitError, match=message):
-        read_entries(listing, "abc")  # type: ignore[arg-type] # it has all that is used
+        read_tree_entries(listing, "abc")  # type: ignore[arg-type] # it has all that is used
     assert listing.rows <= most_rows
 
 

@@ -10,7 +10,7 @@ from github_client import AT_ONCE, connect
 from github_failures import Failure
 
 from gate.errors import PublishError
-from gate.report.comment import Publication, publish
+from gate.report.comment import Publication, publish_comment
 from gate.system.github.pull_requests import GitHubComments
 
 MARKER = "<!-- repro-gate:default -->"
@@ -59,14 +59,16 @@ def test_a_repository_that_is_none_is_refused(repository: str) -> None:
 
 def test_one_comment_is_kept_over_three_gates(github: FakeGitHub, client: GitHubComments) -> None:
     github.add(f"{MARKER}\nplanted")
-    actions = [publish(client, marker=MARKER, body=f"{MARKER}\n{text}").action for text in "aab"]
+    actions = [
+        publish_comment(client, marker=MARKER, body=f"{MARKER}\n{text}").action for text in "aab"
+    ]
     assert actions == ["created", "unchanged", "updated"]
     assert [one.body for one in github.comments] == [f"{MARKER}\nplanted", f"{MARKER}\nb"]
 
 
 def test_a_read_only_token_leaves_a_reason(github: FakeGitHub, client: GitHubComments) -> None:
     github.fail_next("POST", Failure.REFUSED)
-    publication = publish(client, marker=MARKER, body=MARKER)
+    publication = publish_comment(client, marker=MARKER, body=MARKER)
     assert publication == Publication(
         reason_not_posted="the token may not comment on this pull request (403). Give the job the "
         "permission `pull-requests: write`. A pull request from a fork never gets it: the job "
@@ -80,7 +82,7 @@ def test_ours_is_found_among_ten_thousand_comments(
     for _ in range(9_999):
         github.add(f"{MARKER}\nplanted")
     ours = github.add(f"{MARKER}\nold", author=BOT)
-    assert publish(client, marker=MARKER, body=f"{MARKER}\nnew").action == "updated"
+    assert publish_comment(client, marker=MARKER, body=f"{MARKER}\nnew").action == "updated"
     assert github.methods() == ["GET"] * 100 + ["PATCH"]
     assert ours.body == f"{MARKER}\nnew"
 
@@ -90,7 +92,7 @@ def test_beyond_twenty_thousand_comments_the_summary_has_to_do(
 ) -> None:
     for _ in range(20_001):
         github.add("x")
-    assert publish(client, marker=MARKER, body=MARKER).reason_not_posted == (
+    assert publish_comment(client, marker=MARKER, body=MARKER).reason_not_posted == (
         "the pull request has more than 20,000 comments. The job summary holds the report; a new "
         "pull request gets comments again."
     )

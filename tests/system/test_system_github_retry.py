@@ -31,7 +31,7 @@ from gate.system.github.api import (
     limit_seconds,
 )
 from gate.system.github.pull_requests import GitHubComments, _moment
-from gate.system.http import Answer, RetryPolicy
+from gate.system.http import HttpAnswer, RetryPolicy
 
 LIMITS = {
     Failure.SECONDARY_LIMIT,
@@ -190,13 +190,13 @@ def test_writes_that_are_apart_anyway_wait_for_nothing(
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Wed, 21 Oct 2015 07:28:00 -0000"])
 def test_without_a_moment_of_the_server_everything_is_read_again(date: str) -> None:
-    answer = Answer(status=200, headers={"date": date}, content=b"")
+    answer = HttpAnswer(status=200, headers={"date": date}, content=b"")
     assert _moment(answer) == ""
 
 
 def test_the_moment_of_the_server_is_taken_a_minute_early() -> None:
     headers = {"date": "Wed, 21 Oct 2015 07:28:00 GMT"}
-    answer = Answer(status=200, headers=headers, content=b"")
+    answer = HttpAnswer(status=200, headers=headers, content=b"")
     assert _moment(answer) == "2015-10-21T07:27:00Z"
 
 

@@ -28,7 +28,7 @@ from gate.errors import GateError
 from gate.system.console import QuietProgress
 from gate.system.github import artifacts
 from gate.system.github.api import GitHubApi
-from gate.system.http import RETRIES, Answer, Ask, Connection, RetryPolicy
+from gate.system.http import RETRIES, Connection, HttpAnswer, HttpRequest, RetryPolicy
 from gate.system.login import Login
 
 SECRET = "hush-hush"
@@ -57,7 +57,7 @@ def store(url: str, policy: RetryPolicy, _: Path) -> bytes:
 def service(url: str, policy: RetryPolicy, _: Path) -> bytes:
     with Connection("the service", url, policy) as connection:
         connection.log_in(Login.bearer(SECRET))
-        return connection.ask(Ask(method="GET", url=f"{url}/v2/x")).content
+        return connection.ask(HttpRequest(method="GET", url=f"{url}/v2/x")).content
 
 
 def data(url: str, policy: RetryPolicy, folder: Path) -> bytes:
@@ -294,7 +294,7 @@ def test_what_may_be_carried_out_twice_alone_is_sent_twice(server: Whole) -> Non
             Connection("the service", server.url, AT_ONCE) as connection,
             pytest.raises(GateError),
         ):
-            connection.ask(Ask(method="POST", url=server.url, body=b"x", repeatable=False))
+            connection.ask(HttpRequest(method="POST", url=server.url, body=b"x", repeatable=False))
         assert len(server.asked) == 1
 
 
@@ -303,9 +303,9 @@ def test_what_a_service_repeats_of_a_login_is_not_shown() -> None:
         login = Login.basic("robot", SECRET)
         connection.log_in(login)
         assert SECRET not in repr(login)
-        shown = str(connection.refused(_answer(), "Ask.", f"{SECRET} {login.header}"))
+        shown = str(connection.refused(_answer(), "HttpRequest.", f"{SECRET} {login.header}"))
     assert "*** Basic ***" in shown
 
 
-def _answer() -> Answer:
-    return Answer(status=403, headers={}, content=b"")
+def _answer() -> HttpAnswer:
+    return HttpAnswer(status=403, headers={}, content=b"")

@@ -11,20 +11,22 @@ from gate.comparison.compare import compare_results
 from gate.comparison.differences import EventKind, OptimizerSettingChange, OtherSetting
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
-from gate.diagnosis.suspects import Known
+from gate.diagnosis.suspects import KnownLines
 from gate.errors import GateError, InternalError, RunError, RunTimeoutError
 from gate.evidence.observations import Source, SourceKind
 from gate.training.environment import PackageMove
 from gate.verdict.next_step import (
     OTHER_THRESHOLD,
-    Place,
+    ReaderPlace,
     after_fault,
     next_steps,
     where_settings_differ,
 )
 from gate.verdict.verdict import Outcome
 
-HERE = Place(config="repro-gate.yml", out="out", baseline="b", base_commit="", on_runner=False)
+HERE = ReaderPlace(
+    config="repro-gate.yml", out="out", baseline="b", base_commit="", on_runner=False
+)
 RAISED = RunError("strict-1 exited with 1", hint="Fix train.py.", file="train.py", line=3)
 LATE = RunTimeoutError("strict-1 timed out", hint="Raise train.timeout_seconds.")
 NOT_STARTED = RunError("strict-1 could not be started", hint="Install the engine.")
@@ -92,7 +94,7 @@ def test_a_time_that_is_saved_is_left_out_and_not_counted() -> None:
         rank=0,
     )
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
-    found = diagnose_repeat(compared, Known(sources=(clock,)), one_cpu_thread=True)
+    found = diagnose_repeat(compared, KnownLines(sources=(clock,)), one_cpu_thread=True)
     assert found is not None
     assert found.remedy.startswith("Save no time: leave out what train.py:9 takes from time.time()")
 

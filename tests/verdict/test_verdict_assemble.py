@@ -34,7 +34,7 @@ from gate.verdict.decision import decide
 from gate.verdict.environment_findings import packages_aside, unlike_ranks
 from gate.verdict.facts import EntropyDraw, Facts
 from gate.verdict.findings import ended_early, not_exercised
-from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, Place, next_steps
+from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, ReaderPlace, next_steps
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import DRIFTS, Outcome, Severity, Verdict
 
@@ -295,7 +295,9 @@ def test_what_was_not_exercised_follows_the_environment() -> None:
     )
 
 
-HERE = Place(config="a b.yml", out="out", baseline="b.json", base_commit="c" * 40, on_runner=False)
+HERE = ReaderPlace(
+    config="a b.yml", out="out", baseline="b.json", base_commit="c" * 40, on_runner=False
+)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from gate.comparison.differences import CostState, DeterminismCost, SelfTestProb
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.findings import budget_not_applied
-from gate.verdict.next_step import Place, next_steps
+from gate.verdict.next_step import ReaderPlace, next_steps
 from gate.verdict.verdict import Outcome
 
 RUN = evidence_of()
@@ -66,7 +66,9 @@ def test_the_budget_does_not_hide_a_stronger_objection() -> None:
 
 
 def test_the_next_command_finds_the_costly_knob() -> None:
-    here = Place(config="repro-gate.yml", out="out", baseline="", base_commit="", on_runner=False)
+    here = ReaderPlace(
+        config="repro-gate.yml", out="out", baseline="", base_commit="", on_runner=False
+    )
     (step,) = next_steps(Outcome.REPRODUCED, here, passes=False, over_budget=True)
     assert step.command == "repro-gate cost --attribute"
 

@@ -22,18 +22,18 @@ from evidence_cases import settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.data_moves import moved_data
+from gate.comparison.data_moves import data_moves
 from gate.comparison.differences import Comparison
 from gate.data.data_sets import UnrepeatedData
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import GateSettings
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Facts
-from gate.verdict.moved_data import moved_data as findings_of
+from gate.verdict.moved_data import moved_data_findings as findings_of
 from gate.verdict.verdict import Outcome
 
 BEFORE, AFTER = (set_of({"a": b"1"}),), (set_of({"a": b"2"}),)
-MOVES = moved_data(BEFORE, AFTER)
+MOVES = data_moves(BEFORE, AFTER)
 LENIENT = settings_of(
     compare={"tolerances": ({"metric": "*", "absolute": 0.5},)}, policy={"data_drift": "pass"}
 )

@@ -5,7 +5,7 @@ from evidence_cases import PARTS, evidence_of
 
 from gate.comparison.differences import Event, EventKind
 from gate.diagnosis.first_divergence import REMEDIES
-from gate.diagnosis.suspects import Known, suspects_of
+from gate.diagnosis.suspects import KnownLines, suspects_of
 from gate.evidence.observations import Override, OverrideKind, SeedScope
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings import knobs
@@ -123,7 +123,7 @@ def test_a_seed_that_a_package_gives_names_the_packages_own_line() -> None:
     assert finding.remedy.startswith("Give that package a constant seed")
     suspects = suspects_of(
         Event(kind=EventKind.BATCH, name="batch", step=3),
-        Known(overrides=(seeds[0],)),
+        KnownLines(overrides=(seeds[0],)),
         numbers_differ=False,
     )
     assert REMEDIES[suspects[0].kind](suspects[0]) == (

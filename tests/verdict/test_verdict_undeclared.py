@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from evidence_cases import evidence_of, settings_of
 
-from gate.data.declared import entries_for, names_of
+from gate.data.declared import data_names, entries_for
 from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
@@ -98,10 +98,10 @@ def test_what_lies_in_a_container_came_with_its_image() -> None:
 
 
 def test_odd_paths_make_an_entry_that_yaml_reads_as_it_is_meant() -> None:
-    assert entries_for(names_of(["/srv/a b/ü: x}.csv"])) == (
+    assert entries_for(data_names(["/srv/a b/ü: x}.csv"])) == (
         'data: [{path: "/srv/a b/\\u00fc: x}.csv", as: x-.csv}]'
     )
-    names = names_of(["/srv/Mini", "/srv2/mini", "/srv/...", "/"])
+    names = data_names(["/srv/Mini", "/srv2/mini", "/srv/...", "/"])
     assert list(names.values()) == ["Mini", "mini-2", "data", "data-2"]
     for path, name in list(names.items())[:3]:
         assert DataSource.model_validate({"path": path, "as": name}).label == name

@@ -51,7 +51,7 @@ class Group:
                 cls.backends = str(_distributed.distributed_c10d.get_backend_config())
 
 
-def facts() -> dict[str, str]:
+def process_facts() -> dict[str, str]:
     """Name to text; what does not apply or cannot be read is not there."""
     found: dict[str, str] = {}
     for name, read in _READERS.items():
@@ -157,7 +157,7 @@ def _how_started() -> str:
 
 def _device() -> str:
     """The started GPUs that it uses, by name; asking never starts one."""
-    return cuda.described()[:200] if cuda.in_use() else "cpu"
+    return cuda.device_summary()[:200] if cuda.in_use() else "cpu"
 
 
 def _versions() -> dict[str, str]:

@@ -338,7 +338,7 @@ def _numpy() -> str:
 
 
 def _device() -> str:
-    return cuda.described() if cuda.in_use() else "cpu"
+    return cuda.device_summary() if cuda.in_use() else "cpu"
 
 
 def _cuda() -> str:

@@ -389,7 +389,7 @@ class HarnessSession:
             if not self.output.first_to_train():
                 self.output.tell_race()
         with self.problems.noting("timing the start"):
-            cuda.wait(self.recorder.devices)
+            cuda.synchronize(self.recorder.devices)
             since_start = perf_counter() - started_at
             self.first_step_seconds = since_start - Waiting.waited_seconds
             self.first_step_clock_seconds = monotonic()
@@ -477,7 +477,7 @@ class HarnessSession:
             "stopped_by": stopped_by,
             "environment": environment_survey.parts(self.problems),
             **vars(environment_survey.packages(self.problems, self.settings.tree)),
-            "facts": attestation.facts(),
+            "facts": attestation.process_facts(),
             "variables": attestation.told_variables(),
             "peak_memory_bytes": time_and_memory.peak_resident_bytes(),
             "device_memory_bytes": self.recorder.device_peak_bytes(),

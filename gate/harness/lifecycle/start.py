@@ -147,9 +147,9 @@ def _shaken(name: str) -> tuple[dict[str, Callable[[], None]], ...]:
     if not name:
         return ()
     try:
-        from ..varied_surroundings import shake
+        from ..varied_surroundings import vary_surroundings
 
-        return shake(name)
+        return vary_surroundings(name)
     except Exception as error:
         # a variation that was not made is told as not tried
         _complain(f"{name} was not varied: {error}")

@@ -23,7 +23,7 @@ _is_tracing = _jit.is_tracing
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
-def wait() -> None:
+def await_input() -> None:
     """Take the next call of a module that is trained."""
     _waiting[0] = True
 
@@ -44,7 +44,7 @@ def install(on_input: Callable[[nn.Module, object], None]) -> None:
     call.__qualname__ = plain.__qualname__
     call.__module__ = plain.__module__
     nn.Module.__call__ = call  # type: ignore[method-assign]
-    wait()
+    await_input()
 
 
 def _holds_a_batch(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> bool:

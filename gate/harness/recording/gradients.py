@@ -21,7 +21,7 @@ from ..output import Problems
 from ..plain_tensors import UnsupportedTensorError, gradient, plain_parts
 from ..tensor_digests import StartedDigest, bodies_once
 from .module_search import known_optimizers, outermost_owners
-from .state import Order, optimized_parameters
+from .state import TensorOrder, optimized_parameters
 from .time_and_memory import StepClock
 
 # A script may have an optimizer for each parameter: there the update follows at once.
@@ -53,7 +53,7 @@ def gradient_versions(parameters: Sequence[torch.Tensor]) -> Versions | None:
 class Looking(Protocol):
     """Who looks at the gradients of an optimizer."""
 
-    def after_backward(self, optimizer: Optimizer, step: int, order: Order) -> None:
+    def after_backward(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
         """Backward has returned on the way to this step."""
 
 
@@ -62,7 +62,7 @@ class Steps(Protocol):
 
     steps: int
     optimizers: list[Optimizer]
-    order: Order
+    order: TensorOrder
 
     def steps_of(self, optimizer: Optimizer) -> int:
         """How many steps of this optimizer are on record."""
@@ -106,7 +106,7 @@ class ReturnedGradients:
         expected = self._passes.get(number)
         return passes <= MAX_FIRST_PASSES if expected is None else passes >= expected
 
-    def _search(self, order: Order) -> None:
+    def _search(self, order: TensorOrder) -> None:
         """Find the optimizers that there are, and learn the names of what they will update."""
         self._waiting = known_optimizers()[: MAX_OPTIMIZERS + 1]
         if len(self._waiting) > MAX_OPTIMIZERS:

@@ -53,7 +53,7 @@ from ..tensor_digests import (
     start_value,
 )
 from .gradients import Returned, gradient_versions
-from .state import Order, named_tensors, optimized_parameters
+from .state import TensorOrder, named_tensors, optimized_parameters
 from .time_and_memory import StepClock
 
 RANDOM: Final = "random"
@@ -339,7 +339,7 @@ class Observer:
             with self._spending(BATCH), self._problems.noting("observing an input"):
                 self._inputs.append(start_value(arguments, self._problems.leave_out))
 
-    def after_backward(self, optimizer: Optimizer, step: int, order: Order) -> None:
+    def after_backward(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
         """Digest the gradients that backward has just returned, where they are others than before.
 
         Looked at again before the update: what is another then, the script itself has changed.
@@ -354,7 +354,9 @@ class Observer:
                 started = self._digest("backward", _numbered(map(gradient, parameters)))
                 self._returned[id(optimizer)] = Returned(started, versions)
 
-    def look_at_structure(self, number: int, optimizer: Optimizer, step: int, order: Order) -> None:
+    def look_at_structure(
+        self, number: int, optimizer: Optimizer, step: int, order: TensorOrder
+    ) -> None:
         """Look at what the update will work on: structure, first parameters."""
         # a script may replace parameters or add groups; comparing identities costs nothing
         identities = tuple(map(id, optimized_parameters(optimizer)))
@@ -365,7 +367,7 @@ class Observer:
                 if step == 1:
                     self._start("initial", _numbered(order.parameters(optimizer)))
 
-    def before(self, optimizer: Optimizer, step: int, order: Order) -> None:
+    def before(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
         """Look at the gradients that the update will use."""
         if self.schedule.due(TENSORS, step):
             with self._spending(TENSORS), self._problems.noting("observing the gradients"):
@@ -388,7 +390,7 @@ class Observer:
         left_out = [group for group in (RANDOM, TENSORS) if not self.schedule.due(group, step)]
         return [*left_out, BATCH] if self._left_a_batch_out else left_out
 
-    def after(self, optimizer: Optimizer, step: int, order: Order) -> StepObservation:
+    def after(self, optimizer: Optimizer, step: int, order: TensorOrder) -> StepObservation:
         """Look at what the update left, and send everything that was seen to the host."""
         fingerprints, started = self._fingerprints, self._started
         batches, inputs, kept = tuple(self._batches), tuple(self._inputs), self._gradients_kept
@@ -438,7 +440,7 @@ def _joined(digests: list[str]) -> str:
     return f"sha256:{joined}"
 
 
-def structure_digest(optimizer: Optimizer, order: Order) -> str:
+def structure_digest(optimizer: Optimizer, order: TensorOrder) -> str:
     """`sha256:hex` over each group's parameters in order: name, type, shape, wants a gradient."""
     lines = (
         f"{position} {order.name(parameter)} {structure(parameter)}\n"

@@ -78,7 +78,7 @@ class Recorder:
         self._clock = StepClock()
         self._observer = Observer(schedule, problems, self._clock) if observe else None
         self._gradients = ReturnedGradients(problems, self._clock)
-        self.order = Order()
+        self.order = TensorOrder()
         self._burst = 0
         self._module_keys: list[SortKey] = []
         self._optimizer_keys: list[SortKey] = []
@@ -117,7 +117,7 @@ class Recorder:
         self._clock.spent_since(begun)
         if inside_backward():
             return
-        first_inputs.wait()
+        first_inputs.await_input()
         only = len(self.optimizers) == 1
         if self._observer is None or (only and not self._schedule.due(TENSORS, self.steps + 1)):
             return
@@ -224,7 +224,7 @@ class Recorder:
             self._gradients.close_step(optimizer, self._backwards)
             self._losses, self._derived, self._backwards = [], [], 0
             self._samples, self._rows = 0, 0
-            first_inputs.wait()
+            first_inputs.await_input()
             self._write_known(number)
             self._about_the_last = HarnessSpan("", done, self._clock.mark())
 
@@ -283,14 +283,14 @@ class Recorder:
     @property
     def optimizer_numbers(self) -> list[int]:
         """The number of each optimizer in an order that no set decides; see `order.py`."""
-        return ranking(
+        return parameter_order(
             self._optimizer_keys, lambda index: self.order.parameters(self.optimizers[index])
         )
 
     @property
     def module_numbers(self) -> list[int]:
         """The number of each module likewise."""
-        return ranking(self._module_keys, lambda index: self.modules[index].parameters())
+        return parameter_order(self._module_keys, lambda index: self.modules[index].parameters())
 
     def _find_modules(self, optimizer: Optimizer) -> None:
         owned = {id(parameter) for module in self.modules for parameter in module.parameters()}
@@ -340,7 +340,7 @@ class Recorder:
         steps = []
         while self._open:
             # Without a device nothing is waited for, and there may be a thousand of them.
-            if reached(self._open[0].times.observed):
+            if has_reached(self._open[0].times.observed):
                 steps.append(self._open.popleft())
                 continue
             mine = sum(step.known["optimizer"] == number for step in self._open)

@@ -56,7 +56,7 @@ class SortKey(NamedTuple):
     held: str
 
 
-class Order:
+class TensorOrder:
     """The order of one process; what it is asked about must have been learned at its first step."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ def module_key(module: nn.Module, burst: int) -> SortKey:
     return SortKey(burst, "\n".join((type(module).__qualname__, *what)), held)
 
 
-def ranking(
+def parameter_order(
     keys: Sequence[SortKey], parameters: Callable[[int], Iterable[torch.Tensor]]
 ) -> list[int]:
     """The number of each of them in the order; `parameters` gives those of the one so numbered."""
@@ -176,7 +176,7 @@ def optimized_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
 def capture(
     modules: Sequence[nn.Module],
     optimizers: Sequence[Optimizer],
-    order: Order,
+    order: TensorOrder,
     problems: Problems,
 ) -> dict[str, torch.Tensor]:
     """Every tensor and number of the modules and optimizers, by name; nothing is copied yet."""
@@ -202,7 +202,7 @@ def capture(
 
 
 def parameter_names(
-    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: Order
+    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: TensorOrder
 ) -> dict[str, str]:
     """For `<optimizer>/<parameter index>` the parameter's name among the tensors of `capture`.
 
@@ -308,7 +308,7 @@ def _standing(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _of_optimizer(
-    name: str, optimizer: Optimizer, order: Order, problems: Problems
+    name: str, optimizer: Optimizer, order: TensorOrder, problems: Problems
 ) -> Iterator[NamedTensor]:
     """State and groups; a group's list of parameter positions is no number of the training."""
     saved = optimizer.state_dict()
@@ -325,7 +325,7 @@ def _of_optimizer(
 
 
 def _outside_parameters(
-    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: Order
+    modules: Sequence[nn.Module], optimizers: Sequence[Optimizer], order: TensorOrder
 ) -> Iterator[NamedTensor]:
     """Optimized tensors that no module owns."""
     owned = {id(parameter) for module in modules for parameter in module.parameters()}

@@ -56,7 +56,7 @@ class StepClock:
         """The moment that it is now; nothing is waited for."""
         if not self.devices:
             return TimeMark(perf_counter(), _NO_EVENTS)
-        events = {device: cuda.passed(device) for device in self.devices}
+        events = {device: cuda.timed_event(device) for device in self.devices}
         return TimeMark(perf_counter(), events)
 
     def spent_since(self, begun: TimeMark, group: str = "") -> None:
@@ -78,7 +78,7 @@ class StepClock:
         return spans
 
 
-def reached(mark: TimeMark) -> bool:
+def has_reached(mark: TimeMark) -> bool:
     """Whether the devices have come so far; asking does not wait."""
     return all(event.query() for event in mark.events.values())
 

@@ -87,7 +87,7 @@ MAX_PRODUCERS: Final = 64
 NOBODY: Final = -1
 
 
-class Known(NamedTuple):
+class KnownStorage(NamedTuple):
     """Of a storage: a reference, who wrote it last, and who left it unwritten.
 
     `missing` counts bytes that nobody has written yet, `foreign` says that what is in it came past
@@ -101,14 +101,14 @@ class Known(NamedTuple):
     foreign: bool = False
 
 
-_NOTHING: Final = Known(None)
+_NOTHING: Final = KnownStorage(None)
 
 
 class Storages:
     """By storage: the number of the call that last wrote it, and of the one that left it unset."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, KnownStorage] = {}
 
     def producers(self, tensors: list[torch.Tensor]) -> tuple[list[int], list[int]]:
         """The calls that last wrote these tensors, and those that made them uninitialised.
@@ -127,7 +127,7 @@ class Storages:
         """Whether some of these lie in memory that was filled, or not filled, past torch."""
         return any(self._of(storage).foreign for storage in _storages(tensors))
 
-    def _of(self, storage: Any) -> Known:
+    def _of(self, storage: Any) -> KnownStorage:
         return self._known.get(storage._cdata, _NOTHING)  # noqa: SLF001 - its identity has no public name
 
     def note(self, tensors: list[torch.Tensor], call: int, *, unset: bool, view: bool) -> None:
@@ -140,7 +140,7 @@ class Storages:
         """A call took memory that is known already, or that was filled past torch."""
         for storage in _storages(tensors):
             if self._of(storage).by == NOBODY:
-                self._put(storage, Known(self._reference(storage), call, foreign=True))
+                self._put(storage, KnownStorage(self._reference(storage), call, foreign=True))
 
     def _note(
         self, tensor: torch.Tensor, storage: Any, call: int, *, unset: bool, view: bool
@@ -150,13 +150,13 @@ class Storages:
         if view:
             known = known._replace(by=call)
         elif unset:
-            known = Known(None, call, call, storage.nbytes())
+            known = KnownStorage(None, call, call, storage.nbytes())
         else:
             # written as a whole, be it bit by bit: nothing of what was there before is left
             missing = max(0, known.missing - size)
             bare = known.bare if missing else NOBODY
             foreign = known.foreign and size < storage.nbytes()
-            known = Known(None, call, bare, missing, foreign)
+            known = KnownStorage(None, call, bare, missing, foreign)
         self._put(storage, known._replace(reference=self._reference(storage)))
 
     def _reference(self, storage: Any) -> Any:
@@ -165,7 +165,7 @@ class Storages:
         known = self._of(storage).reference
         return known or StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
-    def _put(self, storage: Any, known: Known) -> None:
+    def _put(self, storage: Any, known: KnownStorage) -> None:
         self._known[storage._cdata] = known  # noqa: SLF001 - as above
 
     def _forget_dead(self) -> None:
@@ -264,7 +264,7 @@ def _none_or_tensor(value: Any) -> Any:
     return None if value is None else 0
 
 
-def written(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Given]:
+def written_arguments(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Given]:
     """The arguments that the operator writes: as its schema says, or as a message that arrives."""
     names = written_names(func)
     return [

@@ -150,7 +150,7 @@ SHARED: Final = f"{TORCH}multiprocessing{os.sep}reductions.py"
 COMPILED: Final = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "") or f"{os.sep}torchinductor_"
 
 
-class Place(NamedTuple):
+class CallPlace(NamedTuple):
     """A line (none where `file` is empty), the phase that the stack shows, and whether compiled.
 
     `phase` is empty where only the graph and the modules can tell. `own_backward`: the line itself
@@ -164,7 +164,7 @@ class Place(NamedTuple):
     own_backward: bool
 
 
-def place_of(frame: FrameType | None) -> Place | None:
+def call_place(frame: FrameType | None) -> CallPlace | None:
     """The place of the call that `frame` makes; None where it is the harness's own work."""
     outside: FrameType | None = None
     phase, compiled, engine, own_backward = "", False, False, False
@@ -187,12 +187,12 @@ def place_of(frame: FrameType | None) -> Place | None:
                 outside = _better(outside, frame)
         frame = frame.f_back
     if outside is None:
-        return Place("", 0, phase, compiled, own_backward=False)
+        return CallPlace("", 0, phase, compiled, own_backward=False)
     file, line = outside.f_code.co_filename, outside.f_lineno or 0
-    return Place(shown_file(file), line, phase, compiled, own_backward)
+    return CallPlace(shown_file(file), line, phase, compiled, own_backward)
 
 
-def origin_of(frame: FrameType | None) -> str:
+def storage_origin(frame: FrameType | None) -> str:
     """Who fills the storage that this call takes: the innermost that is known of the stack."""
     other = "storage"
     for _ in range(MAX_FRAMES):

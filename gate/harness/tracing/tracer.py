@@ -34,7 +34,7 @@ from .arguments import (
     results,
     settings_now,
     takes_storage,
-    written,
+    written_arguments,
 )
 from .places import ExecutedLines, RunningModules
 
@@ -63,7 +63,7 @@ class OpenCall(NamedTuple):
     """
 
     operator: str
-    place: places.Place
+    place: places.CallPlace
     inputs: list[dict[str, Any]]
     written: list[Given]
     sizes: list[int]
@@ -110,7 +110,7 @@ class Tracer:
         # a forked child has its parent's records, which are not its own: it is not traced
         if os.getpid() != self._pid:
             return None
-        place = places.place_of(places.caller(2))
+        place = places.call_place(places.caller(2))
         if place is None:
             return None
         random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
@@ -122,7 +122,7 @@ class Tracer:
                 self._input(one, viewed=view, overwritten=one.name in only_written)
                 for one in tensors[:MAX_GIVEN]
             ]
-            outputs = written(func, args, named)
+            outputs = written_arguments(func, args, named)
             return OpenCall(
                 operator=name,
                 place=place,
@@ -133,7 +133,7 @@ class Tracer:
                 whole=whole and len(tensors) <= MAX_GIVEN,
                 random=random,
                 state=generator_state(args, named) if random else "",
-                origin=places.origin_of(places.caller(2)) if outside else "",
+                origin=places.storage_origin(places.caller(2)) if outside else "",
                 began=began,
             )
 

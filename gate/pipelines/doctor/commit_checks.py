@@ -51,7 +51,7 @@ def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommi
     )
 
 
-def refused(seen: Uncommitted) -> RepositoryError:
+def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
     """Why a gate call does not start with uncommitted changes."""
     return RepositoryError(
         seen.found,

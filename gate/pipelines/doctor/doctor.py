@@ -56,7 +56,7 @@ from gate.pipelines.doctor.preconditions import (
     examined_room,
     examined_settings,
     examined_token,
-    failed,
+    failed_check,
     ignored_read,
 )
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
@@ -144,7 +144,7 @@ def examine(asked: Checks, adapters: Adapters, probes: Probes) -> DoctorReport:
     host = _host(adapters)
     training, isolation = work.training, work.isolation
     rows = (
-        *([failed("event", asked.event_fault)] if asked.event_fault else []),
+        *([failed_check("event", asked.event_fault)] if asked.event_fault else []),
         about_settings,
         *_rows("gates", lambda: _gates(asked, adapters)),
         *_rows("history", lambda: _clone(asked, adapters.git, probes)),
@@ -179,7 +179,7 @@ def _attempt(look: Callable[[], Found]) -> Found | GateError:
 def _rows(name: str, look: Callable[[], tuple[Examined, ...]]) -> tuple[Examined, ...]:
     """What a look found; a fault of it is a row of that name."""
     found = _attempt(look)
-    return (failed(name, found),) if isinstance(found, GateError) else found
+    return (failed_check(name, found),) if isinstance(found, GateError) else found
 
 
 def _host(adapters: Adapters) -> GpusSeen:
@@ -221,7 +221,7 @@ def _settings(
     if isinstance(found, GateError):
         # a broken file must not keep the other rows from being looked at
         minimal = parse_settings(MINIMAL_FILE.encode("utf-8"), "minimal")
-        return minimal, None, failed("settings", found)
+        return minimal, None, failed_check("settings", found)
     return found
 
 
@@ -333,7 +333,7 @@ def _command(
 
 
 def _room(out: Path, probes: Probes, fault: GateError | None) -> Examined:
-    return failed("disk", fault) if fault else examined_room(probes.free_bytes(out))
+    return failed_check("disk", fault) if fault else examined_room(probes.free_bytes(out))
 
 
 def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Workplace:
@@ -364,7 +364,7 @@ def _looked_from(
 ) -> Workplace:
     isolation = _attempt(lambda: adapters.isolate(settings, (work,)))
     if isinstance(isolation, GateError):
-        return Workplace(about_isolation=failed("isolation", isolation), training=NOT_PROBED)
+        return Workplace(about_isolation=failed_check("isolation", isolation), training=NOT_PROBED)
     training = _attempt(lambda: _training(asked.out, adapters, settings, isolation, work / "run"))
     if isinstance(training, GateError):
         training = TrainingSeen(problem=training.message, hint=training.hint)

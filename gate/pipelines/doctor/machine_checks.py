@@ -92,7 +92,7 @@ Cause = tuple[GpuObstacle, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GpuFacts:
+class GpuSightings:
     """What the gate sees of the machine, and what the training's Python found."""
 
     host: GpusSeen
@@ -110,7 +110,7 @@ def why_no_gpu(
     # the machine has none, or torch can use one: then there is nothing to explain
     if not host.names or training.gpus:
         return None
-    seen = GpuFacts(host=host, training=training, isolation=isolation)
+    seen = GpuSightings(host=host, training=training, isolation=isolation)
     known = next(filter(None, (rule(seen) for rule in RULES)), None)
     obstacle, why = known or _refused(seen)
     return GpuMissed(obstacle=obstacle, found=f"{machine_gpus(host)}; {why[:MAX_TEXT]}")
@@ -123,7 +123,7 @@ def machine_gpus(host: GpusSeen) -> str:
     return ", ".join(shown) + (", ..." if len(kinds) > SHOWN_GPUS else "")
 
 
-def _not_known(seen: GpuFacts) -> Cause | None:
+def _not_known(seen: GpuSightings) -> Cause | None:
     training = seen.training
     if not training.problem:
         return None
@@ -131,21 +131,21 @@ def _not_known(seen: GpuFacts) -> Cause | None:
     return GpuObstacle.OTHER, why
 
 
-def _cpu_build(seen: GpuFacts) -> Cause | None:
+def _cpu_build(seen: GpuSightings) -> Cause | None:
     if seen.training.tried.built_for:
         return None
     torch = seen.training.parts.get("torch", "unknown")
     return GpuObstacle.CPU_BUILD, f"the training's torch ({torch}) is a build without CUDA"
 
 
-def _hidden(seen: GpuFacts) -> Cause | None:
+def _hidden(seen: GpuSightings) -> Cause | None:
     variable = seen.training.tried.hidden_by
     if not variable:
         return None
     return GpuObstacle.HIDDEN, f"{variable} hides every GPU from the training"
 
 
-def _not_given(seen: GpuFacts) -> Cause | None:
+def _not_given(seen: GpuSightings) -> Cause | None:
     files = seen.training.tried.files
     if any(file.path.removeprefix("/dev/nvidia").isdigit() for file in files):
         return None
@@ -154,7 +154,7 @@ def _not_given(seen: GpuFacts) -> Cause | None:
     return GpuObstacle.NOT_GIVEN, f"no GPU is visible where the training runs{told}"
 
 
-def _closed(seen: GpuFacts) -> Cause | None:
+def _closed(seen: GpuSightings) -> Cause | None:
     closed = next((file for file in seen.training.tried.files if file.refusal), None)
     if closed is None:
         return None
@@ -165,7 +165,7 @@ def _closed(seen: GpuFacts) -> Cause | None:
     return (GpuObstacle.LOST if closed.refusal == FORBIDDEN else GpuObstacle.CLOSED), why
 
 
-def _no_uvm(seen: GpuFacts) -> Cause | None:
+def _no_uvm(seen: GpuSightings) -> Cause | None:
     if any(file.path == UVM for file in seen.training.tried.files):
         return None
     return GpuObstacle.NO_UVM, f"{UVM}, which CUDA needs, is missing"
@@ -175,7 +175,7 @@ def _no_uvm(seen: GpuFacts) -> Cause | None:
 RULES = (_not_known, _cpu_build, _hidden, _not_given, _closed, _no_uvm)
 
 
-def _refused(seen: GpuFacts) -> Cause:
+def _refused(seen: GpuSightings) -> Cause:
     """By torch's own words where these name a cause, else by what nvidia-smi says."""
     host, tried = seen.host, seen.training.tried
     words = tried.refusal.lower()

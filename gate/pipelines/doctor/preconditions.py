@@ -120,7 +120,7 @@ HTTP_FORBIDDEN = 403
 HTTP_NOT_PROCESSABLE = 422
 
 
-def failed(name: str, fault: GateError, health: CheckResult = CheckResult.FAIL) -> Examined:
+def failed_check(name: str, fault: GateError, health: CheckResult = CheckResult.FAIL) -> Examined:
     """A fault as a finding, with the details that a person needs."""
     found = "; ".join((fault.message, *fault.details))
     return Examined(name=name, health=health, found=found, fix=fault.hint)

@@ -72,7 +72,7 @@ def step_ticks(scale: Scale) -> tuple[Tick, ...]:
     return tuple(Tick(position=scale.at(step), label=f"{step:,.0f}") for step in steps)
 
 
-def number(value: float) -> str:
+def axis_number(value: float) -> str:
     """A number as an axis shows it, four digits at most."""
     return f"{value:.4g}"
 
@@ -276,7 +276,7 @@ def _distance_scale(values: Values) -> Scale:
 
 
 def _y_ticks(y: Scale, values: Values, *, distances: bool) -> tuple[Tick, ...]:
-    labels = ticks(y, number) if len(values) else ()
+    labels = ticks(y, axis_number) if len(values) else ()
     if not distances or not labels:
         return labels
     return (Tick(position=y.start, label=EQUAL), *labels[1:])

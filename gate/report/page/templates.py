@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from gate.comparison.state_difference import StateDifference
-from gate.report.difference_words import difference_headline, facts, sections
+from gate.report.difference_words import difference_facts, difference_headline, sections
 from gate.report.escape import clean, clean_name
 from gate.report.layout import Cell
 from gate.text.untrusted_text import visible
@@ -61,6 +61,6 @@ def difference_page(difference: StateDifference) -> str:
     return template("difference.html").render(
         headline=difference_headline(difference),
         tone="pass" if difference.equal else "fail",
-        facts=facts(difference),
+        facts=difference_facts(difference),
         sections=sections(difference, PAGE_ROWS, wide=True),
     )

@@ -33,7 +33,7 @@ from gate.system.files.regular_files import (
     require_room,
     storage_faults,
 )
-from gate.system.files.writing import share, write_all
+from gate.system.files.writing import share_bytes, write_all
 from gate.system.git.export import digest_on_disk
 from gate.text.untrusted_text import safe_line
 
@@ -194,7 +194,7 @@ class LocalFiles:
             writing.make_folders(target.parent)
             require_room(target, os.fstat(file.fileno()).st_size)
             with writing.new_file(target, 0o644) as descriptor:
-                if not share(file.fileno(), descriptor):
+                if not share_bytes(file.fileno(), descriptor):
                     return _hashed(file, descriptor)
                 with io.BufferedReader(CappedReader(os.dup(descriptor), source, max_bytes)) as copy:
                     return hashlib.file_digest(copy, "sha256").hexdigest()

@@ -68,7 +68,7 @@ def _entered(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def opened(name: str | Path, within: int | None) -> Iterator[int]:
+def open_descriptor(name: str | Path, within: int | None) -> Iterator[int]:
     """A descriptor of a file that is no link; a FIFO that nobody writes is not waited for."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=within)
@@ -136,7 +136,7 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
                 destination = os.readlink(entry.name, dir_fd=descriptor)
                 os.symlink(destination, entry.name, dir_fd=there)
             elif stat.S_ISREG(facts.st_mode):
-                with opened(entry.name, descriptor) as file:
+                with open_descriptor(entry.name, descriptor) as file:
                     _copy_file(file, facts, entry.name, there, room)
             else:
                 raise StorageError(
@@ -181,7 +181,7 @@ def let_read(path: Path) -> None:
 
 def _let_read_file(name: str | Path, within: int | None) -> None:
     # through a descriptor: chmod(2) of a name follows a link that came to be there
-    with opened(name, within) as descriptor:
+    with open_descriptor(name, within) as descriptor:
         os.fchmod(descriptor, 0o444)
 
 
@@ -206,7 +206,7 @@ def let_group_read(path: Path, gid: int) -> None:
                 if stat.S_ISDIR(facts.st_mode):
                     pending.append(folder / entry.name)
                 elif stat.S_ISREG(facts.st_mode) and not facts.st_mode & stat.S_IROTH:
-                    with opened(entry.name, descriptor) as file:
+                    with open_descriptor(entry.name, descriptor) as file:
                         _give_to_group(file, gid)
             _give_to_group(descriptor, gid)
 

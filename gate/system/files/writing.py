@@ -41,7 +41,7 @@ CANNOT: Final = {
 }
 
 
-def share(source: int, target: int) -> bool:
+def share_bytes(source: int, target: int) -> bool:
     """Let an empty file have all bytes of another, by descriptors; False where they must be copied.
 
     Raises `OSError` when the disk fails or is full.
@@ -60,7 +60,7 @@ def shared_or_copied(source: int, target: int) -> Iterator[int]:
 
     Raises `OSError` when the disk fails or is full.
     """
-    if share(source, target):
+    if share_bytes(source, target):
         yield os.fstat(target).st_size
         return
     yield from _copied_by_the_kernel(source, target)

@@ -54,7 +54,7 @@ def parse_entries(listing: bytes) -> tuple[TreeEntry, ...]:
     return tuple(parse_entry(row) for row in listing.split(b"\0") if row)
 
 
-def read_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
+def read_tree_entries(listing: IO[bytes], commit: str) -> tuple[TreeEntry, ...]:
     """The files of a commit from what `git ls-tree -r -t -z` prints, as it comes.
 
     No more is read than the limits of entries and bytes allow; folders count, since a tree can hold

@@ -33,8 +33,8 @@ from gate.system.git.objects import (
     listed_twice,
     parse_entries,
     parse_entry,
-    read_entries,
     read_rows,
+    read_tree_entries,
 )
 from gate.text.untrusted_text import safe_line
 
@@ -425,7 +425,7 @@ class GitRepository:
         """
         words = ("-r", "-t", "-z", "--full-tree", "--end-of-options", commit)
         with self._git.stream("ls-tree", *words) as listing:
-            entries = read_entries(listing, commit)
+            entries = read_tree_entries(listing, commit)
         plain = GitCommand(
             self._top, search_path=self._search_path, overrides=(f"safe.directory={self._top}",)
         )

@@ -21,15 +21,15 @@ from gate.errors import GateError, PublishError
 from gate.system.http import (
     REDIRECTS,
     UNKNOWN_WAIT_SECONDS,
-    Answer,
-    Ask,
     Connection,
+    HttpAnswer,
+    HttpRequest,
     Retries,
     RetryPolicy,
     Trouble,
     UnansweredError,
-    number_of,
     origin_of,
+    seconds_of,
     trouble_of,
 )
 from gate.system.login import Login
@@ -204,7 +204,7 @@ Body = Mapping[str, object]
 _T = TypeVar("_T")
 
 
-def read_as(answer: Answer, kind: TypeAdapter[_T]) -> _T:
+def read_as(answer: HttpAnswer, kind: TypeAdapter[_T]) -> _T:
     """The content as what the API promises; `PublishError` when it is something else."""
     try:
         return kind.validate_json(answer.content)
@@ -215,7 +215,7 @@ def read_as(answer: Answer, kind: TypeAdapter[_T]) -> _T:
         ) from error
 
 
-def next_page(answer: Answer) -> str:
+def next_page(answer: HttpAnswer) -> str:
     """The address of the next page of a list, empty on the last (RFC 8288)."""
     links = requests.utils.parse_header_links(answer.headers.get("link", ""))
     return next((link["url"] for link in links if link.get("rel") == "next"), "")
@@ -275,10 +275,10 @@ def tells_limit(response: BaseHTTPResponse, told: str) -> bool:
 
 def limit_seconds(headers: Mapping[str, str], now: float) -> float:
     """How long the limit lasts, as far as it was told; `now` in seconds since 1970."""
-    asked = number_of(headers.get("Retry-After", ""))
+    asked = seconds_of(headers.get("Retry-After", ""))
     if asked is not None:
         return asked
-    reset = number_of(headers.get("X-RateLimit-Reset", ""))
+    reset = seconds_of(headers.get("X-RateLimit-Reset", ""))
     if headers.get("X-RateLimit-Remaining") == "0" and reset is not None:
         # the full second may not be over yet
         return max(0.0, reset - now) + 1.0
@@ -376,7 +376,7 @@ class GitHubApi(GitHubConnection):
         self._repeatable = repeatable
         self._next_write = policy.monotonic()
 
-    def send(self, method: str, url: str, body: Body | None = None) -> Answer:
+    def send(self, method: str, url: str, body: Body | None = None) -> HttpAnswer:
         """Send a request, wait where GitHub asks for it, and follow redirects on the same host.
 
         Raises `UnansweredError` when nobody can know whether it was carried out, and another
@@ -398,7 +398,7 @@ class GitHubApi(GitHubConnection):
             )
         return urljoin(url, answer.headers.get("location", ""))
 
-    def retries(self, ask: Ask, ends_at: float) -> Retries:
+    def retries(self, ask: HttpRequest, ends_at: float) -> Retries:
         """By GitHub's own limits."""
         return GitHubRetries(self.policy, ends_at, self._limit, repeatable=ask.repeatable)
 
@@ -426,7 +426,7 @@ class GitHubApi(GitHubConnection):
             )
         return location
 
-    def judged(self, answer: Answer) -> Answer:
+    def judged(self, answer: HttpAnswer) -> HttpAnswer:
         """The answer; what `refusals` say of one that is none."""
         if answer.status >= requests.codes.bad_request:
             message = told(answer.content, self._token)
@@ -446,11 +446,11 @@ class GitHubApi(GitHubConnection):
             "GitHub redirected the request in a loop", hint="Check GITHUB_API_URL and the proxy."
         )
 
-    def _ask(self, method: str, url: str, body: Body | None) -> Ask:
+    def _ask(self, method: str, url: str, body: Body | None) -> HttpRequest:
         headers = {"Accept": ACCEPT, "X-GitHub-Api-Version": API_VERSION}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        return Ask(
+        return HttpRequest(
             method=method,
             url=self.next_address(self.base, url),
             headers=headers,

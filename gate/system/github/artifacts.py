@@ -19,8 +19,8 @@ from gate.system.github.api import ARTIFACT_REFUSALS, GitHubApi, GitHubConnectio
 from gate.system.github.records import MAX_ARTIFACT_BYTES, RunAddress
 from gate.system.http import (
     GITHUB_POLICY,
-    Answer,
-    Ask,
+    HttpAnswer,
+    HttpRequest,
     Retries,
     RetryPolicy,
     Trouble,
@@ -78,7 +78,7 @@ class _Store(GitHubConnection):
                 hint="Check GITHUB_API_URL and the proxy.",
             )
 
-    def retries(self, ask: Ask, ends_at: float) -> Retries:
+    def retries(self, ask: HttpRequest, ends_at: float) -> Retries:
         """Of one download."""
         return _StoreRetries(self.policy, ends_at, repeatable=ask.repeatable)
 
@@ -86,7 +86,7 @@ class _Store(GitHubConnection):
         """The longest that a download may take."""
         return DOWNLOAD_SECONDS
 
-    def not_given(self, answer: Answer) -> PublishError:
+    def not_given(self, answer: HttpAnswer) -> PublishError:
         """Another status than 200."""
         return PublishError(
             f"{self.name} refused the download ({answer.status})",
@@ -162,7 +162,7 @@ def _download(url: str, sink: BinaryIO, policy: RetryPolicy, *, encrypted: bool)
 
     # a connection of its own: nothing of the token's can be in it
     with _Store(url, policy, encrypted=encrypted) as store:
-        store.receive(Ask(method="GET", url=url), MAX_ARTIFACT_BYTES, take, exactly=False)
+        store.receive(HttpRequest(method="GET", url=url), MAX_ARTIFACT_BYTES, take, exactly=False)
 
 
 def _too_large() -> PublishError:

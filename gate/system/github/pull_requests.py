@@ -34,7 +34,7 @@ from gate.system.github.api import (
     read_as,
 )
 from gate.system.github.records import Comment, CommitStatus, PullRequest, RunOrigin, TokenSeen
-from gate.system.http import GITHUB_POLICY, Answer, RetryPolicy, UnansweredError
+from gate.system.http import GITHUB_POLICY, HttpAnswer, RetryPolicy, UnansweredError
 
 PAGE_SIZE: Final = 100
 # a list without end would keep the job busy for ever; nobody reads this many comments
@@ -184,7 +184,7 @@ class GitHubComments:
         return read_as(self._api.send(method, url, {"body": body}), _COMMENT).comment()
 
 
-def _moment(answer: Answer) -> str:
+def _moment(answer: HttpAnswer) -> str:
     """The server's own time of an answer, a little before it, as the API writes it; or nothing."""
     try:
         told = parsedate_to_datetime(answer.headers.get("date", ""))
