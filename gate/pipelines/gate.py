@@ -127,7 +127,7 @@ def train_all(
 
 def tell_moved_data(recorded: DataSets, prepared: Prepared) -> None:
     """Say before the first run that declared data is not what the baseline was recorded with."""
-    for move in moved_data(recorded, prepared.data) if recorded else ():
+    for move in data_moves(recorded, prepared.data) if recorded else ():
         prepared.adapters.progress.step(f"data-moved: {move_sentence(move)}")
 
 
