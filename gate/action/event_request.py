@@ -85,7 +85,7 @@ def _request(
         return request
     changes = _policy_changes(request, (base, head), git, head_files)
     brought = brought_environment(request, head_files.settings, git)
-    return replace(request, policy_changes=changes, brought=brought)
+    return replace(request, policy_changes=changes, environment_change=brought)
 
 
 def _brought(git: Git, head: str, path: str) -> bytes:

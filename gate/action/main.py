@@ -83,7 +83,7 @@ SetStatus = Callable[[ActionContext, str, CommitStatus], None]
 def tell_status(
     context: ActionContext,
     inputs: ActionInputs,
-    told: tuple[StatusState, str],
+    commit_status: tuple[StatusState, str],
     token: str,
     set_status: SetStatus,
 ) -> str:
@@ -101,7 +101,7 @@ def tell_status(
         return "no status: a fork's code ran in this job, so its token is not used"
     if not token:
         return "no status: no token was given"
-    state, description = told
+    state, description = commit_status
     status = CommitStatus(
         # the head and not the merge commit that was checked out: a required check looks at the head
         commit=context.head_commit,

@@ -111,8 +111,8 @@ class Baselines:
     the baseline itself left aside.
     """
 
-    trusted: Baseline | None
-    brought: Baseline | None
+    base: Baseline | None
+    head: Baseline | None
     same_code: frozenset[str] = frozenset()
 
 

@@ -130,15 +130,15 @@ def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
     return found
 
 
-def refuse_unfit(found: EntryFiles | None, shown: str) -> EntryFiles | None:
+def refuse_unfit(entry_files: EntryFiles | None, shown: str) -> EntryFiles | None:
     """The same files, from wherever they were read, without those whose name begins with a dot.
 
     Those are of editors, and of a write that was interrupted. Raises `DocumentError` for a name
     that no entry has, and beyond the limits of number and bytes, before anything is parsed.
     """
-    if found is None:
+    if entry_files is None:
         return None
-    fit = {name: found[name] for name in _fit_names(tuple(found), shown)}
+    fit = {name: entry_files[name] for name in _fit_names(tuple(entry_files), shown)}
     if sum(map(len, fit.values())) > MAX_BASELINE_BYTES:
         raise _too_large(shown)
     return fit

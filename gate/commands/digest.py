@@ -170,7 +170,7 @@ def run(words: Sequence[str]) -> None:
     asked = _parser().parse_args(words)
     exclusions = chosen_exclusions(asked.exclude, defaults=not asked.no_default_exclusions)
 
-    def look() -> Told:
+    def look() -> DigestOutput:
         if is_package(FILES, asked.path):
             with open_package(FILES, asked.path) as package:
                 rules = chosen_exclusions(asked.exclude, defaults=False)
@@ -183,7 +183,7 @@ def run(words: Sequence[str]) -> None:
         return _told(found, json=asked.json, leaves=asked.leaves)
 
     told = read_apart(
-        PlainForm(Told),
+        PlainForm(DigestOutput),
         look,
         what=safe_line(str(asked.path)),
         seconds=reading_seconds(asked.path),

@@ -70,28 +70,32 @@ FIRST: Final = "First difference, with the package as the baseline: "
 LABEL_WIDTH: Final = 13
 
 
-def reproduction_headline(found: Reproduction) -> str:
+def reproduction_headline(reproduction: Reproduction) -> str:
     """The answer in one line."""
-    words = HEADLINES[found.outcome]
-    if found.outcome is ReproductionOutcome.WITHIN_SPREAD and found.spread:
-        words += f" {PLACES[found.spread[0].place]}"
+    words = HEADLINES[reproduction.outcome]
+    if reproduction.outcome is ReproductionOutcome.WITHIN_SPREAD and reproduction.spread:
+        words += f" {PLACES[reproduction.spread[0].place]}"
     return words
 
 
-def reproduction_view(found: Reproduction) -> RenderableType:
+def reproduction_view(reproduction: Reproduction) -> RenderableType:
     """What happened, what was checked, what differs worst first, and what to do now."""
-    good = found.outcome.good
+    good = reproduction.outcome.good
     mark, style = ("✅", "bold green") if good else ("❌", "bold red")
-    parts: list[RenderableType] = [Text(f"{mark} {reproduction_headline(found)}", style=style)]
+    parts: list[RenderableType] = [
+        Text(f"{mark} {reproduction_headline(reproduction)}", style=style)
+    ]
     parts += [
         Sentence(clean(text), lead=f"  {label:<{LABEL_WIDTH}}", indent=LABEL_WIDTH + 2)
-        for label, text in _facts(found)
+        for label, text in _facts(reproduction)
     ]
-    if found.diagnosis is not None:
-        cause = f"{found.diagnosis.cause}."
+    if reproduction.diagnosis is not None:
+        cause = f"{reproduction.diagnosis.cause}."
         parts += [Text(""), Sentence(clean(cause), lead=FIRST, lead_style="bold")]
-    parts += [section_view(section) for section in (*_numbers(found), *_spread(found))]
-    following = next_words(found)
+    parts += [
+        section_view(section) for section in (*_numbers(reproduction), *_spread(reproduction))
+    ]
+    following = next_words(reproduction)
     if following:
         parts += [Text(""), Sentence(clean(following))]
     return Group(*parts)
@@ -130,11 +134,11 @@ def _code(found: Reproduction) -> str:
     return f"the package's commit, from {where}"
 
 
-def environment_words(found: Reproduction) -> str:
+def environment_words(reproduction: Reproduction) -> str:
     """For example `12 of 13 parts as then: driver 550.54 → 560.35`."""
-    moved = found.moved
-    parts = count(len(found.environment), "part")
-    words = f"{len(found.environment) - len(moved)} of {parts} as then"
+    moved = reproduction.moved
+    parts = count(len(reproduction.environment), "part")
+    words = f"{len(reproduction.environment) - len(moved)} of {parts} as then"
     if not moved:
         return words
     named = [
@@ -216,20 +220,20 @@ def _interval(one: MetricSpread) -> str:
     return f"{one.low:.6g} to {one.high:.6g}"
 
 
-def next_words(found: Reproduction) -> str:
+def next_words(reproduction: Reproduction) -> str:
     """What it means, and what to do now; empty where it is reproduced."""
-    if found.outcome is ReproductionOutcome.NOT_REPEATABLE:
+    if reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE:
         return "Nothing can be said about the package: first fix what differs from run to run."
-    if found.outcome is not ReproductionOutcome.DIFFERS:
+    if reproduction.outcome is not ReproductionOutcome.DIFFERS:
         return ""
-    if not found.same_code:
+    if not reproduction.same_code:
         return "Other code was run than the package holds, so the difference may be the code's."
-    if not found.moved:
+    if not reproduction.moved:
         return (
             "Code and environment are as then, and the bits still differ: look at what the "
             "environment does not name, such as data that is not declared, or faulty hardware."
         )
-    if not found.spread:
+    if not reproduction.spread:
         return (
             "The environment moved, so the bits may differ. To see whether the numbers are "
             "statistically the same, train several seeds here: add `--seeds 5`."

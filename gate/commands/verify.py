@@ -143,12 +143,12 @@ COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 
 
 def verified_json(
-    found: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
+    verified: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
 ) -> str:
     """Every fact by its name."""
-    facts = asdict(found) | {
-        "isolation": found.isolation.model_dump(mode="json"),
-        "states": [state.model_dump(mode="json") for state in found.states],
+    facts = asdict(verified) | {
+        "isolation": verified.isolation.model_dump(mode="json"),
+        "states": [state.model_dump(mode="json") for state in verified.states],
         "recomputed": [name.value for name in recomputed],
         "model_file": asdict(model) if model is not None else None,
     }
@@ -156,26 +156,29 @@ def verified_json(
 
 
 def verified_text(
-    found: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
+    verified: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
 ) -> str:
     """What was checked, a line for each question that a reader has.
 
     `recomputed` are the states whose roots were made anew from the bytes in the package.
     """
-    listed = f"its {found.members} files agree with {SUMS_NAME}"
+    listed = f"its {verified.members} files agree with {SUMS_NAME}"
     rows = [
-        *_signed(found),
+        *_signed(verified),
         ("package", f"the sealed file, byte for byte; {listed}"),
-        ("verdict", f"{found.level}, {found.strict_runs} equal strict runs"),
-        *_made(found),
-        *_base(found),
-        ("isolation", f"{found.isolation.described}{_REPORTED if found.imported_evidence else ''}"),
-        *((state.name.value, _root(state, recomputed)) for state in found.states),
-        ("all states", found.checkpoint_root),
-        *(("note", note) for note in found.notes),
+        ("verdict", f"{verified.level}, {verified.strict_runs} equal strict runs"),
+        *_made(verified),
+        *_base(verified),
+        (
+            "isolation",
+            f"{verified.isolation.described}{_REPORTED if verified.imported_evidence else ''}",
+        ),
+        *((state.name.value, _root(state, recomputed)) for state in verified.states),
+        ("all states", verified.checkpoint_root),
+        *(("note", note) for note in verified.notes),
         ("not checked", NOT_CHECKED),
     ]
-    lines = [f"verified: {found.outcome}, commit {found.commit}"]
+    lines = [f"verified: {verified.outcome}, commit {verified.commit}"]
     if model is not None:
         lines[0] = f"{_model_head(model)}\n{lines[0]}"
         rows[:0] = [("in the file", part.described) for part in model.parts]

@@ -127,7 +127,7 @@ def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
 
     Where no call is named, what ran last may be any line at the script's end.
     """
-    if trace is None or not (trace.found or len(trace.changed) == 1):
+    if trace is None or not (trace.names_a_call or len(trace.changed) == 1):
         return ()
     return trace.changed[:1]
 
@@ -208,7 +208,7 @@ def _places(diagnosis: Diagnosis) -> Iterator[CodePlace | None]:
     """The line that is named first; without one, that of the call at which two traces part."""
     if diagnosis.likely:
         yield diagnosis.likely[0].code_place
-    elif diagnosis.trace is not None and diagnosis.trace.found:
+    elif diagnosis.trace is not None and diagnosis.trace.names_a_call:
         yield CodePlace.known(diagnosis.trace.file, diagnosis.trace.line)
 
 

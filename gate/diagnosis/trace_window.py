@@ -178,6 +178,6 @@ def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagn
         return diagnosis
     known = diagnosis.suspects or diagnosis.optimizer_settings
     remedy = diagnosis.remedy
-    if trace.found and trace.remedy and not known:
+    if trace.names_a_call and trace.remedy and not known:
         remedy = f"{trace.remedy} If that is not it: {remedy[:1].lower()}{remedy[1:]}"
     return diagnosis.model_copy(update={"trace": trace, "remedy": remedy})

@@ -371,7 +371,7 @@ def read_harness_lines(
 def told_lines(
     files: Files,
     out: Path,
-    found: tuple[ProcessFiles, ...],
+    processes: tuple[ProcessFiles, ...],
     kind: HarnessFile,
     model: type[Record],
 ) -> Iterator[tuple[Record, ProcessFiles]]:
@@ -379,7 +379,7 @@ def told_lines(
 
     Raises `EvidenceError` for a malformed file, and for one longer than the harness's own limit.
     """
-    for process in found:
+    for process in processes:
         if kind not in process.kinds:
             continue
         name = process.name(kind)

@@ -49,7 +49,7 @@ _NO_PACKAGE: Final = re.compile(
 )
 _OWN_CODE: Final = re.compile(r"^(?:-e\s|--editable\b|\.{1,2}(?:/|$|\[)|file:)")
 
-Found = Iterator[tuple[str, str, Iterable[str]]]
+PackageLines = Iterator[tuple[str, str, Iterable[str]]]
 
 
 def read_lock(path: str, data: bytes) -> LockFile:
@@ -87,7 +87,7 @@ def has_hashes(data: bytes) -> bool:
     return b"--hash=" in data or b"--hash " in data
 
 
-def _opened(path: str, data: bytes) -> tuple[LockKind, Found]:
+def _opened(path: str, data: bytes) -> tuple[LockKind, PackageLines]:
     if len(data) > MAX_LOCK_BYTES:
         raise EvidenceError(f"{len(data):,} bytes, the limit is {MAX_LOCK_BYTES:,}")
     name = PurePosixPath(path).name
@@ -102,7 +102,7 @@ def _opened(path: str, data: bytes) -> tuple[LockKind, Found]:
     return _text_opened(name, text)
 
 
-def _text_opened(name: str, text: str) -> tuple[LockKind, Found]:
+def _text_opened(name: str, text: str) -> tuple[LockKind, PackageLines]:
     tables = {
         "uv.lock": (LockKind.UV, _uv),
         "poetry.lock": (LockKind.POETRY, _poetry),
@@ -119,7 +119,7 @@ def _text_opened(name: str, text: str) -> tuple[LockKind, Found]:
     return LockKind.REQUIREMENTS, _requirements(text)
 
 
-def _gathered(found: Found) -> tuple[LockedPackage, ...]:
+def _gathered(found: PackageLines) -> tuple[LockedPackage, ...]:
     """One record for each name; markers may choose between versions, and each counts."""
     versions: dict[str, dict[str, None]] = {}
     hashes: dict[str, dict[str, None]] = {}
@@ -164,7 +164,7 @@ _DIGITS: Final = {
 }
 
 
-def _requirements(text: str) -> Found:
+def _requirements(text: str) -> PackageLines:
     """The lines that pip reads, each of which has to name one version.
 
     https://pip.pypa.io/en/stable/reference/requirements-file-format/
@@ -208,7 +208,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, " ".join(begun).strip()
 
 
-def _uv(document: Mapping[str, Any]) -> Found:
+def _uv(document: Mapping[str, Any]) -> PackageLines:
     """https://docs.astral.sh/uv/concepts/projects/layout/#the-lockfile."""
     for package in _tables(document.get("package"), "package"):
         source = _table(package.get("source", {}), "source")
@@ -223,7 +223,7 @@ def _uv(document: Mapping[str, Any]) -> Found:
         yield _word(package, "name"), str(package.get("version", "")), hashes
 
 
-def _poetry(document: Mapping[str, Any]) -> Found:
+def _poetry(document: Mapping[str, Any]) -> PackageLines:
     older = _table(_table(document.get("metadata", {}), "metadata").get("files", {}), "files")
     for package in _tables(document.get("package"), "package"):
         source = _table(package.get("source", {}), "source")
@@ -237,7 +237,7 @@ def _poetry(document: Mapping[str, Any]) -> Found:
         yield name, _word(package, "version"), hashes
 
 
-def _pipfile(document: Mapping[str, Any]) -> Found:
+def _pipfile(document: Mapping[str, Any]) -> PackageLines:
     if "_meta" not in document:
         raise EvidenceError("has no _meta, as every Pipfile.lock has")
     for section in ("default", "develop"):
@@ -251,7 +251,7 @@ def _pipfile(document: Mapping[str, Any]) -> Found:
             yield name, str(package.get("version", "")).removeprefix("=="), hashes
 
 
-def _conda(text: str) -> Found:
+def _conda(text: str) -> PackageLines:
     """`…/numpy-2.0.1-py311h1_0.conda#md5`: name, version and build, and the file's digest."""
     for number, line in _logical_lines(text):
         if not line or line == EXPLICIT:
@@ -267,7 +267,7 @@ def _conda(text: str) -> Found:
         yield parts[0], parts[1], hashes
 
 
-def _pylock(document: Mapping[str, Any]) -> Found:
+def _pylock(document: Mapping[str, Any]) -> PackageLines:
     """https://packaging.python.org/en/latest/specifications/pylock-toml/."""
     if not str(document.get("lock-version", "")).startswith("1."):
         raise EvidenceError("has no lock-version 1, as a pylock.toml has")
@@ -288,7 +288,7 @@ def _pylock(document: Mapping[str, Any]) -> Found:
         yield _word(package, "name"), str(package.get("version", "")), hashes
 
 
-def _pixi(text: str) -> Found:
+def _pixi(text: str) -> PackageLines:
     """The list `packages` as pixi writes it, a key a line: https://pixi.sh/latest/workspace/lockfile/.
 
     Line by line, since such a file has a megabyte: a YAML reader for untrusted text is too slow.
@@ -308,7 +308,7 @@ def _pixi(text: str) -> Found:
         yield from _pixi_package(entry)
 
 
-def _pixi_package(entry: Mapping[str, str]) -> Found:
+def _pixi_package(entry: Mapping[str, str]) -> PackageLines:
     address = entry.get("conda") or entry.get("pypi") or entry.get("url") or ""
     file = urlsplit(address).path.rpartition("/")[2]
     ending = next((ending for ending in CONDA_ENDS if file.endswith(ending)), "")
@@ -322,7 +322,7 @@ def _pixi_package(entry: Mapping[str, str]) -> Found:
     yield name, version, [f"{kind}:{entry[kind]}" for kind in kinds[:1]]
 
 
-def _kernels(document: object) -> Found:
+def _kernels(document: object) -> PackageLines:
     """A commit of a hub's repository for each: https://huggingface.co/docs/kernels/cli-lock."""
     for kernel in _tables(document, "the file"):
         commit = _word(kernel, "sha")

@@ -49,7 +49,7 @@ MAX_SHOWN = 20
 LAUNCHERS = ("ray.", "submitit.", "joblib.", "concurrent.futures.", "distributed.")
 
 
-def read_end(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> RunEnd:
+def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> RunEnd:
     """Whether the gate had ended every rank, and whether a command that failed did so for that.
 
     That is so where every rank was stopped, as many as each of them knew of, none ended
@@ -58,8 +58,8 @@ def read_end(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> RunEnd
 
     Raises `EvidenceError` for a file that cannot be read.
     """
-    ended = _read(files, out, found)
-    trained = {one for one in found if HarnessFile.STEPS in one.kinds}
+    ended = _read(files, out, processes)
+    trained = {one for one in processes if HarnessFile.STEPS in one.kinds}
     failed = tuple(_failed(ended, trained))
     summaries = {
         process: read_harness_document(files, out, process.name(HarnessFile.SUMMARY), Summary)
@@ -81,13 +81,13 @@ def read_end(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> RunEnd
     )
 
 
-def refuse_crashed(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> None:
+def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> None:
     """Raise `EvidenceError` where a rank ended with an exception, whatever its command made of it.
 
     What the rank had recorded by then may be whole, and is all the same no training that went well.
     """
-    trained = {one for one in found if HarnessFile.STEPS in one.kinds}
-    failed = tuple(_failed(_read(files, out, found), trained))
+    trained = {one for one in processes if HarnessFile.STEPS in one.kinds}
+    failed = tuple(_failed(_read(files, out, processes), trained))
     if failed:
         raise EvidenceError(
             f"{failed[0]}, and the command exited with 0 all the same",
@@ -139,12 +139,12 @@ OF_THEIR_OWN: dict[Trainer, str] = {
 
 
 def read_untrained(
-    files: Files, out: Path, found: tuple[ProcessFiles, ...]
+    files: Files, out: Path, processes: tuple[ProcessFiles, ...]
 ) -> tuple[Untrained, ...]:
     """What each process said that ended without a step."""
     return tuple(
         read_own_document(files, out, process, HarnessFile.UNTRAINED, Untrained)
-        for process in found
+        for process in processes
         if HarnessFile.UNTRAINED in process.kinds
     )
 
@@ -152,17 +152,17 @@ def read_untrained(
 def not_loaded(
     run: RunRecord,
     children: tuple[UnattestedChild, ...],
-    told: tuple[Untrained, ...],
+    untrained: tuple[Untrained, ...],
     said: tuple[str, ...],
 ) -> EvidenceError:
     """The fault that no process attested its settings; `said` is the end of the output."""
-    if children or not told or shut_out_reason(run.argv):
+    if children or not untrained or shut_out_reason(run.argv):
         return EvidenceError(
             "no process of the training loaded the harness, so nothing was observed",
             hint=shut_out_by(run.argv, children),
             details=said,
         )
-    names = list(_imported(told))
+    names = list(_imported(untrained))
     # nearly everything imports NumPy
     shown = [name for name in names if name != "numpy"] or names
     also = f" It imported {' and '.join(NAMES[name] for name in shown)}." if shown else ""
@@ -175,7 +175,7 @@ def not_loaded(
 
 
 def no_step(
-    children: tuple[UnattestedChild, ...], told: tuple[Untrained, ...], said: tuple[str, ...]
+    children: tuple[UnattestedChild, ...], untrained: tuple[Untrained, ...], said: tuple[str, ...]
 ) -> EvidenceError:
     """The fault that no process took an optimizer step."""
     if children:
@@ -184,7 +184,7 @@ def no_step(
             hint=f"{started_without(children)}. {GENERAL}",
             details=said,
         )
-    stopped = [one.backwards for one in told if one.stopped]
+    stopped = [one.backwards for one in untrained if one.stopped]
     if stopped:
         return EvidenceError(
             f"the script never called an optimizer in {max(stopped):,} backward passes",
@@ -192,7 +192,7 @@ def no_step(
             "a torch optimizer.",
             details=said,
         )
-    others = [OF_THEIR_OWN[name] for name in _imported(told) if name in OF_THEIR_OWN]
+    others = [OF_THEIR_OWN[name] for name in _imported(untrained) if name in OF_THEIR_OWN]
     of_others = f" {'; '.join(others)}. {LIMITS}" if others else ""
     return EvidenceError(
         "the script exited with 0 before any optimizer step",
@@ -228,7 +228,7 @@ class TrainedRank:
 def read_attestations(
     files: Files,
     out: Path,
-    found: tuple[ProcessFiles, ...],
+    processes: tuple[ProcessFiles, ...],
     run: RunRecord,
     children: tuple[UnattestedChild, ...],
     said: tuple[str, ...] = (),
@@ -242,12 +242,12 @@ def read_attestations(
     """
     attestations = tuple(
         read_own_document(files, out, process, HarnessFile.PROCESS, Attestation)
-        for process in found
+        for process in processes
         if HarnessFile.PROCESS in process.kinds
     )
     if not attestations:
-        raise not_loaded(run, children, read_untrained(files, out, found), said)
-    for process in found:
+        raise not_loaded(run, children, read_untrained(files, out, processes), said)
+    for process in processes:
         _check_attested(process)
     # in every mode: what torch reads when CUDA starts (cuBLAS workspace, launch order) was not ours
     late = [
@@ -308,7 +308,7 @@ def refuse_problems(what: str, problems: list[str]) -> None:
 def read_ranks(
     files: Files,
     out: Path,
-    found: tuple[ProcessFiles, ...],
+    processes: tuple[ProcessFiles, ...],
     children: tuple[UnattestedChild, ...],
     attested: tuple[HarnessProcess, ...],
     said: tuple[str, ...] = (),
@@ -327,7 +327,7 @@ def read_ranks(
     }
     stepping = [process for process, lines in steps.items() if lines]
     if not stepping:
-        raise no_step(children, read_untrained(files, out, found), said)
+        raise no_step(children, read_untrained(files, out, processes), said)
     _check_processes(files, out, {process: steps[process] for process in stepping})
     ranks = tuple(
         _trained(process, steps[process], _summary(files, out, process)) for process in stepping

@@ -292,7 +292,7 @@ class TraceFinding(Document):
     changed_seeds: Annotated[tuple[Override, ...], Field(max_length=MAX_SEEDS)] = ()
 
     @property
-    def found(self) -> bool:
+    def names_a_call(self) -> bool:
         """Whether a call is named."""
         return self.claim is not Claim.NOT_FOUND
 
@@ -390,16 +390,16 @@ class TriedSettings(Document):
         certain = [one for one in self.tried if self.is_certain(one)]
         return next(iter((*(one for one in certain if one.telling), *certain)), None)
 
-    def is_certain(self, one: TriedSetting) -> bool:
+    def is_certain(self, setting: TriedSetting) -> bool:
         """Whether chance hardly makes it look so."""
-        return one.helps and one.runs >= runs_needed(*self.without(one))
+        return setting.helps and setting.runs >= runs_needed(*self.without(setting))
 
-    def without(self, one: TriedSetting) -> tuple[int, int]:
+    def without(self, setting: TriedSetting) -> tuple[int, int]:
         """Pairs of runs that do not have this setting, and how many of them differ."""
         others = [
             other
             for other in self.tried
-            if other != one and other.agree is not None and not _of_one_kind(one, other)
+            if other != setting and other.agree is not None and not _of_one_kind(setting, other)
         ]
         apart = sum(other.agree is False for other in others)
         return self.pairs + len(others), self.differing + apart

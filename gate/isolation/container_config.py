@@ -165,11 +165,11 @@ def _host_config(
         **({"CpusetCpus": ",".join(map(str, request.cpus))} if request.cpus else {}),
         "Mounts": [
             *(
-                _mount(path, source, read_only=False, of=request.found(path))
+                _mount(path, source, read_only=False, of=request.on_host(path))
                 for path in request.writable
             ),
             *(
-                _mount(path, source, read_only=True, of=request.found(path))
+                _mount(path, source, read_only=True, of=request.on_host(path))
                 for path in request.readable
             ),
             *(_mount(one.target, source, read_only=True, of=one.source) for one in request.mounts),

@@ -198,7 +198,7 @@ def _container(request: ProcessRequest) -> TrainingContainer:
             "isolation container needs an image, and an account that is not root",
             hint="This is a bug in repro-gate; report it with your repro-gate.yml.",
         )
-    if not request.found(request.workdir).is_dir():
+    if not request.on_host(request.workdir).is_dir():
         raise RunError(
             f"the working directory {safe_line(str(request.workdir))} is not a folder",
             hint="Correct train.workdir in repro-gate.yml.",

@@ -65,7 +65,7 @@ MOST_COPIED_BYTES = 1024 * 1024
 
 
 class Own:
-    """What a run can have of its own, by the words of `gate.training.runs.Separation`."""
+    """What a run can have of its own, by the words of `gate.isolation.modes.Separation`."""
 
     PROCESSES = "processes"
     NETWORK = "network"

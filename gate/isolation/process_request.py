@@ -29,7 +29,7 @@ class PrivateFolder:
     source: Path
     target: Path
 
-    def found(self, path: Path) -> Path:
+    def on_host(self, path: Path) -> Path:
         """Where the gate finds what the process sees at `path`."""
         inside = path.is_relative_to(self.target)
         return self.source / path.relative_to(self.target) if inside else path
@@ -60,9 +60,9 @@ class ProcessRequest:
     place: PrivateFolder | None = None
     cpus: tuple[int, ...] = ()
 
-    def found(self, path: Path) -> Path:
+    def on_host(self, path: Path) -> Path:
         """Where the gate finds what the process sees at `path`."""
-        return path if self.place is None else self.place.found(path)
+        return path if self.place is None else self.place.on_host(path)
 
     @property
     def under_own_account(self) -> bool:

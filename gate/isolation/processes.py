@@ -394,7 +394,7 @@ def start_process(
     called with its number when it is about to become the program, in a view of its own; `door` is
     the file by which one of another account joins a control group.
     """
-    if not request.found(request.workdir).is_dir():
+    if not request.on_host(request.workdir).is_dir():
         raise RunError(
             f"the working directory {safe_line(str(request.workdir))} is not a folder",
             hint="Correct train.workdir in repro-gate.yml.",

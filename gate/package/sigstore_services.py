@@ -26,7 +26,7 @@ from gate.errors import SealServiceError
 from gate.package.signing import Identity, IdentityRequest, IdentitySigned, LogEntry
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.settings.delivery_sections import SigningSettings
-from gate.system.github.api import told
+from gate.system.github.api import message_of
 from gate.system.http import GITHUB_POLICY, BodyLimits, RetryPolicy, bounded_pieces
 
 TRIES: Final = 3
@@ -137,7 +137,7 @@ class Service:
     def refused(self, answer: ServiceAnswer, hint: str, *, hide: str = "") -> SealServiceError:
         """An answer that is none, in words: the status, and what the service says about it."""
         # a service that was handed no secret cannot repeat one; no message holds a line end
-        words = told(answer.content, hide or self._secret or "\n")
+        words = message_of(answer.content, hide or self._secret or "\n")
         return SealServiceError(
             f"{self._name} answered {answer.status}",
             hint=hint,

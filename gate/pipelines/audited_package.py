@@ -38,7 +38,7 @@ from gate.verdict.verdict import Verdict
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 VERDICT_NAME: Final = "verdict.json"
 DOCUMENTS: Final = (CALL_NAME, ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME)
-WANTED: Final = "Name the package.tar of a gate call."
+PACKAGE_HINT: Final = "Name the package.tar of a gate call."
 Record = TypeVar("Record", bound=Document)
 
 
@@ -84,7 +84,7 @@ def _archive(package: Path, files: Files) -> Archive:
         except AttestationError as fault:
             shown = safe_line(package.name)
             raise AttestationError(
-                f"{shown}: {fault.message}", hint=WANTED, details=fault.details
+                f"{shown}: {fault.message}", hint=PACKAGE_HINT, details=fault.details
             ) from fault
     return archive
 

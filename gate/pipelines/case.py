@@ -146,7 +146,7 @@ class Case:
     @cached_property
     def selection(self) -> Selection:
         """Which entry of the trusted baseline judges, or why none does."""
-        return selected(self.request, self.first, self.baselines.trusted, self.data)
+        return selected(self.request, self.first, self.baselines.base, self.data)
 
     @property
     def entry(self) -> BaselineEntry | None:
@@ -168,7 +168,7 @@ class Case:
     @cached_property
     def brought_entry(self) -> BaselineEntry | None:
         """The entry for this run and its data that the pull request itself brings."""
-        selection = selected(self.request, self.first, self.baselines.brought, self.data)
+        selection = selected(self.request, self.first, self.baselines.head, self.data)
         entry = selection.entry if selection.same_training else None
         # recorded with other data it would call the next run's data moved, whatever bits it holds
         return entry if entry is not None and same_data(entry.data, self.data) else None

@@ -48,12 +48,12 @@ class PreparedData:
     sets: DataSets = ()
 
     def with_one(
-        self, one: FetchedData, described: DataSet, listing: Listing | None = None
+        self, data_set: FetchedData, described: DataSet, listing: Listing | None = None
     ) -> PreparedData:
         """The same and one more data set."""
-        listed = ((one, listing),) if listing is not None else ()
+        listed = ((data_set, listing),) if listing is not None else ()
         return PreparedData(
-            fetched=(*self.fetched, one),
+            fetched=(*self.fetched, data_set),
             listings=(*self.listings, *listed),
             sets=tuple(sorted((*self.sets, described), key=lambda each: each.name)),
         )
@@ -197,11 +197,11 @@ class DataPreparation:
             )
 
 
-def listing_of_copies(one: FetchedData) -> Listing:
+def listing_of_copies(data_set: FetchedData) -> Listing:
     """Files that each run gets a copy of, as their pointers name them."""
     files = (
         ListedFile(copied.place, copied.size_bytes, copied.sha256, (0, 0, 0, 0))
-        for copied in one.copies
+        for copied in data_set.copies
     )
     return Listing(
         files=tuple(sorted(files, key=lambda file: name_bytes(file.name))), verify=Verify.FULL
@@ -279,25 +279,25 @@ class DeclaredData:
         return self._prepared.get(which, PreparedData()).fetched
 
     def add(
-        self, which: Commit, output: Path, one: FetchedData, listing: Listing, folder: Path
+        self, which: Commit, output: Path, fetched: FetchedData, listing: Listing, folder: Path
     ) -> None:
         """One more data set of a commit: what its preprocessing wrote at `output`.
 
         Raises `DataError` where other data has that place in the tree.
         """
-        refuse_overlap(self.fetched(which), one, "preprocess.out")
-        statistics = self._preparation.statistics(output, one.place, folder)
-        described = data_set(one, listing).model_copy(update={"statistics": statistics})
+        refuse_overlap(self.fetched(which), fetched, "preprocess.out")
+        statistics = self._preparation.statistics(output, fetched.place, folder)
+        described = data_set(fetched, listing).model_copy(update={"statistics": statistics})
         described = self._preparation.as_recorded(described, listing)
         prepared = self._prepared.get(which, PreparedData())
-        self._prepared[which] = prepared.with_one(one, described, listing)
+        self._prepared[which] = prepared.with_one(fetched, described, listing)
 
     def sets(self, which: Commit) -> DataSets:
         """The data sets of a commit, sorted by name; none where it has none, or is not run."""
         return self._prepared.get(which, PreparedData()).sets
 
     @property
-    def brought(self) -> bool:
+    def changed_by_head(self) -> bool:
         """Whether the change names other data than its base."""
         return brings_data(self.sets(Commit.BASE), self.sets(Commit.HEAD))
 

@@ -215,7 +215,7 @@ def _missing(
             yield _without_fingerprints(differing.comparison)
         if evidence.trace is None:
             yield NO_TRACE
-        elif not evidence.trace.found:
+        elif not evidence.trace.names_a_call:
             yield NO_FULL_TRACE
     # where runs of the commit differ, nothing is asked of a baseline
     if why_no_entry and (differing is None or differing.field == "base_run"):

@@ -55,8 +55,8 @@ def provisional_entry(
     One that a pull request brings counts where this run repeats it; else it is no more than a
     claim, and what decides is the base's.
     """
-    trusted = baselines.trusted
-    for baseline in (baselines.brought, trusted):
+    trusted = baselines.base
+    for baseline in (baselines.head, trusted):
         found = _nearest(request, run, baseline, data)
         entry = found.entry
         if entry is None or entry.far is None or not (entry.provisional and found.same_training):
@@ -95,7 +95,7 @@ def _nearest(
     return select_entry(entries, run.environment, training, comparable, data)
 
 
-def settled(
+def compared_entry(
     entry: BaselineEntry,
     baseline: Baseline | None,
     request: GateRequest,
@@ -163,7 +163,7 @@ def _moved(
     )
 
 
-def with_settled(
+def with_compared(
     entry: BaselineEntry,
     baseline: Baseline | None,
     request: GateRequest,
@@ -172,7 +172,9 @@ def with_settled(
     also: Baseline | None = None,
 ) -> Baseline:
     """The baseline with this entry, which says how it came to be there; arguments as above."""
-    return with_entry(baseline, settled(entry, baseline, request, outcome=outcome, also=also))
+    return with_entry(
+        baseline, compared_entry(entry, baseline, request, outcome=outcome, also=also)
+    )
 
 
 def _earlier(

@@ -219,4 +219,6 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
         allow_dirty=call.allow_dirty,
         sign=call.sign,
     )
-    return replace(request, brought=brought_environment(request, parse_settings_apart, repository))
+    return replace(
+        request, environment_change=brought_environment(request, parse_settings_apart, repository)
+    )

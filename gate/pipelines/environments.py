@@ -99,7 +99,7 @@ def training_environments(
     are none. Raises `SettingsError` for an image that a pull request may not bring, and what
     `isolate` raises.
     """
-    brought, settings = request.brought, request.settings
+    brought, settings = request.environment_change, request.settings
     decided = TrainingEnvironment(isolation=isolate(settings, (folder,)), host=host)
     if not decided.isolation.in_container:
         if not base_path or not settings.policy.run_base_on_drift:
@@ -126,7 +126,7 @@ def training_environments(
 
 def refuse_image(request: GateRequest) -> None:
     """Raise `SettingsError` where a pull request asks for an image that its base does not allow."""
-    image, allowed = request.brought.head_image, request.settings.policy.images
+    image, allowed = request.environment_change.head_image, request.settings.policy.images
     # on the command line the caller's own settings decide, and they name it
     if not request.pull_request or any(_fits(image, pattern) for pattern in allowed):
         return

@@ -169,7 +169,7 @@ class _Escalation:
         kept = first is not None and first.kind is EventKind.STATE
         logged = self._reach.written or kept
         finding = compare_traces(one.traces, other.traces, drift=self._drift, logged=logged)
-        if first is not None and not finding.found and not self._come_so_far(one, other):
+        if first is not None and not finding.names_a_call and not self._come_so_far(one, other):
             why = f"the traced runs ended before {first.name} was written"
             return not_found(why[:1000], NoTrace.NOT_REACHED)
         if not self._drift:

@@ -28,10 +28,10 @@ from gate.pipelines.comparisons import (
     repeats_of,
 )
 from gate.pipelines.entries import (
+    compared_entry,
     recorded_data,
     rules_in_force,
-    settled,
-    with_settled,
+    with_compared,
 )
 from gate.pipelines.escalation import escalate, trace_not_finite
 from gate.pipelines.imported_evidence import take_over
@@ -112,7 +112,7 @@ def train_all(
     call: CallTime,
 ) -> ClosedCase:
     """Prepare, train, decide, explain: the case with all that its runs say."""
-    recorded = recorded_data(request, baselines.trusted)
+    recorded = recorded_data(request, baselines.base)
     with prepare(
         request, adapters, recorded=recorded, at_a_time=request.strict_runs, call=call
     ) as code:
@@ -220,7 +220,7 @@ def _needs_base_run(prepared: Prepared, case: Case) -> bool:
         against,
         request.settings,
         own_environments=prepared.own_environments,
-        data_moved=not prepared.declared.brought and not same_data(entry.data, case.data),
+        data_moved=not prepared.declared.changed_by_head and not same_data(entry.data, case.data),
         quarantine=rules_in_force(request, entry, prepared.adapters.clock.now().isoformat()),
     )
 
@@ -278,7 +278,7 @@ def judge(closed: ClosedCase) -> Gated:
         verdict=assemble(assessment, request),
         evidence=evidence,
         documents=closed.documents,
-        baseline=case.baselines.trusted,
+        baseline=case.baselines.base,
         proposed=proposed,
     )
 
@@ -286,15 +286,15 @@ def judge(closed: ClosedCase) -> Gated:
 def _proposal(closed: ClosedCase) -> BaselineEntry | None:
     """What this result would become beside the entries that are there; None where it may not."""
     case, facts, evidence = closed.case, closed.facts, closed.evidence
-    request, trusted = case.request, case.baselines.trusted
+    request, trusted = case.request, case.baselines.base
     if facts.not_finite or not facts.repeat.numerically_equal:
         return None
     seeded = entry_results(case.entry, case.against_entry, evidence, request.settings)
     entry = _entry(request, evidence, facts.repeat, request.baseline_reason, seeded)
     price = recorded_price(case.cost, evidence.created_at)
     entry = entry.model_copy(update={"price": price})
-    also, outcome = case.baselines.brought, closed.decision.outcome.value
-    return successor(trusted, settled(entry, trusted, request, outcome=outcome, also=also))
+    also, outcome = case.baselines.head, closed.decision.outcome.value
+    return successor(trusted, compared_entry(entry, trusted, request, outcome=outcome, also=also))
 
 
 def _entry(
@@ -342,4 +342,4 @@ def record_baseline(
         evidence = trainings.ended.evidence(runs, seeded)
     results = recorded_results(evidence, request.settings)
     entry = _entry(request, evidence, repeat, reason, results)
-    return with_settled(entry.model_copy(update={"accepted_by": who}), known, request)
+    return with_compared(entry.model_copy(update={"accepted_by": who}), known, request)

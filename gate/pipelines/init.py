@@ -130,7 +130,7 @@ def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
 
 
 def given_training(
-    command: str, found: tuple[Training, ...], files: Files, top: Path, start: Path
+    command: str, trainings: tuple[Training, ...], files: Files, top: Path, start: Path
 ) -> Training:
     """The training that a command names, typed in the folder `start`.
 
@@ -144,7 +144,7 @@ def given_training(
         ) from error
     if not words:
         raise SettingsError("--command is empty", hint=f"Name what trains: {_example()}")
-    for training in found:
+    for training in trainings:
         if training.command == command:
             return training
     here = start.resolve(), top.resolve()
@@ -163,22 +163,22 @@ def _exists(files: Files, path: Path) -> bool:
     return False
 
 
-def one_training(found: tuple[Training, ...], max_steps: int) -> Training:
+def one_training(trainings: tuple[Training, ...], max_steps: int) -> Training:
     """The only one; `SettingsError` with the commands to type when there are none or several."""
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(trainings) == 1:
+        return trainings[0]
+    if not trainings:
         raise SettingsError(
             "no training found: no Python script here imports torch and trains",
             hint=f"Name the command: {_example()}",
         )
     lines = [
         (f"{training.script} {training.why}", f"  {call_with(training, max_steps)}")
-        for training in found[:MAX_LISTED]
+        for training in trainings[:MAX_LISTED]
     ]
-    more = len(found) - MAX_LISTED
+    more = len(trainings) - MAX_LISTED
     raise SettingsError(
-        f"{len(found)} scripts look like a training: name the one to train",
+        f"{len(trainings)} scripts look like a training: name the one to train",
         details=(*(line for pair in lines for line in pair), *_and_more(more)),
     )
 

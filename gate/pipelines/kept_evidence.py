@@ -35,7 +35,7 @@ MAX_SETTINGS_BYTES: Final = 16 * 1024 * 1024
 IN_PACKAGE: Final = "evidence/"
 BASELINE_MEMBER: Final = "baseline.json"
 SETTINGS_MEMBER: Final = "repro-gate.yml"
-WANTED: Final = (
+EVIDENCE_HINT: Final = (
     "Name the evidence folder of a call (repro-gate-out/evidence, or what `repro-gate run` wrote), "
     "or its package.tar."
 )
@@ -79,7 +79,7 @@ def open_kept_evidence(files: Files, path: Path) -> KeptEvidence:
     if files.is_folder(path):
         return KeptEvidence(evidence=_of_folder(files, path, shown))
     if not files.exists(path):
-        raise EvidenceError(f"there is nothing at {shown}", hint=WANTED)
+        raise EvidenceError(f"there is nothing at {shown}", hint=EVIDENCE_HINT)
     with open_untrusted(files, path, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
         return _of_package(opened)
 
@@ -103,7 +103,9 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
     places = (folder, folder / IN_PACKAGE.rstrip("/"))
     place = next((one for one in places if files.exists(one / MANIFEST_NAME)), None)
     if place is None:
-        raise EvidenceError(f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=WANTED)
+        raise EvidenceError(
+            f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=EVIDENCE_HINT
+        )
 
     def read(name: str, limit: int) -> bytes:
         # a folder of evidence may be an artifact, and one of its folders a link that leads out
@@ -128,7 +130,7 @@ def open_kept_package(files: Files, path: Path) -> KeptEvidence:
 def _of_package(opened: UntrustedFile) -> KeptEvidence:
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
-        raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=WANTED)
+        raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=EVIDENCE_HINT)
     try:
         sha256, members = _checked_members(opened)
     except AttestationError as error:

@@ -212,7 +212,7 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     if request.base_commit is None or not request.pull_request:
         trusted = work_tree_baseline(request, adapters)
         return Baselines(
-            trusted=trusted, brought=None, same_code=_same_code(trusted, request, adapters.git)
+            base=trusted, head=None, same_code=_same_code(trusted, request, adapters.git)
         )
     path = request.repository_path(request.settings.baseline.path)
     now = adapters.clock.now()
@@ -222,13 +222,13 @@ def read_baselines(request: GateRequest, adapters: Adapters) -> Baselines:
     same_code = _same_code(trusted, request, adapters.git)
     after = committed_entries(adapters.git, request.commit, path) if request.commit else None
     if not after or after == before:
-        return Baselines(trusted=trusted, brought=None, same_code=same_code)
+        return Baselines(base=trusted, head=None, same_code=same_code)
     shown = f"{path} at {request.commit[:12]}" if request.commit else path
     with HeadFiles(adapters, request.top) as head_files:
         brought = refuse_future(head_files.baseline(after, shown), now, shown)
     # another layout of the same entries is no other baseline
     new = None if brought == trusted else brought
-    return Baselines(trusted=trusted, brought=new, same_code=same_code)
+    return Baselines(base=trusted, head=new, same_code=same_code)
 
 
 def committed_entries(git: Git, commit: str, path: str) -> Mapping[str, bytes] | None:

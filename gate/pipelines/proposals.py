@@ -14,7 +14,7 @@ from gate.baseline.select import select_entry
 from gate.errors import BaselineError, RepositoryError
 from gate.package.seal_files import PACKAGE
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.entries import settled, with_settled
+from gate.pipelines.entries import compared_entry, with_compared
 from gate.pipelines.policy_files import HeadFiles, work_tree_baseline
 from gate.settings.load import training_settings
 from gate.system.github.records import MAX_ARTIFACT_BYTES
@@ -119,7 +119,7 @@ def accepted(
         }
     )
     known = work_tree_baseline(request, adapters)
-    return with_settled(entry, known, request, outcome=_outcome(entry))
+    return with_compared(entry, known, request, outcome=_outcome(entry))
 
 
 def _outcome(entry: BaselineEntry) -> str:
@@ -143,7 +143,7 @@ def _proposal(request: GateRequest, adapters: Adapters, found: BaselineEntry) ->
     refuse_future(Baseline(entries=(found,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
     nearest = select_entry(known, found.environment, found.training, ()).entry
-    entry = settled(found, known, request, outcome=_outcome(found))
+    entry = compared_entry(found, known, request, outcome=_outcome(found))
     return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 
 

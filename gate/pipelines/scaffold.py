@@ -135,7 +135,7 @@ def own_baseline(config: str, gate_id: str) -> str:
 
 
 def plan_files(
-    tree: WorkTree, wanted: Mapping[str, str], there: frozenset[str], training: Training | None
+    tree: WorkTree, texts: Mapping[str, str], there: frozenset[str], training: Training | None
 ) -> Plan:
     """Which of the wanted files are new, which stay as they are, and what git shall ignore.
 
@@ -143,8 +143,8 @@ def plan_files(
     """
     return Plan(
         training=training,
-        new={path: text for path, text in wanted.items() if path not in there},
-        kept=tuple(path for path in wanted if path in there),
+        new={path: text for path, text in texts.items() if path not in there},
+        kept=tuple(path for path in texts if path in there),
         ignore=_ignore_lines(tree),
     )
 

@@ -20,7 +20,7 @@ Results = tuple[SeedResult, ...]
 
 
 def seeds_are_open(
-    trusted: Selection, against: Comparison | None, brought: BaselineEntry | None
+    trusted: Selection, against: Comparison | None, head_entry: BaselineEntry | None
 ) -> bool:
     """Whether more than the first seed has to be run: for the level, or for a proposed entry.
 
@@ -29,7 +29,7 @@ def seeds_are_open(
     if against is None or not (trusted.same_training and against.numerically_equal):
         return True
     known = trusted.entry.seeded if trusted.entry is not None else ()
-    return brought is not None and brought.seeded != known
+    return head_entry is not None and head_entry.seeded != known
 
 
 def head_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
@@ -97,7 +97,7 @@ def recorded_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
 
 
 def seeds_of_brought(
-    brought: BaselineEntry | None,
+    head_entry: BaselineEntry | None,
     trusted: BaselineEntry | None,
     evidence: EvidenceSet,
     settings: GateSettings,
@@ -109,8 +109,8 @@ def seeds_of_brought(
     known = trusted.seeded if trusted is not None else ()
     if settings.policy.level.needs_seeds:
         known = head_results(evidence, settings) or known
-    if brought is None or brought.seeded == known:
+    if head_entry is None or head_entry.seeded == known:
         return SeedsOfBrought.AS_SEEN
     if settings.policy.level.needs_seeds:
         return SeedsOfBrought.OTHER
-    return SeedsOfBrought.UNCHECKED if brought.seeded else SeedsOfBrought.AS_SEEN
+    return SeedsOfBrought.UNCHECKED if head_entry.seeded else SeedsOfBrought.AS_SEEN

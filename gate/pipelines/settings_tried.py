@@ -54,7 +54,7 @@ def try_settings(trainings: Trainings, closed: ClosedCase, budget: Budget) -> Tr
     chosen = candidates(diagnosis, strict[0], settings)
     if not chosen:
         return None
-    traced = diagnosis.trace is not None and diagnosis.trace.found
+    traced = diagnosis.trace is not None and diagnosis.trace.names_a_call
     controls = len(strict) - 1 + traced, len(apart) + traced
     return _Ladder(trainings, strict, budget, apart[0], controls).climbed(chosen)
 

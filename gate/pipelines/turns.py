@@ -236,9 +236,9 @@ class Turns:
                     self._stop(going)
         return tuple(sorted(going, key=lambda one: not one.failed))
 
-    def release(self, one: Begun) -> None:
+    def release(self, begun: Begun) -> None:
         """Nothing of the run is in its place any more."""
-        self._free.append(one.lane)
+        self._free.append(begun.lane)
 
     def drop(self) -> None:
         """End what was started ahead: it is not needed."""

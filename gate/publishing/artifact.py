@@ -141,7 +141,7 @@ class PackageRegistry(Protocol):
         """Have package and seals there, under a tag; no tag of another package is moved."""
         ...
 
-    def pull(self, wanted: WantedPackage, out: Path) -> Pulled:
+    def pull(self, reference: WantedPackage, out: Path) -> Pulled:
         """Write package and seals into a folder, each byte checked; nothing there is replaced."""
         ...
 

@@ -108,17 +108,17 @@ def digest_of(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def index_with(found: bytes | None, seals: bytes) -> bytes:
+def index_with(existing: bytes | None, seals: bytes) -> bytes:
     """The list under the tag `sha256-...`, with these seals in it.
 
     Distribution specification 1.1, "Pushing manifests with subject": for a registry that keeps no
     list itself. Raises `DocumentError` where another program left something else there.
     """
     rows: list[Any] = []
-    if found is not None:
-        read_manifest_index(found)
+    if existing is not None:
+        read_manifest_index(existing)
         # as they stand: another program's row may say more than this one knows
-        whole: Any = parse_json(found, "the registry's list")
+        whole: Any = parse_json(existing, "the registry's list")
         rows = whole["manifests"]
     annotations = read_manifest(seals).annotations
     mine = descriptor(seals, MANIFEST_TYPE, artifactType=SEALS_TYPE, annotations=annotations)
@@ -225,19 +225,19 @@ class OciRegistry:
             client.put_manifest(tag, package, MANIFEST_TYPE)
         return Pushed(reference=f"{self._place}@{digest}", tag=tag, notes=notes)
 
-    def pull(self, wanted: WantedPackage, out: Path) -> Pulled:
+    def pull(self, reference: WantedPackage, out: Path) -> Pulled:
         """Write package and seals into a folder, each byte checked; nothing there is replaced."""
-        tag = commit_tag(wanted.commit, wanted.gate_id)
+        tag = commit_tag(reference.commit, reference.gate_id)
         with self._client() as client:
-            content = client.manifest(wanted.digest or tag, max_bytes=MAX_MANIFEST_BYTES)
+            content = client.manifest(reference.digest or tag, max_bytes=MAX_MANIFEST_BYTES)
             if content is None:
                 raise PublishError(
-                    f"{self._place} has no {wanted.digest or tag}",
+                    f"{self._place} has no {reference.digest or tag}",
                     hint="Only a sealed pass is published, under the full hash of its commit; "
                     "--gate-id names another gate than the settings'.",
                 )
             manifest = read_manifest(content)
-            package = _package_layer(client, manifest, wanted)
+            package = _package_layer(client, manifest, reference)
             seals, notes = self._seals(client, digest_of(content))
             paths = {name: out / name for name in (*seals, PACKAGE_FILE)}
             self._refuse_taken(paths.values())
@@ -246,7 +246,7 @@ class OciRegistry:
         words = manifest.annotations
         return Pulled(
             reference=f"{self._place}@{digest_of(content)}",
-            commit=wanted.commit,
+            commit=reference.commit,
             outcome=words.get(OUTCOME, ""),
             created_at=words.get(CREATED, ""),
             files=tuple(sorted(paths)),

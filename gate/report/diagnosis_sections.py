@@ -104,7 +104,7 @@ def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     facts = Section(
         title="Operator trace: where two traced runs part",
         table=_facts(trace, limits),
-        leading=trace.found,
+        leading=trace.names_a_call,
     )
     if not trace.rows:
         return (facts,)

@@ -143,7 +143,7 @@ def _cause_place(verdict: Verdict) -> CodePlace | None:
     if verdict.diagnosis is not None and verdict.diagnosis.likely:
         return verdict.diagnosis.likely[0].code_place
     trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
-    if trace is not None and trace.found and trace.file:
+    if trace is not None and trace.names_a_call and trace.file:
         return CodePlace.known(trace.file, trace.line)
     faults = (finding.code_place for finding in verdict.findings if finding.code == FAULT)
     return next(faults, None)

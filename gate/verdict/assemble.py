@@ -141,7 +141,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         quarantine=_quarantine(facts),
         excused=decision.excused,
         movement=assessment.movement,
-        brought=request.brought,
+        brought=request.environment_change,
         baseline_facts=about_baseline,
         diagnosis=assessment.diagnosis,
         cost=facts.cost,
@@ -302,7 +302,7 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
 
 def _not_its_own(assessment: Assessment, request: GateRequest) -> bool:
     """Whether the base commit gives this result here too, and the change brought nothing to it."""
-    brings = bool(request.brought.files) or assessment.facts.data_brought
+    brings = bool(request.environment_change.files) or assessment.facts.data_brought
     return assessment.decision.answers.base_run.good and not brings
 
 

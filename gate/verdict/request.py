@@ -27,8 +27,8 @@ class GateRequest:
     the bytes of the settings file as read, for the package. `credentials_left` names the keys of
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
-    means nothing to who reads the reports. `brought`: what the change under test changes of the
-    environment. `sign` says what a pass is signed with. `history`: earlier runs, for the reports.
+    means nothing to who reads the reports. `environment_change`: what the change under test moves
+    of the environment. `sign` says what a pass is signed with. `history`: earlier runs, for the reports.
     `named_gate`: the gate's id where the workflow gives one, which goes before that of the
     settings; `artifact`: what it calls its upload, empty for the usual name.
     `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
@@ -48,7 +48,7 @@ class GateRequest:
     base_branch: str = ""
     allow_dirty: bool = False
     pull_request: bool = False
-    brought: BroughtEnvironment = NOTHING_BROUGHT
+    environment_change: BroughtEnvironment = NOTHING_BROUGHT
     policy_changes: tuple[PolicyChange, ...] = ()
     credentials_left: tuple[str, ...] = ()
     from_fork: bool = False

@@ -230,10 +230,10 @@ GATE = """
 import sys, threading
 sys.path.append({root!r})
 from pathlib import Path
-from gate.isolation.answering_client import AnsweringProcess
+from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.process_request import ProcessRequest
-process = AnsweringProcess(ProcessRequest(argv={argv!r}, env={{}}, workdir=Path("/"),
+process = LocalAnsweringProcess(ProcessRequest(argv={argv!r}, env={{}}, workdir=Path("/"),
     timeout_seconds=60.0, output_limit_bytes=1000), StopSignals())
 print(process.ask(b"told = os.getppid()").output.decode(), flush=True)
 process.ask(b"import time; time.sleep({busy})")

@@ -47,10 +47,10 @@ def test_the_base_decides_and_the_head_is_told(bench: Bench, project: Project) -
     base = put(project, entry())
     head = put(project, entry("gpu"))
     found = of_pull_request(bench, base, head)
-    assert found.trusted is not None
-    assert found.brought is not None
-    assert (len(found.trusted.entries), len(found.brought.entries)) == (1, 2)
-    assert of_pull_request(bench, base, base).brought is None
+    assert found.base is not None
+    assert found.head is not None
+    assert (len(found.base.entries), len(found.head.entries)) == (1, 2)
+    assert of_pull_request(bench, base, base).head is None
 
 
 def test_the_order_of_writing_does_not_make_another_baseline(
@@ -58,7 +58,7 @@ def test_the_order_of_writing_does_not_make_another_baseline(
 ) -> None:
     base = put(project, entry(), entry("gpu"))
     project.write("other.txt", "x")
-    assert of_pull_request(bench, base, project.commit()).brought is None
+    assert of_pull_request(bench, base, project.commit()).head is None
 
 
 Deed = Callable[[Path], object]

@@ -26,7 +26,7 @@ def test_one_untracked_folder_is_named_and_not_its_files() -> None:
 
 def test_a_folder_beside_changes_is_one_line_of_them() -> None:
     seen = uncommitted(("train.py", "out/a", "out/b", "new.py"), ("out/", "new.py"))
-    assert seen.found == "the work tree has 3 uncommitted changes"
+    assert seen.summary == "the work tree has 3 uncommitted changes"
     assert seen.entries == ("out/ (2 untracked files)", "train.py", "new.py")
     assert seen.fix.endswith("add what does not belong to the project to .gitignore")
 

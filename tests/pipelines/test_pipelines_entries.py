@@ -23,7 +23,7 @@ from gate.baseline.record import with_entry
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.case import Gated, case_of
-from gate.pipelines.entries import settled
+from gate.pipelines.entries import compared_entry
 from gate.pipelines.gate import judge
 from gate.report.brief import brief_of
 from gate.report.wording import headline
@@ -49,7 +49,7 @@ def _gated(
         evidence_set_of(*runs).model_dump()
         | {"commit": COMMIT, "base_commit": BASE, "created_at": now}
     )
-    baselines = Baselines(trusted=trusted, brought=brought)
+    baselines = Baselines(base=trusted, head=brought)
     request = replace(REQUEST, settings=under)
     return judge(case_of(request, baselines, evidence, ISOLATED))
 
@@ -68,7 +68,7 @@ PEER = entry(ran(parts=ELSEWHERE), recorded_at=FIRST)
 def _recorded(
     runs: tuple[RunEvidence, ...], baseline: Baseline | None, at: str = FIRST
 ) -> BaselineEntry:
-    return settled(entry(runs[0], recorded_at=at), baseline, REQUEST)
+    return compared_entry(entry(runs[0], recorded_at=at), baseline, REQUEST)
 
 
 def test_an_entry_near_its_peer_judges_at_once() -> None:
@@ -116,7 +116,7 @@ def test_the_same_call_accepted_twice_is_one_recording() -> None:
 
 def test_what_an_entry_claims_of_itself_is_not_taken() -> None:
     claims = entry(POISONED[0], recorded_at=FIRST).model_copy(update={"recordings": 9})
-    assert settled(claims, _baseline(PEER), REQUEST).provisional
+    assert compared_entry(claims, _baseline(PEER), REQUEST).provisional
 
 
 def test_a_pull_request_that_brings_a_far_entry_is_told_and_does_not_pass() -> None:

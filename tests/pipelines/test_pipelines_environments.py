@@ -206,7 +206,7 @@ def test_each_side_trains_in_its_own_image(bench: Bench, *, pull_request: bool) 
         bench.request(),
         settings=_settings(decides, ("ghcr.io/team/*",)),
         pull_request=pull_request,
-        brought=brought,
+        environment_change=brought,
     )
     found = training_environments(request, _isolated, Path("/w"), {}, "")
     images = {commit: one.isolation.of_a_run.image for commit, one in found.items()}
@@ -226,7 +226,7 @@ def test_an_image_that_the_base_does_not_allow_is_refused_before_it_is_fetched(
         bench.request(),
         settings=_settings(BASE_IMAGE, ("ghcr.io/other/*",)),
         pull_request=True,
-        brought=BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE),
+        environment_change=BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE),
     )
     with pytest.raises(SettingsError, match="of the base commit does not allow") as caught:
         training_environments(request, isolate, Path("/w"), {}, "")
@@ -240,7 +240,7 @@ def test_patterns_fit_names_and_whole_digests(bench: Bench, pattern: str) -> Non
         bench.request(),
         pull_request=True,
         settings=_settings(BASE_IMAGE, (pattern,)),
-        brought=BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE),
+        environment_change=BroughtEnvironment(base_image=BASE_IMAGE, head_image=HEAD_IMAGE),
     )
     refuse_image(request)
 

@@ -87,7 +87,7 @@ def _run(draw: st.DrawFn, label: str, usual: int, begun: float) -> RunEvidence:
 
 def judged(request: GateRequest, runs: tuple[RunEvidence, ...], trusted: Baseline | None) -> Gated:
     evidence = evidence_set_of(*runs)
-    baselines = Baselines(trusted=trusted, brought=None)
+    baselines = Baselines(base=trusted, head=None)
     return judge(case_of(request, baselines, evidence, NOT_ISOLATED))
 
 

@@ -226,7 +226,7 @@ def judged(
     trusted = Baseline(entries=(against,)) if against else None
     bringing = with_entry(trusted, brought) if brought else None
     same = frozenset({BASE} if same_code else ())
-    baselines = Baselines(trusted=trusted, brought=bringing, same_code=same)
+    baselines = Baselines(base=trusted, head=bringing, same_code=same)
     verdict = judge(case_of(request, baselines, evidence, ISOLATED)).verdict
     return verdict.model_copy(update={"timeline": TIMELINE})
 
@@ -286,7 +286,7 @@ NEW_IMAGE = BroughtEnvironment(
 DEPENDENCY_DRIFT = judged(
     both(since=2), against=entry(ran(parts=MOVED_PARTS)),
     base=base_in_its_own(ran(BASE_HERE, commit=Commit.BASE, since=2), parts=MOVED_PARTS),
-    request=replace(REQUEST, brought=NEW_IMAGE),
+    request=replace(REQUEST, environment_change=NEW_IMAGE),
 )  # fmt: skip
 MINI = settings(data=({"path": "/srv/mini", "as": "mini"},))
 RECORDED_DATA = (set_of(many_files(1200), mean=0.481),)

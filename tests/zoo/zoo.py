@@ -130,7 +130,7 @@ def _line(verdict: Verdict) -> str:
         return found.likely[0].place
     if found.trace is not None and found.trace.changed:
         return found.trace.changed[0].place
-    if found.trace is not None and found.trace.found and found.trace.place:
+    if found.trace is not None and found.trace.names_a_call and found.trace.place:
         return found.trace.place
     return found.suspects[0].place if found.suspects else ""
 

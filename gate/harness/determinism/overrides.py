@@ -38,7 +38,7 @@ from ..user_code import (
     user_stack,
 )
 from . import seed_hooks
-from .process_knobs import KEEP, OFF, SWITCHES, wanted
+from .process_knobs import KEEP, OFF, SWITCHES, requested
 
 MAX_LINES = 200
 MAX_LINES_OF_ONE_PLACE = 3
@@ -131,7 +131,7 @@ class GuardedSetting(NamedTuple):
     """A setting: how it is read, put back, and what it should be; the name of a variable."""
 
     kind: str
-    wanted: str
+    expected: str
     read: Callable[[], str]
     set: Callable[[str], None]
     variable: str = ""
@@ -153,7 +153,7 @@ class Guard:
             name: setting for name, setting in settings.items() if setting.kind != ENVIRONMENT
         }
         self._variables = [
-            (os.fsencode(setting.variable), os.fsencode(setting.wanted))
+            (os.fsencode(setting.variable), os.fsencode(setting.expected))
             for setting in settings.values()
             if setting.variable
         ]
@@ -173,13 +173,13 @@ class Guard:
         after = setting.read()
         if after == before:
             return
-        if after == setting.wanted:
+        if after == setting.expected:
             self._close(name)
             return
         event = self._event(name, before, after, frame)
         at_once = name != MAY_BE_OPENED and setting.kind != ENVIRONMENT
         if self._restores and at_once:
-            setting.set(setting.wanted)
+            setting.set(setting.expected)
             self._report(event._replace(restored=True))
         elif name not in self._open:
             # told when it is taken back, or else when the step ends: only then it is known which
@@ -192,23 +192,23 @@ class Guard:
             polled = self._switches
         for name, setting in polled.items():
             now = setting.read()
-            if now == setting.wanted:
+            if now == setting.expected:
                 if name in self._open or name in self._reported:
                     self._close(name)
                 continue
             # one that no hook saw has no line: C code did it, or a setter that is not known
-            event = self._open.setdefault(name, self._event(name, setting.wanted, now, None))
+            event = self._open.setdefault(name, self._event(name, setting.expected, now, None))
             if name not in self._reported:
                 self._reported.add(name)
                 self._report(event._replace(restored=self._restores))
             if self._restores:
-                setting.set(setting.wanted)
+                setting.set(setting.expected)
                 self._forget(name)
 
     def _variables_stand(self) -> bool:
         """Whether all variables are as wanted; one by one by name they would be most of a poll."""
         held: dict[bytes, bytes] = getattr(os.environ, "_data", {})
-        return all(held.get(variable, b"") == wanted for variable, wanted in self._variables)
+        return all(held.get(variable, b"") == asked for variable, asked in self._variables)
 
     def _close(self, name: str) -> None:
         """The setting is as it should be again."""
@@ -228,13 +228,15 @@ class Guard:
         return event._replace(importing=caller.importing, stack=tuple(user_stack(frame)))
 
 
-def guarded_variable(variable: str, wanted: str) -> GuardedSetting:
+def guarded_variable(variable: str, expected: str) -> GuardedSetting:
     """A variable of this process; an absent one reads as the empty text."""
 
     def put(text: str) -> None:
         os.environ[variable] = text
 
-    return GuardedSetting(ENVIRONMENT, wanted, lambda: os.environ.get(variable, ""), put, variable)
+    return GuardedSetting(
+        ENVIRONMENT, expected, lambda: os.environ.get(variable, ""), put, variable
+    )
 
 
 # The setters of torch through which its public functions, properties and contexts go. One that a
@@ -269,7 +271,7 @@ ALIASES: Final = ("manual_seed", "seed")  # of torch, in torch.random
 
 def guarded_settings(settings: HarnessSettings) -> dict[str, GuardedSetting]:
     """What the guard is to keep: every knob with a word of its own, and the threads."""
-    knobs = wanted(settings)
+    knobs = requested(settings)
     guarded = {
         name: GuardedSetting("switch", knobs[name], switch.read, switch.set)
         for name, switch in SWITCHES.items()

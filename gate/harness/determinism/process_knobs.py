@@ -118,7 +118,7 @@ SWITCHES: Final = {
 }
 
 
-def wanted(settings: HarnessSettings) -> dict[str, str]:
+def requested(settings: HarnessSettings) -> dict[str, str]:
     """Knob to word for every seed and switch, and knob to text for the variables given."""
     table = dict.fromkeys(SEEDS, ON)
     strict = settings.strict or settings.operator_audit
@@ -137,7 +137,7 @@ _backends: Final[Any] = torch.backends
 
 def apply(settings: HarnessSettings, problems: Problems) -> None:
     """Seed torch, set its threads, and every switch that has a word of its own."""
-    knobs = wanted(settings)
+    knobs = requested(settings)
     if knobs["seed_workers"] == ON or not is_worker():
         with problems.noting("seeding torch"):
             _seed(settings.seed, torch_too=knobs["seed_torch"] == ON, cuda_too=_on(knobs))
@@ -185,7 +185,7 @@ def variables() -> Readings:
 
 def not_as_asked(settings: HarnessSettings, readings: Readings) -> list[str]:
     """One sentence for each reading that is not what was asked for."""
-    knobs = wanted(settings)
+    knobs = requested(settings)
     asked = {name: knobs[name] for name in SWITCHES if knobs[name] != KEEP}
     asked["threads"] = str(settings.threads)
     seeded = knobs["seed_workers"] == ON or not is_worker()

@@ -398,11 +398,11 @@ def _world_size() -> str:
 class Packages:
     """What is installed, as the summary has it: `name==version`, names, and name to origin."""
 
-    def __init__(self, found: Sequence[Installed] = ()) -> None:
-        self.packages = sorted(str(package) for package in found)
-        self.imported = [package.name for package in found if package.imported]
+    def __init__(self, installed: Sequence[Installed] = ()) -> None:
+        self.packages = sorted(str(package) for package in installed)
+        self.imported = [package.name for package in installed if package.imported]
         self.origins = {
-            package.name: package.origin for package in found if package.origin != INDEX
+            package.name: package.origin for package in installed if package.origin != INDEX
         }
 
 

@@ -342,7 +342,7 @@ THROUGH = frozenset(("os", "_collections_abc", "collections.abc"))
 OURS = frozenset((__name__.partition(".")[0], "sitecustomize"))
 LIBRARIES = (f"{sys.base_prefix}/lib", f"{sys.prefix}/lib", "<")
 _looks = 0
-_told: set[str] = set()
+_told_places: set[str] = set()
 
 
 def hook_variables() -> None:
@@ -365,7 +365,12 @@ def hook_variables() -> None:
 def _missed(asked: Any, key: Any) -> None:
     global _looks
     _looks += 1
-    if asked is not os.environ or _looks > MAX_LOOKS or len(_told) >= MAX_NAMES or key in _told:
+    if (
+        asked is not os.environ
+        or _looks > MAX_LOOKS
+        or len(_told_places) >= MAX_NAMES
+        or key in _told_places
+    ):
         return
     try:
         if len(key) <= MAX_NAME and key.isprintable():
@@ -389,5 +394,5 @@ def _look(frame: FrameType | None, key: str) -> None:
 
     user = users_frame(frame, frozenset())
     if user is not None:
-        _told.add(key)
+        _told_places.add(key)
         SOURCES.found_at(VARIABLE, key, user)

@@ -140,7 +140,7 @@ class Names(NamedTuple):
         return self._replace(number=False, drawn=drawn)
 
 
-class Found(NamedTuple):
+class ListedSplit(NamedTuple):
     """A split: where it is drawn, and from what."""
 
     drawn: Drawn
@@ -159,7 +159,7 @@ def tell_splits() -> None:
             )
 
 
-def splits_in(source: bytes) -> tuple[Found, ...]:
+def splits_in(source: bytes) -> tuple[ListedSplit, ...]:
     """The splits in one file, by line; none where it is too long or no Python."""
     likely = any(word in source for word in HINTS) and any(word in source for word in DRAWS)
     if not likely or len(source) > MAX_BYTES:
@@ -168,7 +168,7 @@ def splits_in(source: bytes) -> tuple[Found, ...]:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()
-    found: dict[int, Found] = {}
+    found: dict[int, ListedSplit] = {}
     for body in _bodies(module):
         scope = _Scope()
         scope.run(body)
@@ -188,7 +188,7 @@ class _Scope:
     """One body, its statements in order, and what its names hold."""
 
     def __init__(self) -> None:
-        self.found: list[Found] = []
+        self.found: list[ListedSplit] = []
         self._held: dict[str, Names] = {}
         # of the loops that run over a listing
         self._loops: list[Names] = []
@@ -295,7 +295,7 @@ class _Scope:
         # with both bounds it is a batch, or the middle of three
         one_bound = (node.slice.lower is None) is not (node.slice.upper is None)
         if names.drawn is not None and one_bound and node.slice.step is None:
-            self.found.append(Found(names.drawn, names))
+            self.found.append(ListedSplit(names.drawn, names))
         return names
 
     def _of_call(self, node: ast.Call) -> Names | None:
@@ -311,7 +311,7 @@ class _Scope:
         if last in SHUFFLES | PERMUTES | SPLITS or last == SAMPLE:
             return self._draw(node, Drawn(node.lineno, call), last, names)
         if last in CUTS and names.drawn is not None:
-            self.found.append(Found(names.drawn, names))
+            self.found.append(ListedSplit(names.drawn, names))
         return self._grown(node, last, _passed_on(last, names))
 
     def _grown(self, node: ast.Call, last: str, names: Names | None) -> Names | None:
@@ -331,7 +331,7 @@ class _Scope:
         if last in PERMUTES or whole:
             return names.replaced(told)
         if told is not None and not names.number:
-            self.found.append(Found(told, names))
+            self.found.append(ListedSplit(told, names))
         return names
 
 

@@ -294,29 +294,29 @@ def results(result: Any) -> list[Given]:
 
 
 def describe(
-    one: Given, *, digest: bool, viewed: bool = False, sample: bool = False
+    argument: Given, *, digest: bool, viewed: bool = False, sample: bool = False
 ) -> dict[str, Any]:
     """Name, type and shape, device, and the digest as the fast fingerprints take it.
 
     The digest is empty where the values are not to be read, or cannot be; `viewed`: the operator
     reads none of them.
     """
-    first = one.tensors[0]
+    first = argument.tensors[0]
     shape = type_and_shape(first).removeprefix("torch.")
-    if len(one.tensors) > 1:
+    if len(argument.tensors) > 1:
         # of a list: how many, the first, and all of them in few bytes
-        short = _short_digest("\n".join(map(type_and_shape, one.tensors)))
-        shape = f"{len(one.tensors)} tensors, first {shape}, all {short}"
+        short = _short_digest("\n".join(map(type_and_shape, argument.tensors)))
+        shape = f"{len(argument.tensors)} tensors, first {shape}, all {short}"
     limit = MAX_VIEWED_BYTES if viewed else MAX_BYTES
-    read = _digest(one) if digest and _size_in_bytes(one) <= limit else ""
+    read = _digest(argument) if digest and _size_in_bytes(argument) <= limit else ""
     return {
-        "name": one.name[:MAX_VALUE],
+        "name": argument.name[:MAX_VALUE],
         "form": shape[: 2 * MAX_VALUE],
         "device": str(first.device)[:20],
-        "layout": _layout(one.tensors),
+        "layout": _layout(argument.tensors),
         "digest": read,
         "sample": _sample(first) if sample and read else [],
-        "odd": _odd(one.tensors) if read else "",
+        "odd": _odd(argument.tensors) if read else "",
     }
 
 

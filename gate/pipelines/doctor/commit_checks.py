@@ -21,7 +21,7 @@ MAX_WORDS = 50
 class Uncommitted:
     """Uncommitted changes: a summary, how to resolve them, one line for each."""
 
-    found: str
+    summary: str
     fix: str
     entries: tuple[str, ...]
 
@@ -39,13 +39,13 @@ def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommi
     if len(entries) == 1 and folders:
         (name,) = folders
         return Uncommitted(
-            found=f"uncommitted changes: `{name}` is untracked ({inside[name]:,} files)",
+            summary=f"uncommitted changes: `{name}` is untracked ({inside[name]:,} files)",
             fix=f"Add `{name}` to .gitignore and commit that",
             entries=(),
         )
     things = "1 uncommitted change" if len(entries) == 1 else f"{len(entries)} uncommitted changes"
     return Uncommitted(
-        found=f"the work tree has {things}",
+        summary=f"the work tree has {things}",
         fix="Commit them, or add what does not belong to the project to .gitignore",
         entries=entries,
     )
@@ -54,7 +54,7 @@ def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommi
 def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
     """Why a gate call does not start with uncommitted changes."""
     return RepositoryError(
-        seen.found,
+        seen.summary,
         hint=f"{seen.fix}; or `git stash -u`, or --allow-dirty: the verdict then says so.",
         details=seen.entries[:SHOWN_IN_FULL],
     )
@@ -68,7 +68,10 @@ def examined_work_tree(changed: tuple[str, ...], untracked: tuple[str, ...]) -> 
     more = f", and {len(seen.entries) - SHOWN} more" if len(seen.entries) > SHOWN else ""
     shown = f": {', '.join(seen.entries[:SHOWN])}{more}" if seen.entries else ""
     return Examined(
-        name="work tree", health=CheckResult.FAIL, found=f"{seen.found}{shown}", fix=f"{seen.fix}."
+        name="work tree",
+        health=CheckResult.FAIL,
+        found=f"{seen.summary}{shown}",
+        fix=f"{seen.fix}.",
     )
 
 

@@ -86,7 +86,7 @@ NO_FOLDER: Final = Examined(
     found="not checked: it needs a folder in the output folder, see disk",
 )
 NOT_PROBED: Final = TrainingSeen(problem=NOT_LOOKED_AT)
-Found = TypeVar("Found")
+LookResult = TypeVar("LookResult")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -162,7 +162,7 @@ def examine(asked: Checks, adapters: Adapters, probes: Probes) -> DoctorReport:
     return DoctorReport(version=VERSION, examined=rows)
 
 
-def _attempt(look: Callable[[], Found]) -> Found | GateError:
+def _attempt(look: Callable[[], LookResult]) -> LookResult | GateError:
     """What a look found, or the fault that ended it; only a cancelled call goes no further."""
     try:
         return look()

@@ -39,7 +39,7 @@ class IgnoredRead:
     ways: str
 
 
-FOUND: Final[RecordForm[IgnoredRead | None]] = RecordForm(IgnoredRead | None)
+IGNORED_READ: Final[RecordForm[IgnoredRead | None]] = RecordForm(IgnoredRead | None)
 
 
 def ignored_read(
@@ -51,7 +51,9 @@ def ignored_read(
     ignored = tuple(filter(_may_be_data, git.ignored()[:MAX_IGNORED]))
     # git is asked here; there the scripts are parsed, which may be anybody's
     return read_apart(
-        FOUND, lambda: _first(look, folder, settings, ignored), what="the syntax of the scripts"
+        IGNORED_READ,
+        lambda: _first(look, folder, settings, ignored),
+        what="the syntax of the scripts",
     )
 
 

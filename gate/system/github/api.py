@@ -147,35 +147,37 @@ STATUS_REFUSALS: Final[Refusals] = MappingProxyType(
 )
 
 
-def details_of(told: str) -> tuple[str, ...]:
+def details_of(message: str) -> tuple[str, ...]:
     """What a service says of a refusal, as details of an error."""
-    return (told,) if told else ()
+    return (message,) if message else ()
 
 
 class RefusedError(PublishError):
     """A request that was not carried out; `status` is GitHub's status code."""
 
-    def __init__(self, words: Words, *, status: int, told: str) -> None:
-        super().__init__(f"{words.message} ({status})", hint=words.hint, details=details_of(told))
+    def __init__(self, words: Words, *, status: int, message: str) -> None:
+        super().__init__(
+            f"{words.message} ({status})", hint=words.hint, details=details_of(message)
+        )
         self.status = status
 
 
-def refusal(status: int, told: str, refusals: Refusals) -> RefusedError | UnansweredError:
+def refusal(status: int, message: str, refusals: Refusals) -> RefusedError | UnansweredError:
     """An answer of 400 or above in words; `told` is what GitHub says about it."""
     if status >= requests.codes.internal_server_error:
         return UnansweredError(
             f"GitHub reported a server error ({status})",
             hint="Run the job again.",
-            details=details_of(told),
+            details=details_of(message),
         )
     words = refusals.get(status, _OTHER)
     # a locked conversation is a 403 too, and no permission helps there
-    if status == requests.codes.forbidden and "locked" in told.lower():
+    if status == requests.codes.forbidden and "locked" in message.lower():
         words = _LOCKED
-    return RefusedError(words, status=status, told=told)
+    return RefusedError(words, status=status, message=message)
 
 
-def told(content: bytes, secret: str) -> str:
+def message_of(content: bytes, secret: str) -> str:
     """The message in an answer as one printable line without the token; empty without one."""
     try:
         answer = json.loads(content)
@@ -263,13 +265,13 @@ class GitHubRetries(Retries):
         return limited.seconds
 
 
-def tells_limit(response: BaseHTTPResponse, told: str) -> bool:
+def tells_limit(response: BaseHTTPResponse, message: str) -> bool:
     """Whether a 403 or 429 means "not now": the primary rate limit or a secondary one."""
     return (
         response.status == requests.codes.too_many_requests
         or "Retry-After" in response.headers
         or response.headers.get("X-RateLimit-Remaining") == "0"
-        or "rate limit" in told.lower()
+        or "rate limit" in message.lower()
     )
 
 
@@ -288,11 +290,11 @@ def limit_seconds(headers: Mapping[str, str], now: float) -> float:
 class LimitedError(PublishError):
     """A request that was not carried out, but may be sent again after `seconds`."""
 
-    def __init__(self, seconds: float, *, status: int, told: str) -> None:
+    def __init__(self, seconds: float, *, status: int, message: str) -> None:
         super().__init__(
             f"GitHub's rate limit is used up for another {seconds:,.0f} s ({status})",
             hint="Run the job again later.",
-            details=details_of(told),
+            details=details_of(message),
         )
         self.seconds = seconds
 
@@ -429,7 +431,7 @@ class GitHubApi(GitHubConnection):
     def judged(self, answer: HttpAnswer) -> HttpAnswer:
         """The answer; what `refusals` say of one that is none."""
         if answer.status >= requests.codes.bad_request:
-            message = told(answer.content, self._token)
+            message = message_of(answer.content, self._token)
             raise refusal(answer.status, message, self._refusals)
         return answer
 
@@ -471,8 +473,8 @@ class GitHubApi(GitHubConnection):
     def _limit(self, response: BaseHTTPResponse) -> LimitedError:
         """The limit that an answer tells of; `RefusedError` when it tells of none."""
         pieces = self.pieces(response, MAX_ANSWER_BYTES, self.policy.answer_seconds)
-        message = told(b"".join(pieces), self._token)
+        message = message_of(b"".join(pieces), self._token)
         if not tells_limit(response, message):
             raise refusal(response.status, message, self._refusals)
         seconds = limit_seconds(response.headers, self.policy.now())
-        return LimitedError(seconds, status=response.status, told=message)
+        return LimitedError(seconds, status=response.status, message=message)
