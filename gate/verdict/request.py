@@ -28,8 +28,8 @@ class GateRequest:
     the clone's configuration that hold a credential. `imported_runs`: another job made the runs.
     `baseline_reason` goes into the entry that this call proposes. `on_runner`: `top` is a path that
     means nothing to who reads the reports. `environment_change`: what the change under test moves
-    of the environment. `sign` says what a pass is signed with. `history`: earlier runs, for the reports.
-    `named_gate`: the gate's id where the workflow gives one, which goes before that of the
+    of the environment. `sign` says what a pass is signed with. `history`: earlier runs, for the
+    reports. `named_gate`: the gate's id where the workflow gives one, which goes before that of the
     settings; `artifact`: what it calls its upload, empty for the usual name.
     `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
     event of a pull request, a merge queue or a branch other than the default one is the reason for

@@ -16,11 +16,11 @@ pytestmark = pytest.mark.torch
 
 TABLES = """
 import json, torch
-from repro_gate_harness.determinism import knobs
+from repro_gate_harness.determinism import process_knobs
 from repro_gate_harness import settings
 print(json.dumps({
-    "switches": {name: row.strict for name, row in knobs.SWITCHES.items()},
-    "seeds": knobs.SEEDS,
+    "switches": {name: row.strict for name, row in process_knobs.SWITCHES.items()},
+    "seeds": process_knobs.SEEDS,
     "variables": settings.VARIABLES,
 }))
 """
