@@ -140,7 +140,7 @@ def complete_document(rows: Sequence[Row]) -> dict[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class DigestOutput:
     """The digests as they are printed: one document, or lines that are still to be made safe.
 
     `complete` is None where nobody asked whether a training can go on from the state.
@@ -152,7 +152,7 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class DigestedPath:
     """What a path holds: one state, or the two of a package, and the parts of a resume."""
 
     states: tuple[StateDigest, ...]
@@ -179,7 +179,7 @@ def run(words: Sequence[str]) -> None:
             with open_saved_state(FILES, asked.path, UnknownContent(asked.unknown)) as content:
                 state = digest_state(content, exclusions=exclusions, max_bytes=MAX_BYTES)
                 rows = review(contents_of(content)) if asked.complete else ()
-                found = Found(states=(state,), rows=rows)
+                found = DigestedPath(states=(state,), rows=rows)
         return _told(found, json=asked.json, leaves=asked.leaves)
 
     told = read_apart(
@@ -194,23 +194,23 @@ def run(words: Sequence[str]) -> None:
         raise SystemExit(int(ExitCode.FAIL))
 
 
-def _told(found: Found, *, json: bool, leaves: bool) -> Told:
+def _told(found: DigestedPath, *, json: bool, leaves: bool) -> DigestOutput:
     answer = complete(found.rows) if found.rows else None
     if json:
         document = digest_document(found.states, leaves=leaves)
         if found.rows:
             document["resume"] = complete_document(found.rows)
-        return Told(document=document, complete=answer)
+        return DigestOutput(document=document, complete=answer)
     texts = [digest_lines(state, leaves=leaves) for state in found.states]
     if found.rows:
         texts.append(complete_lines(found.rows))
     lines = tuple(line for text in texts for line in (*text, ""))[:-1]
-    return Told(lines=lines, complete=answer)
+    return DigestOutput(lines=lines, complete=answer)
 
 
 def _of_package(
     package: PackagedStates, exclusions: Sequence[Exclusion], *, complete: bool
-) -> Found:
+) -> DigestedPath:
     """The roots that the seal names: of what the gate captured, and of what the script saved."""
     captured = digest_state(package.captured(), exclusions=exclusions, max_bytes=MAX_BYTES)
     if not package.saved_member:
@@ -219,11 +219,13 @@ def _of_package(
                 "the package holds no checkpoint of the script's",
                 hint="Set train.checkpoint, or name the checkpoint itself.",
             )
-        return Found(states=(captured,))
+        return DigestedPath(states=(captured,))
     rules = (*exclusions, *package.saved_exclusions())
     content = package.saved()
     saved = digest_state(content, exclusions=rules, max_bytes=MAX_BYTES)
-    return Found(states=(captured, saved), rows=review(contents_of(content)) if complete else ())
+    return DigestedPath(
+        states=(captured, saved), rows=review(contents_of(content)) if complete else ()
+    )
 
 
 def _parser() -> ArgumentParser:

@@ -53,7 +53,7 @@ class Loaders:
 
     def __init__(self) -> None:
         self.own_drawn = False
-        self._begun: dict[int, Begun] = {}
+        self._begun: dict[int, BegunEpoch] = {}
         self._last: weakref.ref[Any] | None = None
         self._trained: weakref.ref[Any] | None = None
 
@@ -107,7 +107,7 @@ class Loaders:
         }
 
 
-class Begun(NamedTuple):
+class BegunEpoch(NamedTuple):
     """Where a sampler's last epoch began: its number, and the seed and state of its generator."""
 
     sampler: Callable[[], object]
@@ -116,11 +116,11 @@ class Begun(NamedTuple):
     state: bytes
 
 
-def _begun(sampler: Any, number: int, generator: torch.Generator | None) -> Begun:
+def _begun(sampler: Any, number: int, generator: torch.Generator | None) -> BegunEpoch:
     if generator is None:
-        return Begun(weakref.ref(sampler), number, torch.initial_seed(), b"")
+        return BegunEpoch(weakref.ref(sampler), number, torch.initial_seed(), b"")
     state = generator.get_state().numpy().tobytes()
-    return Begun(weakref.ref(sampler), number, generator.initial_seed(), state)
+    return BegunEpoch(weakref.ref(sampler), number, generator.initial_seed(), state)
 
 
 def _sampler_of(loader: Any) -> Any:

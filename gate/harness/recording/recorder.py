@@ -23,8 +23,8 @@ from .given import MAX_SAMPLES, GivenSettings, samples_in
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
 from .observer import TENSORS, Generators, Observer, Schedule, StepObservation
-from .state import Order, SortKey, module_key, optimized_parameters, ranking
-from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, reached, wait_for
+from .state import SortKey, TensorOrder, module_key, optimized_parameters, parameter_order
+from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, has_reached, wait_for
 
 # Of one step; beyond it the last one replaces its forerunner.
 MAX_LOSSES: Final = 256
