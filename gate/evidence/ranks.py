@@ -322,7 +322,7 @@ def read_ranks(
     """
     steps = {
         process: read_step_lines(files, out, process.name(HarnessFile.STEPS))
-        for process in found
+        for process in processes
         if HarnessFile.STEPS in process.kinds
     }
     stepping = [process for process, lines in steps.items() if lines]
