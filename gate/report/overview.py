@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
-from gate.report.context import cost_words, recorded_price, recorded_words
+from gate.report.context import baseline_price, cost_words, recorded_words
 from gate.report.entry_words import history_row
 from gate.report.judged import budget_rows, data_rows, level_row, performance_words
 from gate.report.layout import Cell, Row, Table, sparkline, table_of

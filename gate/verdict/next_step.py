@@ -355,7 +355,7 @@ def _error(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (_step("To see what is missing on this machine:", f"repro-gate doctor{_at(place)}"),)
 
 
-def _resume_differs(_place: Place, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
+def _resume_differs(_place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     remedy = diagnosis.remedy if diagnosis is not None else ""
     steps = (_step(remedy),) if remedy else ()
     return (*steps, _step(RESUME_LIST))

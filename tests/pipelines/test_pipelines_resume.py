@@ -40,7 +40,7 @@ def _judged(
 ) -> Verdict:
     first, second = both()
     evidence = evidence_set_of(first, second, *further).model_copy(update={"resume": carried})
-    baselines = Baselines(trusted=None, brought=None, same_code=frozenset())
+    baselines = Baselines(base=None, head=None, same_code=frozenset())
     return judge(case_of(request, baselines, evidence, ISOLATED)).verdict
 
 
