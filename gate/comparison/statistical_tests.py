@@ -92,6 +92,7 @@ def t_quantile(share: float, freedom: float) -> float:
     For probabilities from one half up to, and without, one.
     """
     low, high = 0.0, 1.0
+    # of one degree of freedom (Cauchy's distribution) no fixed bound holds the quantiles
     while 1 - upper_share(high, freedom) < share:
         low, high = high, 2 * high
     # each round halves the interval: after 100 it is below a rounding error of float64
@@ -119,7 +120,8 @@ def _incomplete_beta(a: float, b: float, freedom: float, square: float) -> float
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest)
     )
     front = math.exp(log_front)
-    # the fraction converges fast on this side of the mean alone
+    # the fraction converges fast on this side of the mean alone (DLMF 8.17.22); beyond it the rest
+    # is taken from one: I_x(a, b) = 1 - I_1-x(b, a) (DLMF 8.17.4)
     if x < (a + 1) / (a + b + 2):
         return front * _fraction(a, b, x) / a
     return 1 - front * _fraction(b, a, rest) / b
@@ -179,6 +181,7 @@ def equivalence(
 def sample_of(values: Sequence[float]) -> Sample | None:
     """Mean and standard deviation; None where they are no float64."""
     try:
+        # both add exact fractions: neither the order of the seeds nor a large mean costs a bit
         found = Sample(seeds=len(values), mean=mean(values), deviation=stdev(values))
     except (OverflowError, ValueError):
         return None
@@ -201,6 +204,7 @@ def _tested(baseline: Sample, head: Sample, margin: float) -> TestedDifference |
     difference = head.mean - baseline.mean
     error = _standard_error(baseline, head)
     freedom = welch_freedom(baseline, head)
+    # the 1 - 2 alpha interval: two one-sided tests, each of them at alpha (Schuirmann)
     reach = t_quantile(1 - ALPHA, freedom) * error
     numbers = (difference - reach, difference + reach, margin)
     if not margin or not all(map(math.isfinite, numbers)):

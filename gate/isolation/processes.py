@@ -100,7 +100,8 @@ class RunningProcess:
             # so that a training can save what it has, and a driver its state
             self._signal_group(signal.SIGTERM)
             self.output.follow(take, GRACE_SECONDS)
-        # before any look at the table: who forks without end is never in it
+        # before any look at the table: who forks without end is never in it, and one call reaches
+        # all of a group, or all of an account (kill(2))
         self.kill()
         seconds = GPU_KILL_SECONDS if on_gpu else KILL_SECONDS
         left = end_all(self._living, lambda _: self.kill(), seconds=seconds)

@@ -109,6 +109,7 @@ def _read_nothing() -> None:
 
 def limit(plan: LaunchPlan) -> None:
     """Lower limits, soft and hard; none is ever raised."""
+    # the hard one too: a soft limit alone anybody may raise again (getrlimit(2))
     for name, most in plan["limits"].items():
         kind = getattr(resource, name)
         soft, hard = (_lower(now, most) for now in resource.getrlimit(kind))
@@ -164,6 +165,8 @@ def _end_as_training(first: int, reading: int) -> NoReturn:
     _, status = os.waitpid(first, 0)
     status = int.from_bytes(said, sys.byteorder) if len(said) == STATUS_BYTES else status
     code = os.waitstatus_to_exitcode(status)
+    # 128 + n, as a shell has it, would be another end than the training's: the gate, which asks by
+    # wait(2), has to see the signal itself
     if code < 0:
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)

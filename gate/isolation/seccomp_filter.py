@@ -132,26 +132,32 @@ ARCHITECTURES = {
         },
     ),
 }
-# What is in the page cache and in the kernel's log another run may have put there.
-# io_uring makes sockets that no filter sees; libraries fall back when a kernel does not have it.
-# Message queues and keys outlive a run and could carry word from one to the next. In a namespace of
-# its own a training would be root, and reach parts of the kernel that are root's. clone3 has its
-# flags where no filter can look; the C library falls back to clone.
+# ENOSYS where libraries know kernels that lack the call and do without it, EPERM for the rest.
 REFUSED = {
+    # its operations pass no filter, and one of them makes sockets
     "io_uring_setup": errno.ENOSYS,
+    # its flags lie behind a pointer, where no filter can look (seccomp(2)); the C library falls
+    # back to clone, whose flags are an argument
     "clone3": errno.ENOSYS,
+    # in a user namespace of its own a training would be root, and reach parts of the kernel that
+    # are root's (user_namespaces(7))
     "unshare": errno.EPERM,
     "setns": errno.EPERM,
+    # a queue outlives its run, so it could carry word to the next (mq_overview(7))
     "mq_open": errno.ENOSYS,
+    # other processes of the account: its memory, its registers, its open files
     "ptrace": errno.EPERM,
     "process_vm_readv": errno.EPERM,
     "process_vm_writev": errno.EPERM,
     "pidfd_getfd": errno.EPERM,
+    # keys of a user outlive the run too, and the next run is the same user (keyrings(7))
     "add_key": errno.EPERM,
     "request_key": errno.EPERM,
     "keyctl": errno.EPERM,
+    # parts of the kernel that take programs, or let a program stop it half-way
     "bpf": errno.EPERM,
     "userfaultfd": errno.EPERM,
+    # the kernel's log and the page cache: another run may have left its mark there
     "syslog": errno.EPERM,
     "cachestat": errno.ENOSYS,
 }
@@ -164,11 +170,14 @@ ANSWERING_REFUSED = {
     "vfork": errno.EPERM,
     "execve": errno.EPERM,
     "execveat": errno.EPERM,
+    # objects of System V stay until somebody removes them (sysvipc(7))
     "shmget": errno.EPERM,
     "semget": errno.EPERM,
     "msgget": errno.EPERM,
     "socket": errno.EACCES,
     "socketpair": errno.EACCES,
+    # signals and priorities reach every process of the account; what names one of them by an
+    # argument that is no process number, or by its thread alone, is refused as a whole
     "tkill": errno.EPERM,
     "rt_sigqueueinfo": errno.EPERM,
     "rt_tgsigqueueinfo": errno.EPERM,

@@ -87,6 +87,8 @@ class StopSignals:
         Blocking in the read itself would not promise that: the interpreter looks for signals before
         it blocks, and one that comes between the two would wait for the next key.
         """
+        # Python's C handler writes a byte at once, wherever the interpreter stands, and select(2)
+        # sees it (signal.set_wakeup_fd); without O_NONBLOCK a full pipe would hang the handler
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         before = signal.set_wakeup_fd(writer)
         try:

@@ -202,7 +202,8 @@ def read_envelope(seal: SealFile) -> Envelope:
     """
     limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)
-    # this one key tells the forms from each other, before anything else is read
+    # this one key tells the forms from each other, before anything else is read: each bundle names
+    # its media type (protobuf-specs, sigstore_bundle.proto), and DSSE has no such field
     if "mediaType" not in value:
         bare = read_record(
             WireEnvelope, seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT

@@ -59,7 +59,9 @@ MAX_DIFFERENCES: Final = 5
 
 def check_sums(archive: Archive) -> None:
     """Every file must be the one that `SHA256SUMS` lists; `AttestationError` names what is not."""
+    # the list stands last, and is the one file that it cannot list
     *others, sums = archive.members
+    # compared as bytes that are made anew: a list that is read could say one name twice
     expected = sums_text([(member.name, member.sha256) for member in others])
     if sums.content == expected:
         return
@@ -298,6 +300,7 @@ def _kind(payload: bytes, name: str) -> StatementKind:
         max_bytes=MAX_PAYLOAD_BYTES,
         hint="Verify it with the tool or the repro-gate version that made it.",
     )
+    # by what was signed and never by the file's name: in-toto's Statement v1 has both keys
     found = {key: str(value.get(key)) for key in ("_type", "predicateType")}
     kind = KINDS.get(found["predicateType"])
     wanted = {"_type": STATEMENT_TYPE, "predicateType": " or ".join(KINDS)}

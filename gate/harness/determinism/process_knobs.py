@@ -97,12 +97,16 @@ def _put_algorithms(word: str) -> None:
 # Bound before they are hooked, so that the harness's own setting is never taken for the user's.
 SWITCHES: Final = {
     "deterministic_algorithms": Switch(ON, _read_algorithms, _put_algorithms),
+    # torch fills new memory as soon as deterministic algorithms are on; that hides a read of memory
+    # that nobody wrote, which is a fault to be found (torch.utils.deterministic)
     "memory_fill": _flag(
         OFF,
         lambda: _new_memory.fill_uninitialized_memory,
         _C._set_deterministic_fill_uninitialized_memory,  # noqa: SLF001 - see above
     ),
+    # only algorithms that cuDNN itself calls deterministic (PyTorch, Reproducibility)
     "cudnn_deterministic": _flag(ON, _C._get_cudnn_deterministic, _C._set_cudnn_deterministic),  # noqa: SLF001 - see above
+    # it times the algorithms and takes the fastest: a choice by the clock
     "cudnn_benchmark": _flag(OFF, _C._get_cudnn_benchmark, _C._set_cudnn_benchmark),  # noqa: SLF001 - see above
     "attention_cudnn": _flag(OFF, torch.backends.cuda.cudnn_sdp_enabled, _C._set_sdp_use_cudnn),  # noqa: SLF001 - see above
     "attention_flash": _flag(KEEP, torch.backends.cuda.flash_sdp_enabled, _C._set_sdp_use_flash),  # noqa: SLF001 - see above
@@ -113,6 +117,7 @@ SWITCHES: Final = {
     ),
     "fp32_matmul": _precision(_matmul, _matmul),
     "fp32_cudnn": _precision(_cudnn, _cudnn.conv, _cudnn.rnn),
+    # precision changes a result and not whether it repeats: told, and left to the user
     "reduced_fp16": _attribute(KEEP, _matmul, "allow_fp16_reduced_precision_reduction"),
     "reduced_bf16": _attribute(KEEP, _matmul, "allow_bf16_reduced_precision_reduction"),
 }
@@ -154,6 +159,7 @@ def _on(knobs: Readings) -> bool:
 
 
 def _seed(seed: int, *, torch_too: bool, cuda_too: bool) -> None:
+    # it seeds every device as well; before CUDA has started, that waits for the start
     if torch_too and cuda_too:
         torch.manual_seed(seed)
     elif torch_too:

@@ -185,6 +185,8 @@ def _hook_steps(before: OnStep, after: OnStep) -> None:
         else:
             depths[id(optimizer)] = running - 1
 
+    # torch's own hooks for all optimizers: they run around the `step` of each subclass, a script's
+    # own too, and no class is replaced
     register_optimizer_step_pre_hook(outside_compiler(before_step))
     register_optimizer_step_post_hook(outside_compiler(after_step))
 
@@ -253,6 +255,7 @@ def install_graph_hooks(
 ) -> None:
     """Hook the end of each capture and each replay; `capture` gives that of this process."""
     graph: Any = torch.cuda.CUDAGraph
+    # `torch.cuda.graph`, `make_graphed_callables` and the compiler's graph trees all come by these
     plain_end, plain_replay = graph.capture_end, graph.replay
 
     @functools.wraps(plain_end)

@@ -33,21 +33,29 @@ ENVIRONMENT = {
     "XDG_CONFIG_HOME": "/nonexistent",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": "/dev/null",
+    # attributes choose filters, and so change what a file's bytes are (gitattributes(5))
     "GIT_ATTR_NOSYSTEM": "1",
+    # nobody sits at a gate: what asks for a password would wait for the watchdog
     "GIT_TERMINAL_PROMPT": "0",
     # `git status` would write the index, and so make it root's
     "GIT_OPTIONAL_LOCKS": "0",
     # no transport at all: a missing object is an error, never a download
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_NO_LAZY_FETCH": "1",
+    # refs/replace shows other bytes under a commit's hash than it names (git-replace(1))
     "GIT_NO_REPLACE_OBJECTS": "1",
+    # a file may be called `:(exclude)x` or `*`, which git would take for a pattern (gitglossary(7))
     "GIT_LITERAL_PATHSPECS": "1",
+    # its words are part of the gate's errors, which are in English
     "LC_ALL": "C",
 }
+# in a repository's configuration each of these can name a program; the command line is stronger
 SETTINGS = (
+    # started by whatever looks at the work tree, `git status` too
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.attributesFile=/dev/null",
+    # `ext::` is a transport that is any command line (git-remote-ext(1))
     "protocol.ext.allow=never",
 )
 
