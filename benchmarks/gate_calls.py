@@ -15,6 +15,8 @@ from typing import Any
 
 KILO = 1024
 LOOK_SECONDS = 0.05
+# proc(5), stat: the field `utime`, behind pid and name
+USER_TIME = 11
 # no call that anybody waits for takes longer
 LIMIT_SECONDS = 1200.0
 # what the gate gives to every run where the settings name no other number
@@ -39,7 +41,8 @@ class CalledRun:
 class Called:
     """A gate call: its seconds from start to exit, its runs, its memory, what came of it.
 
-    `own_bytes` and `reader_bytes` are the peaks of the gate's process and of the one that reads;
+    `own_bytes` and `reader_bytes` are the peaks of the gate's process and of the one that reads,
+    `own_cpu_seconds` and `reader_cpu_seconds` what they computed, which other work hardly moves;
     `root` is the digest of the state that the first strict run ended with.
     """
 
@@ -49,6 +52,8 @@ class Called:
     reader_bytes: int
     outcome: str
     root: str
+    own_cpu_seconds: float = 0.0
+    reader_cpu_seconds: float = 0.0
 
     @property
     def own_seconds(self) -> float:
@@ -117,6 +122,8 @@ def _called(seconds: float, verdict: Mapping[str, Any], peaks: Peaks) -> Called:
         reader_bytes=peaks.reader_bytes,
         outcome=verdict["outcome"],
         root=next((state["root"] for state in verdict["states"]), ""),
+        own_cpu_seconds=peaks.own_cpu_seconds,
+        reader_cpu_seconds=peaks.reader_cpu_seconds,
     )
 
 
@@ -146,7 +153,7 @@ class Peaks:
     """The most memory of a process, and of those that it started to read what runs left.
 
     The kernel's own high-water marks, looked at until the process is gone, so that only what came
-    in its last moments can be missing.
+    in its last moments can be missing. The same of CPU time.
     """
 
     def __init__(self, pid: int) -> None:
@@ -154,6 +161,8 @@ class Peaks:
         self._ended = threading.Event()
         self.own_bytes = 0
         self.reader_bytes = 0
+        self.own_cpu_seconds = 0.0
+        self.reader_cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._look_on, daemon=True)
         self._thread.start()
 
@@ -165,15 +174,27 @@ class Peaks:
     def _look_on(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             self.own_bytes = max(self.own_bytes, peak_bytes(self._pid))
+            self.own_cpu_seconds = max(self.own_cpu_seconds, cpu_seconds(self._pid))
             for pid in _family(self._pid):
                 if READER in _read(pid, "cmdline"):
                     self.reader_bytes = max(self.reader_bytes, peak_bytes(pid))
+                    # of the one that forks the others, with those that it has waited for
+                    spent = cpu_seconds(pid, with_children=True)
+                    self.reader_cpu_seconds = max(self.reader_cpu_seconds, spent)
 
 
 def peak_bytes(pid: int) -> int:
     """The high-water mark of a process's resident memory; 0 where it is gone."""
     words = _read(pid, "status").partition(b"VmHWM:")[2].split()
     return int(words[0]) * KILO if words else 0
+
+
+def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
+    """What a process has computed, `with_children` that it has waited for; 0 where it is gone."""
+    # behind the name, which may hold anything: user, system, and the same of children
+    words = _read(pid, "stat").rpartition(b")")[2].split()
+    taken = words[USER_TIME : USER_TIME + (4 if with_children else 2)]
+    return sum(map(int, taken)) / os.sysconf("SC_CLK_TCK")
 
 
 def _family(pid: int) -> list[int]:

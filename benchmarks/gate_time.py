@@ -44,6 +44,9 @@ STATES = (MEGA, 100 * MEGA, GIGA, 4 * GIGA)
 BY_METRICS = ((1, 1_000), (10, 1_000), (100, 1_000))
 BY_STEPS = ((1, 1_000), (1, 10_000), (1, 100_000))
 BEYOND = (10, 100_000)
+# of one more step of a long training, all its runs together
+STEP_BYTES = 200
+STEP_MICROSECONDS = 50
 LIMIT_TOLD = "numbers in one run"
 # what may lie between two points of a straight line, and between two peaks that are one
 BENT = 1.25
@@ -246,6 +249,28 @@ def growth_rows(what: str, each: str, points: Sequence[Point], failed: str) -> I
     )
 
 
+def step_rows(points: Sequence[Point]) -> Iterator[Row]:
+    """What one more step takes, in the gate's process and in the one that reads."""
+    if len(points) < len("ab"):
+        return
+    first, last = (edge(points, key=lambda point: point.size) for edge in (min, max))
+    spent = [one.called.own_cpu_seconds + one.called.reader_cpu_seconds for one in (first, last)]
+    each = (spent[1] - spent[0]) / (last.size - first.size) * MEGA
+    yield Row(
+        what=f"one more of {last.size:,} steps: CPU time of gate and reading process",
+        measured=f"{each:.0f} µs ({spent[0]:.1f} s to {spent[1]:.1f} s)",
+        aim=f"≤ {STEP_MICROSECONDS} µs",
+        met=each <= STEP_MICROSECONDS,
+    )
+    size = bytes_each(points)
+    yield Row(
+        what=f"one more of {last.size:,} steps: memory of the gate's process",
+        measured=f"{size:,.0f} bytes",
+        aim=f"≤ {STEP_BYTES} bytes",
+        met=size <= STEP_BYTES,
+    )
+
+
 def measured_points(
     scene: Scene, name: str, workloads: Sequence[tuple[int, Workload]]
 ) -> tuple[list[Point], str]:
@@ -262,12 +287,16 @@ def measured_points(
 
 def growth_table(heads: str, names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
     """A row for each call; a name stands for its size."""
-    yield f"| {heads} | call s | own s | gate's memory MB | reading process MB |"
-    yield "|---|---|---|---|---|"
+    yield (
+        f"| {heads} | call s | own s | gate's CPU s | reading process CPU s | gate's memory MB | "
+        "reading process MB |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     for name, point in zip(names, points, strict=False):
         one = point.called
         yield (
-            f"| {name} | {one.seconds:.1f} | {one.own_seconds:.1f} | {one.own_bytes / MEGA:.0f} | "
+            f"| {name} | {one.seconds:.1f} | {one.own_seconds:.1f} | {one.own_cpu_seconds:.1f} | "
+            f"{one.reader_cpu_seconds:.1f} | {one.own_bytes / MEGA:.0f} | "
             f"{one.reader_bytes / MEGA:.0f} |"
         )
 
@@ -287,6 +316,7 @@ def metrics_part(scene: Scene) -> tuple[list[Row], list[str]]:
         workloads = [(names * steps, logging(names, steps)) for names, steps in sizes]
         points, failed = measured_points(scene, f"metrics-{each}", workloads)
         rows += growth_rows(what, each, points, failed)
+        rows += step_rows(points) if each == "step" else ()
         words = [f"{names}, {steps:,} steps" for names, steps in sizes]
         table += list(growth_table("metrics, steps", words, points))[len("hr") * bool(table) :]
     return [*rows, beyond_row(scene)], table

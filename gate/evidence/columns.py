@@ -12,7 +12,8 @@ from abc import abstractmethod
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from dataclasses import dataclass
+from itertools import compress, repeat
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar, overload
 
 from pydantic import (
@@ -77,6 +78,8 @@ Kind = Literal["q", "Q", "d"]
 SIGNED: Final = "q"
 UNSIGNED: Final = "Q"
 FLOAT: Final = "d"
+# the third word of a packed column whose numbers are all one
+SAME: Final = "same"
 # as many steps as a run may have; a packed range names its length, and is not trusted for it
 MAX_ROWS: Final = 1_000_000
 # enough that what is done for all of them takes no time, and few enough to hold
@@ -85,17 +88,48 @@ Row = TypeVar("Row", bound=BaseModel)
 Column: TypeAlias = "array[Any]"
 
 
+@dataclass(frozen=True, slots=True)
+class Same(Sequence[int]):
+    """One whole number, so many times."""
+
+    number: int
+    times: int
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Same: ...
+    def __getitem__(self, place: int | slice) -> int | Same:
+        places = range(self.times)[place]
+        return Same(self.number, len(places)) if isinstance(places, range) else self.number
+
+    def __iter__(self) -> Iterator[int]:
+        return repeat(self.number, self.times)
+
+    def __len__(self) -> int:
+        return self.times
+
+
+# what a column is held as
+Held: TypeAlias = bytes | range | Same
+
+
 def whole_column(kind: Kind, part: object) -> Column:
     """The numbers that `packed_column` gave.
 
     Raises `ValueError`, `TypeError` or `OverflowError` for anything else.
     """
     if isinstance(part, list):
-        first, count = part
+        first, count, *same = part
         if type(first) is not int or type(count) is not int or not 0 < count <= MAX_ROWS:
             message = "is no range of steps"
             raise ValueError(message)
-        return array(kind, range(first, first + count))
+        if not same:
+            return array(kind, range(first, first + count))
+        if kind == FLOAT or same != [SAME]:
+            message = "is no number that stands everywhere"
+            raise ValueError(message)
+        return array(kind, [first]) * count
     if not isinstance(part, str):
         message = "is neither a range nor base64"
         raise TypeError(message)
@@ -104,25 +138,30 @@ def whole_column(kind: Kind, part: object) -> Column:
     return numbers
 
 
-def packed_column(column: bytes | range) -> str | list[int]:
-    """A column in one value that JSON has: its bytes in this machine's order, or its range."""
+def packed_column(column: Held) -> str | list[int | str]:
+    """A column in one value that JSON has: its bytes in this machine's order, or what it is."""
     if isinstance(column, range):
         return [column.start, len(column)]
+    if isinstance(column, Same):
+        return [column.number, column.times, SAME]
     return b64encode(column).decode("ascii")
 
 
-def held_column(numbers: Column) -> bytes | range:
-    """As little as holds the numbers: most steps follow each other."""
+def held_column(numbers: Column) -> Held:
+    """As little as holds the numbers: most steps follow each other, and some numbers never move."""
     if numbers.typecode == SIGNED and numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
         following = range(numbers[0], numbers[-1] + 1)
         if numbers == array(SIGNED, following):
             return following
+    # of floats two zeros are equal, and not the same
+    if numbers.typecode != FLOAT and numbers and numbers.count(numbers[0]) == len(numbers):
+        return Same(numbers[0], len(numbers))
     return numbers.tobytes()
 
 
-def shown_column(kind: Kind, column: bytes | range) -> Sequence[Any]:
+def shown_column(kind: Kind, column: Held) -> Sequence[Any]:
     """The numbers of what is held, without a copy."""
-    return column if isinstance(column, range) else memoryview(column).cast(kind)
+    return memoryview(column).cast(kind) if isinstance(column, bytes) else column
 
 
 def within(column: Column, least: float, most: float) -> bool:
@@ -255,8 +294,7 @@ class NumberRows(Rows[Row]):
             message = "are no columns of one length"
             raise ValueError(message)
         self.settle(*taken)
-        steps, *others = taken
-        self._columns = (held_column(steps), *(other.tobytes() for other in others))
+        self._columns = tuple(map(held_column, taken))
 
     @staticmethod
     @abstractmethod
@@ -329,9 +367,10 @@ class NumberRows(Rows[Row]):
 
     def _with(self, columns: Iterable[Iterable[Any]]) -> Self:
         """What is held already, in part: it was settled before."""
-        steps, *others = (array(kind, one) for kind, one in zip(self.kinds, columns, strict=True))
         rows = type(self)()
-        rows._columns = (held_column(steps), *(other.tobytes() for other in others))  # noqa: SLF001 - its own kind
+        rows._columns = tuple(  # noqa: SLF001 - its own kind
+            held_column(array(kind, one)) for kind, one in zip(self.kinds, columns, strict=True)
+        )
         return rows
 
     def __len__(self) -> int:

@@ -205,6 +205,12 @@ STEP_1, STEP_2 = "AQAAAAAAAAA=", "AgAAAAAAAAA="
         ("points", [[2**63, 1], STEP_1]),
         ("points", [[1, 2**40], STEP_1]),
         ("steps", [[1, 2**40], "", []]),
+        ("memory", [[1, 1], [1, 2**40, "same"], STEP_1]),
+        ("memory", [[1, 1], [-1, 1, "same"], STEP_1]),
+        ("memory", [[1, 1], [True, 1, "same"], STEP_1]),
+        ("memory", [[1, 1], [1, 1, "other"], STEP_1]),
+        ("memory", [[1, 1], [1, 2, "same"], STEP_1]),
+        ("points", [[1, 1], [1, 1, "same"]]),
         ("steps", [[MAX_STEP, 2], "", []]),
         ("points", [STEP_1, ""]),
         ("points", ["////////////", STEP_1]),
@@ -252,6 +258,16 @@ def test_a_long_series_takes_eight_bytes_a_number_and_none_for_steps_in_a_row() 
     rows = [(step, math.sqrt(step)) for step in range(1000)]
     assert held_bytes(rows) < 8 * 1000 + 1000
     assert held_bytes([(2 * step, value) for step, value in rows]) < 16 * 1000 + 1000
+
+
+def test_a_number_that_never_moves_is_held_once() -> None:
+    rows = Memory([(step, 7, 0) for step in range(1, 5001)])
+    assert rows.packed() == [[1, 5000], [7, 5000, "same"], [0, 5000, "same"]]
+    assert Memory.unpacked(rows.packed()) == rows
+    assert list(rows.resident_bytes) == [7] * 5000
+    assert (rows.resident_bytes[-1], len(rows.resident_bytes[2:])) == (7, 4998)
+    assert rows[4999] == StepMemory(step=5000, resident_bytes=7, device_bytes=0)
+    assert rows[:2] == Memory([(1, 7, 0), (2, 7, 0)])
 
 
 @given(PLAIN)
