@@ -81,8 +81,22 @@ def causes_of(
         *_random(whole, interrupted, resumed, step),
         *_average(compared),
     )
+    if not _weights_alone(interrupted, resumed):
+        # buffers that see each batch follow what the step was given, and what it drew
+        moved = {ResumeCauseKind.SAMPLER, ResumeCauseKind.RANDOM}
+        given = fingerprint(resumed, "input", 1) == fingerprint(whole, "input", step + 1)
+        if not given or moved & {one.kind for one in found}:
+            found = tuple(one for one in found if one.kind is not ResumeCauseKind.WEIGHTS)
     order = list(ResumeCauseKind)
     return tuple(sorted(found, key=lambda one: order.index(one.kind)))[:MAX_CAUSES]
+
+
+def _weights_alone(interrupted: RunEvidence, resumed: RunEvidence) -> bool:
+    """Whether a weight differs at the border, and not only a buffer."""
+    return any(
+        not before.parameters or before.parameters != after.parameters
+        for before, after in _border(interrupted, resumed)
+    )
 
 
 def saved_at(whole: RunEvidence, resumed: RunEvidence) -> int | None:
@@ -268,25 +282,18 @@ def _schedule(
     compared: Comparison,
     step: int,
 ) -> Iterator[ResumeCause]:
-    """The learning rate of the first step after the border, else the one at the end."""
-    expected, given = learning_rate(whole.given, step + 1), learning_rate(resumed.given, 1)
+    """The first learning rate behind the border that is another, else the one at the end."""
     first = learning_rate(whole.given, 1)
-    if not expected:
-        expected, given = _rates(interrupted.boundaries), _rates(resumed.boundaries)
-        first = {name.removeprefix("state/"): word for name, word in first.items()}
-    names = [name for name in expected if name in given and _other(given[name], expected[name])]
-    if names:
-        name = names[0]
-        now, then = _short(given[name]), _short(expected[name])
-        again = name in first and not _other(given[name], first[name])
-        words = "the schedule restarts at step 0: the" if again else "the"
-        of_step = f", that of step 1, instead of {then}" if again else f" instead of {then}"
-        yield ResumeCause(
-            kind=ResumeCauseKind.SCHEDULE,
-            sentence=f"{words} learning rate of step {step + 1} is {now}{of_step}",
-            evidence=_listed("Other learning rates", names),
-        )
-        return
+    # an optimizer may bring the right one along, and a schedule that was not restored move it later
+    for at in range(step + 1, len(whole.steps) + 1):
+        expected, given = learning_rate(whole.given, at), learning_rate(resumed.given, at - step)
+        if at == step + 1 and not expected:
+            expected, given = _rates(interrupted.boundaries), _rates(resumed.boundaries)
+            first = {name.removeprefix("state/"): word for name, word in first.items()}
+        names = [name for name in expected if name in given and _other(given[name], expected[name])]
+        if names:
+            yield _other_rate(at, names, given, expected, first)
+            return
     moved = [
         one for one in compared.optimizer_settings if one.name == "lr" and one.after and one.before
     ]
@@ -296,6 +303,25 @@ def _schedule(
             sentence=f"the learning rate at the end is {_short(change.after)} instead of "
             f"{_short(change.before)}",
         )
+
+
+def _other_rate(
+    at: int,
+    names: list[str],
+    given: dict[str, str],
+    expected: dict[str, str],
+    first: dict[str, str],
+) -> ResumeCause:
+    name = names[0]
+    now, then = _short(given[name]), _short(expected[name])
+    again = name in first and not _other(given[name], first[name])
+    words = "the schedule restarts at step 0: the" if again else "the"
+    of_step = f", that of step 1, instead of {then}" if again else f" instead of {then}"
+    return ResumeCause(
+        kind=ResumeCauseKind.SCHEDULE,
+        sentence=f"{words} learning rate of step {at} is {now}{of_step}",
+        evidence=_listed("Other learning rates", names),
+    )
 
 
 def _rates(boundaries: tuple[Boundary, ...]) -> dict[str, str]:

@@ -17,7 +17,6 @@ from gate.pipelines.runs import Trainings
 from gate.settings.train_sections import ResumeSettings
 from gate.training.plan import plan_interrupted, plan_resumed
 from gate.training.runs import CarriedCheckpoint
-from gate.verdict.request import GateRequest
 
 MAX_MESSAGE = 1000
 MAX_HINT = 2000
@@ -53,16 +52,17 @@ def run_resumed(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
 def _make(
     trainings: Trainings, resume: ResumeSettings, whole: RunEvidence, made: list[RunEvidence]
 ) -> None:
+    train = trainings.prepared.request.settings.train
     interrupted = trainings.run(plan_interrupted(resume))
     made.append(interrupted)
     step = len(interrupted.steps)
     attempt = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step, step=step)
     trainings.ended.resume = attempt
-    _refuse_other_end(step, resume, trainings.prepared.request)
-    _refuse_unfinished(interrupted, resume)
+    refuse_other_end(step, resume, train.max_steps)
+    refuse_unfinished(interrupted, resume)
     carried = trainings.ended.carry(resume.checkpoint, step)
     if not carried.files:
-        raise _missing(whole, interrupted, resume)
+        raise missing_checkpoint(whole, interrupted, resume)
     trainings.ended.resume = attempt.model_copy(
         update={
             "files": len(carried.files),
@@ -74,11 +74,11 @@ def _make(
         plan_resumed(resume, carried, trainings.prepared.request.settings.train)
     )
     made.append(resumed)
-    _refuse_other_start(whole, resumed, carried)
+    refuse_other_start(whole, resumed, carried)
 
 
-def _refuse_other_end(step: int, resume: ResumeSettings, request: GateRequest) -> None:
-    last = request.settings.train.max_steps
+def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
+    """Raise `RunError` for a run of `last` steps that was not interrupted between two of them."""
     if step < resume.at_step:
         raise RunError(
             f"the training ended by itself after step {step}, before it could be interrupted after "
@@ -94,7 +94,8 @@ def _refuse_other_end(step: int, resume: ResumeSettings, request: GateRequest) -
         )
 
 
-def _refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
+def refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
+    """Raise `RunError` where the checkpoint was open for writing when the run was killed."""
     writing = [name for one in interrupted.boundaries for name in one.writing]
     if writing:
         raise RunError(
@@ -104,7 +105,9 @@ def _refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None
         )
 
 
-def _missing(whole: RunEvidence, interrupted: RunEvidence, resume: ResumeSettings) -> RunError:
+def missing_checkpoint(
+    whole: RunEvidence, interrupted: RunEvidence, resume: ResumeSettings
+) -> RunError:
     """The fault that the interrupted run left no checkpoint."""
     place = PurePosixPath(resume.checkpoint).name
     step = len(interrupted.steps)
@@ -129,9 +132,10 @@ def _saved(run: RunEvidence) -> tuple[str, ...]:
     return tuple(one.call for one in run.sources if one.kind is SourceKind.SAVED)
 
 
-def _refuse_other_start(
+def refuse_other_start(
     whole: RunEvidence, resumed: RunEvidence, carried: CarriedCheckpoint
 ) -> None:
+    """Raise `RunError` for a resumed run that begins at another step, or ends before the last."""
     left = len(whole.steps) - carried.step
     begun = saved_at(whole, resumed)
     if begun not in {None, 0, carried.step}:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from resume_cases import (
     GENERATORS,
+    RATE,
     STEPS,
     Lack,
     boundary,
@@ -167,6 +168,15 @@ def test_two_that_are_missing_are_both_named_in_the_order_of_their_effect() -> N
     assert "`scheduler.state_dict()`" in diagnosis.remedy
 
 
+def test_a_schedule_that_moves_another_way_later_is_named_at_that_step() -> None:
+    after = resumed(AT, Lack())
+    given = [*after.given[:2], after.given[2].model_copy(update={"settings": {RATE: "0.5"}})]
+    moved = after.model_copy(update={"given": (*given, *after.given[3:])})
+    compared = compare_resumed(whole(), moved, AT, EXACT)
+    (cause,) = causes_of(whole(), interrupted(AT), moved, compared, AT)
+    assert cause.sentence == "the learning rate of step 8 is 0.5 instead of 0.0125"
+
+
 def test_a_difference_without_a_known_cause_names_none() -> None:
     assert _causes(Lack()) == ()
     compared = compare_resumed(whole(), resumed(AT, Lack()), AT, EXACT)
@@ -186,6 +196,13 @@ def test_a_generator_that_nobody_draws_from_is_no_cause() -> None:
     compared = compare_resumed(steady, after, AT, EXACT)
     causes = causes_of(steady, interrupted(AT), after, compared, AT)
     assert Kind.RANDOM not in {one.kind for one in causes}
+
+
+def test_buffers_that_saw_another_batch_are_no_cause_beside_the_sampler() -> None:
+    seen: dict[str, object] = {"digests": HELD | {WEIGHT: short("running mean of another batch")}}
+    lack = Lack(fingerprints={"input": digest("input", 1)}, boundary=seen)
+    assert [one.kind for one in _causes(lack)] == [Kind.SAMPLER]
+    assert [one.kind for one in _causes(Lack(boundary=seen))] == [Kind.WEIGHTS]
 
 
 def test_a_rank_with_the_random_state_of_another_is_named() -> None:

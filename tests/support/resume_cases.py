@@ -13,7 +13,7 @@ from gate.evidence.step_columns import StepDigest, StepDigests
 from gate.evidence.step_work import StepGiven
 from gate.text.digests import sha256_hex
 
-STEPS = 12
+AT, STEPS = 5, 12
 RATE = "state/optimizer/0/group/0/lr"
 GENERATORS = ("random.python", "random.numpy", "random.torch")
 
