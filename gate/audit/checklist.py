@@ -102,7 +102,7 @@ ITEMS: Final = (
     _neurips(16, "Language models: their use is declared"),
     _mlrc("Models and algorithms", "Model, setting and complexity are described"),
     _mlrc("Theory", "Claims have statements and proofs"),
-    _mlrc("Data", "Size, splits and what was left out, with where it lies", Topic.DATA),
+    _mlrc("Data", "Size, splits and what was left out, with where it is", Topic.DATA),
     _mlrc("Code", "Dependencies are specified", Topic.DEPENDENCIES),
     _mlrc("Code", "Code that trains, and the command for it", Topic.TRAINING_CODE),
     _mlrc("Code", "Code that evaluates, trained models, a table of results"),
@@ -189,7 +189,7 @@ def _significance(report: AuditReport) -> _Answer:
         return ChecklistAnswer.PARTLY, (f"seeds run beside the first: {seeds}",)
     return ChecklistAnswer.NO, (
         "one seed was run, so no spread is known",
-        "with policy.level statistical the gate runs several seeds and tells mean and deviation",
+        "with policy.level statistical the gate runs several seeds and reports mean and deviation",
     )
 
 

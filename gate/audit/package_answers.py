@@ -269,8 +269,7 @@ FINDINGS: Final = {
 RISKS: Final = {
     AuditedPart.CODE: "Nobody here saw the runs that gave the number.",
     AuditedPart.ENVIRONMENT: "The number was made with other libraries than the files say.",
-    AuditedPart.DATA: "Data that changes moves the number, and the change is taken for one of the "
-    "code.",
+    AuditedPart.DATA: "A data change would look like a code change.",
     AuditedPart.CONFIGURATION: "The runs had other settings than the ones that are written down.",
     AuditedPart.SEEDS: "Each run draws other numbers, so it is another experiment.",
     AuditedPart.HARDWARE: "The number was made on another device than the one that was meant.",
@@ -341,7 +340,7 @@ def _source(facts: PackageFacts) -> AuditItem:
     return unknown(
         part,
         code,
-        "the package neither holds the code nor says where it lies",
+        "the package neither contains the code nor says where it is",
         risk="Who has the package alone cannot run it again.",
         remedy="Set package.source: true in repro-gate.yml, or let a job of GitHub make the "
         "package.",
@@ -464,10 +463,10 @@ def _seal(facts: PackageFacts) -> AuditItem:
     return failed_item(
         part,
         code,
-        "no seal lies beside the package",
+        "there is no seal next to the package",
         risk=risk,
-        remedy="Run the gate again with a signing key: only a pass is sealed, and the seals lie "
-        "beside the package.",
+        remedy="Run the gate again with a signing key: only a pass is sealed, and the seals are "
+        "next to the package.",
         command="read -rs REPRO_GATE_PASSPHRASE && export REPRO_GATE_PASSPHRASE && "
         f"repro-gate keys generate --out ../gate-keys && {RUN} --signing-key "
         "../gate-keys/signing-key.pem",

@@ -118,9 +118,7 @@ def _is_list(value: object) -> bool:
 
 ALL: Final = "all"
 SHOWN_PATH: Final = 60
-CHANGED_DATA: Final = (
-    "Data that changes moves the number, and the change is taken for one of the code."
-)
+CHANGED_DATA: Final = "A data change would look like a code change."
 
 
 def lines_data(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
@@ -164,7 +162,7 @@ def _unseen_data(facts: RepositoryFacts) -> AuditItem:
     if computed:
         found = f"where this reads from cannot be told without running it: {_places(computed)}"
     elif read:
-        found = f"what is read lies in the repository as far as can be seen: {_places(read)}"
+        found = f"what is read is in the repository as far as can be seen: {_places(read)}"
     return unknown(
         AuditedPart.DATA,
         "declared-data",
@@ -278,13 +276,16 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     seeded = {line.subject for line in seeds}
     missing = sorted(drawn - seeded) if ALL not in seeded else []
     command = next_command(facts)
-    risk = "Initial weights, order of the data and dropout are others in each run."
+    risk = "Initial weights, data order and dropout differ between runs."
     remedy = "Let the gate seed every generator before the script starts."
     if missing:
         found = f"drawn from and never seeded: {first(missing)}"
         return (failed_item(part, code, found, risk=risk, remedy=remedy, command=command),)
     if seeds:
-        found = f"set at {_places(seeds)}; whether before the first draw, no reading can tell"
+        found = (
+            f"set at {_places(seeds)}; static analysis cannot tell whether this runs before "
+            "the first draw"
+        )
         return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
     if facts.scripts:
         return (

@@ -30,7 +30,7 @@ MAX_NAMES: Final = 100_000
 # clocks of two machines may differ by a time zone that somebody set wrong, and by no more
 AHEAD: Final = timedelta(days=1)
 FOLDER_HINT: Final = (
-    "baseline.path names a folder with one file for each entry. Move away what lies there, then "
+    "baseline.path names a folder with one file for each entry. Move other files away, then "
     "run `repro-gate baseline record`."
 )
 FEWER_HINT: Final = (
@@ -101,11 +101,11 @@ def _misnamed(path: str, named: str, *, copied: bool) -> DocumentError:
     if copied:
         return DocumentError(
             f"{path}: holds an entry of the same environment and training as {named}",
-            hint="Remove one of the two: it would be open which of them judges.",
+            hint="Remove one of the two: otherwise it is ambiguous which applies.",
         )
     return DocumentError(
         f"{path}: its entry belongs in a file called {named}",
-        hint="Give it this name back: a file is named after the environment of its entry.",
+        hint="Rename it back: the file name is derived from the entry's environment.",
     )
 
 
@@ -155,8 +155,7 @@ def _fit_names(names: tuple[str, ...], shown: str) -> tuple[str, ...]:
     if odd:
         raise DocumentError(
             f"{shown} holds {odd[0]}, which is not the name of an entry",
-            hint="Move it elsewhere: only entries lie there, each under the name it was written "
-            "with.",
+            hint="Move it elsewhere: the folder may contain only entries, each under its own name.",
             details=tuple(odd[1:NAMED]),
         )
     return kept

@@ -121,7 +121,7 @@ def _origin(entry: BaselineEntry) -> Iterator[str]:
     """What an entry says of its own way into the file, a line each."""
     yield repeat_words(entry.equal_runs, entry.missed_faults, entry.recordings)
     if entry.provisional and entry.far is not None:
-        yield f"judges nothing yet, far from its peers: {clean(entry.far.described)}"
+        yield f"is ignored for now, far from its peers: {clean(entry.far.described)}"
     if entry.moved is not None:
         yield f"moved {clean(movement_words(entry.moved))}{_after(entry.moved.outcome)}"
     came = (("by", entry.accepted_by), ("from", entry.run_url))
@@ -131,7 +131,7 @@ def _origin(entry: BaselineEntry) -> Iterator[str]:
 
 
 def _after(outcome: str) -> str:
-    return f" (the gate said {clean_name(outcome)})" if outcome else ""
+    return f" (the gate's outcome: {clean_name(outcome)})" if outcome else ""
 
 
 def _words(entry: BaselineEntry) -> str:
@@ -192,7 +192,7 @@ def _changes(
     if proposed.moved is not None:
         yield "Moved", "", clean(movement_words(proposed.moved)) + _after(proposed.moved.outcome)
     if proposed.far is not None:
-        state = "judges nothing until it is recorded again" if proposed.provisional else "confirmed"
+        state = "is ignored until it is recorded again" if proposed.provisional else "confirmed"
         yield "Far from peers", "", f"{clean(proposed.far.described)}; {state}"
     if proposed.run_url:
         yield "Run", "", clean(proposed.run_url)
@@ -372,8 +372,8 @@ def _write_baseline(request: GateRequest, before: Baseline | None, after: Baseli
         if entry_name(entry) in written and entry.provisional and entry.far is not None:
             sys.stderr.write(
                 "note: it is far from the entries of other environments "
-                f"({safe_line(entry.far.described)}), and judges nothing until another call "
-                "has given the same bits: record it again\n"
+                f"({safe_line(entry.far.described)}), and is ignored until another call "
+                "gives the same bits: record it again\n"
             )
     sys.stdout.write("Commit the folder: the gate judges by what is committed.\n")
 

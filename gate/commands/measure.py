@@ -65,8 +65,8 @@ ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal 
 RUNS_HELP = "Number of training runs; default: noise.runs."
 BASE_HELP = "The other commit: a branch, a tag, a hash, HEAD~1."
 ROUNDS_HELP = "Runs of each commit in each of the two modes; an even number."
-ONLY_HELP = "Names of what to vary, separated by commas."
-SKIP_HELP = "Names of what not to vary, separated by commas."
+ONLY_HELP = "Variations to try, separated by commas."
+SKIP_HELP = "Variations to skip, separated by commas."
 BUDGET_HELP = "Begin no further run that would end later than this many seconds."
 LIST_HELP = "List what can be varied, and end."
 

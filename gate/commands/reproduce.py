@@ -223,7 +223,9 @@ def _interval(one: MetricSpread) -> str:
 def next_words(reproduction: Reproduction) -> str:
     """What it means, and what to do now; empty where it is reproduced."""
     if reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE:
-        return "Nothing can be said about the package: first fix what differs from run to run."
+        return (
+            "No conclusion about the package is possible: first fix what differs from run to run."
+        )
     if reproduction.outcome is not ReproductionOutcome.DIFFERS:
         return ""
     if not reproduction.same_code:
@@ -255,10 +257,13 @@ Repository = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that is written.")]
 Data = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=PATH", help="Where declared data lies on this machine."),
+    typer.Option(metavar="NAME=PATH", help="Where declared data is on this machine."),
 ]
 Seeds = Annotated[
-    int, typer.Option(min=0, max=MAX_SEEDS, help="Train so many seeds here: mean and spread.")
+    int,
+    typer.Option(
+        min=0, max=MAX_SEEDS, help=("Train this many seeds here and report mean and spread.")
+    ),
 ]
 Code = Annotated[str, typer.Option(help="Another commit of the clone to run in its place.")]
 WorkTree = Annotated[

@@ -67,7 +67,7 @@ def fetch_config(
         raise DataError(
             f"data: .dvc/config names the default remote {short_text(default)}, and has no such one"
             if default
-            else "data: .dvc/config names no default remote: where the data lies is not known",
+            else "data: .dvc/config names no default remote, so the place of the data is unknown",
             hint=f"{REMOTE_HINT} In a pull request, the base commit's file counts.",
         )
     lines = [
@@ -143,7 +143,7 @@ def _configured_file(name: str, key: str, value: str, top: Path, *, own_files: b
     path = Path(os.path.normpath(top / ".dvc" / Path(value).expanduser()))
     if path.is_relative_to(top) and not own_files:
         raise DataError(
-            f"data: .dvc/config: {key} of the remote {short_text(name)} lies in the clone: a pull "
+            f"data: .dvc/config: {key} of the remote {short_text(name)} is in the clone: a pull "
             "request could write it",
             hint="Keep logins outside of the repository: in environment variables, or in the "
             "configuration of the gate's account (`dvc remote modify --global`).",
@@ -177,7 +177,7 @@ MAX_LISTING_BYTES: Final = 160 * 1024**2
 MAX_FILES: Final = 1_500_000
 MAX_NAME_BYTES: Final = 255
 MAX_PATH_BYTES: Final = 3000
-FOLDER_HINT: Final = "Add the folder anew with `dvc add`, commit its .dvc file, and `dvc push`."
+FOLDER_HINT: Final = "Add the folder again with `dvc add`, commit its .dvc file, and `dvc push`."
 _MD5: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 

@@ -23,8 +23,8 @@ from gate.text.untrusted_text import plain_text, short_text
 FOLDER_END: Final = ".dir"
 SCHEMA: Final = "2.0"
 _MD5: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?\Z")
-ADD_AGAIN: Final = "Add the data anew with `dvc add`, and commit the .dvc file that it writes."
-RUN_AGAIN: Final = "Write it anew with `dvc repro` or `dvc commit`, and commit it."
+ADD_AGAIN: Final = "Add the data again with `dvc add`, and commit the .dvc file that it writes."
+RUN_AGAIN: Final = "Regenerate it with `dvc repro` or `dvc commit`, and commit it."
 # where DVC would look elsewhere than in the remote that the base commit names, or not at all
 ELSEWHERE: Final = {
     "remote": "names a remote of its own",
@@ -153,8 +153,7 @@ def _inside(file: PointerFile, place: str, path: object, wdir: str) -> str:
         if posixpath.isabs(value) or "://" in value or not value.isprintable():
             raise DataError(
                 f"{file.path}: {key} is not a path of the repository: {short_text(value)}",
-                hint="Data that lies elsewhere on the machine is declared by `path`, in the "
-                "settings.",
+                hint="Declare data elsewhere on the machine by `path`, in the settings.",
             )
     whole = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), wdir, path))
     own = posixpath.normpath(path)
@@ -196,7 +195,7 @@ def _fault(file: PointerFile, problem: str) -> DataError:
 MAX_LFS_BYTES: Final = 1023
 BEGINNING: Final = b"version https://git-lfs.github.com/spec/"
 VERSION: Final = "https://git-lfs.github.com/spec/v1"
-HINT: Final = "Add the file anew with `git add`, in a clone where `git lfs install` was run."
+HINT: Final = "Add the file again with `git add`, in a clone where `git lfs install` was run."
 _OID: Final = re.compile(r"sha256:(?P<digest>[0-9a-f]{64})\Z")
 _SIZE: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})\Z")
 _KEY: Final = re.compile(r"[a-z0-9.-]+\Z")

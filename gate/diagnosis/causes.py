@@ -413,8 +413,8 @@ def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Caus
         )
     return Cause(
         f"{before}: a different batch, a different random draw, or {operator}",
-        "Look at data loading and augmentation first, then at custom kernels. A torch DataLoader "
-        "would let the gate tell batches apart.",
+        "Look at data loading and augmentation first, then at custom kernels. With a torch "
+        "DataLoader the gate could distinguish batches.",
     )
 
 

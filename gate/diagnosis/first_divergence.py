@@ -143,8 +143,8 @@ KEEP_STILL = "Change nothing on the machine while the gate runs, and check what 
 GO_BACK = "Go back to the environment of the baseline, or commit a new baseline with the update."
 SHOWN_EVENTS = 6
 WHY_SETTINGS = {
-    "cudnn_benchmark": "cuDNN then picks the algorithm that it measured as fastest, anew in each "
-    "run",
+    "cudnn_benchmark": "cuDNN then picks the algorithm that it measured as fastest, again in "
+    "each run",
     "attention_cudnn": "the backward pass of cuDNN's attention adds in no fixed order",
 }
 SHOWN_SETTINGS = 4

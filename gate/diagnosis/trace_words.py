@@ -228,7 +228,7 @@ def _layout(point: TraceDivergence) -> tuple[str, str]:
     made, use = point.source or point.first_use, point.first_use
     where = "" if made is use else f"; {_named(use)} is the first to compute another result from it"
     return (
-        f"{_named(made)} has equal values that lie in memory in another layout{where}",
+        f"{_named(made)} has equal values in another memory layout{where}",
         "Look at memory formats (channels_last), transposes, .contiguous() and as_strided.",
     )
 
@@ -321,7 +321,7 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
                 "file."
             ),
         )
-    what = "torch.tensor or its like" if call.operator == TAKES_FROM_OUTSIDE else call.operator
+    what = "torch.tensor or similar" if call.operator == TAKES_FROM_OUTSIDE else call.operator
     return (
         (
             f"{what}{place_words(call)} takes a value that differs and that no traced operator "
@@ -366,7 +366,7 @@ def _other_tensors(point: TraceDivergence) -> tuple[str, str]:
     return (
         (
             f"{_named(point.call)} takes other tensors than in {other}, or the same ones in "
-            "another order: what chose them lies outside torch"
+            "another order: something outside torch chose them"
         ),
         (
             "Look at what orders or chooses them: a shuffled list, a set, names of files, keys "
@@ -389,7 +389,7 @@ def _below(point: TraceDivergence) -> tuple[str, str]:
     return (
         (
             f"compiled code{place_words(use)} gives another result ({use.operator}); what happens "
-            "inside it lies below the dispatcher"
+            "inside it is below the dispatcher"
         ),
         "Run once without torch.compile: if the difference is gone, it is the compiled kernel.",
     )

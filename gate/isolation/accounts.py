@@ -204,8 +204,7 @@ def _file_of(uid: int, shared: int, path: Path) -> int:
         if facts.st_uid != os.geteuid() or facts.st_mode & OTHERS_MAY_WRITE:
             raise RunError(
                 f"{path} is not private to the gate: its owner is account {facts.st_uid}",
-                hint="Somebody else created it, or opened it to others. Remove it; the gate "
-                "creates it "
-                "anew.",
+                hint="Someone else created it, or opened it to others. Remove it; the gate "
+                "creates it again.",
             )
         return os.open(str(uid), LOCK_FLAGS, 0o600, dir_fd=locks)

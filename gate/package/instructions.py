@@ -254,11 +254,11 @@ WORKFLOW_OPTIONS = (
     "--certificate-identity https://github.com/OWNER/NAME/.github/workflows/FILE@REF"
 )
 BUNDLES = (
-    "Beside it lie its seals: the verdict in `{}`, how it was made in `{}`. A package without both "
-    "is not verified."
+    "Its seals are next to it: the verdict in `{}`, how it was made in `{}`. A package without "
+    "both is not verified."
 )
 SEALS = (
-    "Beside it lie its seals, made in one call with one key: the verdict in `{}`, how it was made "
+    "Its seals are next to it, made in one call with one key: the verdict in `{}`, how it was made "
     "in `{}` (SLSA provenance), both again as Sigstore bundles, and with an ECDSA key the model's "
     "own signature in `{}` (OpenSSF Model Signing). A package without them is not verified."
 )

@@ -416,7 +416,7 @@ def usable_public_key(key: object, what: str) -> PublicKey:
     if isinstance(key, Ed25519PublicKey) and _without_sign(key) in SMALL_ORDER:
         raise AttestationError(
             f"{what} is a point of small order, under which anybody can sign",
-            hint=f"No honest program makes such a key. {GENERATE_HINT}",
+            hint=f"The key is malformed or malicious. {GENERATE_HINT}",
         )
     return key
 

@@ -34,7 +34,7 @@ TRIES: Final = 3
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 PIECE_BYTES: Final = 64 * 1024
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost"})
-AGAIN: Final = "Run the job again; its evidence is judged anew."
+AGAIN: Final = "Re-run the job; the gate judges its evidence again."
 _T = TypeVar("_T")
 
 

@@ -358,7 +358,7 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
         if one.snapshot_digest != sets[0].snapshot_digest:
             raise EvidenceError(
                 f"{folders[place]}: other code was trained there than in {folders[0]}",
-                hint="Train the same commit everywhere: what code moves is no noise.",
+                hint="Use the same commit everywhere: code changes are not noise.",
             )
     strict = [run for one in sets for run in one.runs_of(RunMode.STRICT)[:1]]
     default = [run for one in sets for run in one.runs_of(RunMode.DEFAULT)]
@@ -371,7 +371,7 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
     if len(runs) < LEAST_RESULTS:
         raise EvidenceError(
             f"there are {len(runs)} results to compare, and two are needed",
-            hint="Strict runs of one environment repeat each other and count once: give folders "
+            hint="Strict runs from one environment are identical and count once: give folders "
             "of several environments, or of `repro-gate noise`.",
         )
     mode = "strict" if strict else "default"

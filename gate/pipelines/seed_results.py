@@ -91,7 +91,7 @@ def recorded_results(evidence: EvidenceSet, settings: GateSettings) -> Results:
         raise BaselineError(
             f"not recorded: {problem}",
             hint=f"policy.level: {settings.policy.level} is judged by how the result varies with "
-            "the seed. Mend that, or ask for another level.",
+            "the seed. Fix that, or choose another level.",
         )
     return head_results(evidence, settings)
 

@@ -50,7 +50,7 @@ def chosen_variations(only: str | None, skip: str | None) -> tuple[Variation, ..
     """
     if only is not None and skip is not None:
         raise SettingsError(
-            "--only and --skip cannot stand together", hint="Name what is left with --only."
+            "--only and --skip cannot be combined", hint="Name what is left with --only."
         )
     if only is not None:
         named = _names("--only", only)

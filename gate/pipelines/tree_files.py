@@ -222,7 +222,7 @@ def _matches(tree: Path, pattern: list[str], files: Files) -> Iterator[str]:
             if seen > MAX_ENTRIES:
                 raise _too_many(pattern, f"more than {MAX_ENTRIES:,} files are in question")
             if path.count("/") > MAX_DEPTH:
-                raise _too_many(pattern, f"folders lie deeper than {MAX_DEPTH} levels")
+                raise _too_many(pattern, f"folders are deeper than {MAX_DEPTH} levels")
             behind = _reached(pattern, tuple(_steps(pattern, states, name)))
             if not behind:
                 continue

@@ -195,7 +195,9 @@ class RegistryClient:
 
     def wrong(self, why: str) -> PublishError:
         """An answer that breaks the registry's own promises."""
-        return self._connection.fault(why, "Nothing of it was used. Tell who runs the registry.")
+        return self._connection.fault(
+            why, ("Nothing of it was used. Contact whoever runs the registry.")
+        )
 
     def _has_blob(self, digest: str) -> bool:
         reply = self._ask(HttpRequest(method="HEAD", url=f"{self._base}/blobs/{digest}"))

@@ -21,8 +21,8 @@ ICONS: Final = {
 LONGEST_PROSE: Final = 600
 MAX_MISSING: Final = 3
 ORIGINAL: Final = (
-    "Filled in from what the audit found. The items are told in our words: read the original for "
-    "what each one asks, and check every answer before you submit it."
+    "Filled in from the audit. Items are paraphrased: read the original for what each one asks, "
+    "and check every answer before you submit it."
 )
 
 
@@ -107,7 +107,7 @@ def _item(one: AnsweredItem) -> Iterable[str]:
     if one.answer is ChecklistAnswer.AUTHOR:
         yield "Answer: **for the author**"
         return
-    yield f"Answer: **{one.answer.value}**, as far as the audit can tell"
+    yield f"Answer: **{one.answer.value}**, as far as the audit can see"
     yield ""
     yield from (f"- {_fact(text)}" for text in one.facts)
     yield from (f"- Missing: {prose(text, LONGEST_PROSE)}" for text in one.missing[:MAX_MISSING])

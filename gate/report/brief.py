@@ -237,7 +237,7 @@ def _dependency_drift(verdict: Verdict) -> str:
     moved = _moved(verdict.baseline)
     named = f": {moved}" if moved else ""
     return (
-        f"This change brings another {_what_is_brought(verdict)}{named}. "
+        f"This change uses another {_what_is_brought(verdict)}{named}. "
         f"{numbers_words(verdict.base_run)}"
     )
 
@@ -265,7 +265,7 @@ def _since(comparison: Comparison | None) -> str:
 
 
 def _baseline_change(verdict: Verdict) -> str:
-    words = "This pull request brings a new baseline, and this run reproduces it bit for bit."
+    words = "This pull request includes a new baseline, and this run reproduces it bit for bit."
     if not verdict.passes and not verdict.held_back:
         return f"{words} But policy.allow_baseline_change is false."
     last = _last_of_main(verdict)
@@ -390,7 +390,7 @@ def _environment_change(verdict: Verdict) -> str:
         return f"Its code, no: the base commit gives the same result here. But it changes {files}."
     return (
         "Not its code: the base commit gives the same result here. It is this change only if it "
-        "brings the new software."
+        "installs the new software."
     )
 
 

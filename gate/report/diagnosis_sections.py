@@ -102,7 +102,7 @@ def trace_sections(verdict: Verdict, limits: Limits) -> tuple[Section, ...]:
     if trace is None:
         return ()
     facts = Section(
-        title="Operator trace: where two traced runs part",
+        title="Operator trace: where two traced runs diverge",
         table=_facts(trace, limits),
         leading=trace.names_a_call,
     )

@@ -136,11 +136,11 @@ def magnitude_of(times: float) -> str:
 
 def provisional_words(entry: ProvisionalEntry) -> str:
     """Why an entry that is there judges nothing yet, and whether this run confirms it."""
-    whose = "the entry that this pull request brings" if entry.brought else "the baseline's entry"
+    whose = "the entry that this pull request includes" if entry.brought else "the baseline's entry"
     again = "gives its bits again" if entry.repeated else "does not give its bits again"
     return (
         f"But {whose} is far from its peers, the entries of other environments: "
-        f"{entry.far.described}. It judges nothing until it is recorded again. This run {again}."
+        f"{entry.far.described}. It is ignored until it is recorded again. This run {again}."
     )
 
 

@@ -165,7 +165,7 @@ THOUSAND = 1000
 
 def data_drift_words(verdict: Verdict, numbers: str) -> str:
     """What moved, and the first numbers that did so with it, which are handed in."""
-    whose = "This change brings other data" if verdict.data_brought else "The declared data moved"
+    whose = "This change selects other data" if verdict.data_brought else "The declared data moved"
     base = ""
     if _base_agrees(verdict):
         base = " The base commit, run here with this data, gives the result of this commit."
@@ -193,7 +193,7 @@ def unrepeated_words(data: UnrepeatedData) -> str:
     """What the preprocessing did."""
     where = f", first at {data.where}" if data.where else ""
     return (
-        f"The preprocessing does not repeat: two runs of {data.command} wrote different data: "
+        f"The preprocessing is not repeatable: two runs of {data.command} wrote different data: "
         f"{move_sentence(data.move)}{where}. The trainings were given what the second run wrote."
     )
 
@@ -211,7 +211,9 @@ def data_rows(verdict: Verdict) -> tuple[Row, ...]:
 
 def _answer(verdict: Verdict) -> str:
     if verdict.unrepeated is not None:
-        return f"{BAD} the preprocessing does not repeat: {move_sentence(verdict.unrepeated.move)}"
+        return (
+            f"{BAD} the preprocessing is not repeatable: {move_sentence(verdict.unrepeated.move)}"
+        )
     if verdict.data_moved:
         return f"{WATCH} {_moved(verdict)}"
     if not verdict.data:

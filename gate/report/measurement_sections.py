@@ -257,7 +257,7 @@ def compared_sentences(compared: ComparedCommits) -> tuple[str, ...]:
     return (
         _rests_on(compared),
         *(
-            f"The {commit.value} does not repeat: {count(side.runs, 'strict run')} gave "
+            f"The {commit.value} is not repeatable: {count(side.runs, 'strict run')} gave "
             f"{count(side.strict_results, 'result')}, so a difference may be chance."
             for commit, side in sides
             if side.strict_results > 1

@@ -141,7 +141,7 @@ def _baseline(verdict: Verdict) -> str:
         outside = WATCH if verdict.passes else BAD
         return _answered(answer, verdict.baseline, outside=outside)
     if verdict.provisional is not None:
-        return f"{NEUTRAL} not compared: its entry judges nothing yet"
+        return f"{NEUTRAL} not compared: its entry is still provisional"
     missing = verdict.outcome is Outcome.NO_BASELINE
     return f"{NEUTRAL} {'none for this kind of machine' if missing else 'not compared'}"
 

@@ -50,7 +50,7 @@ def shaken_headline(shaken: ShakenTraining) -> str:
 def shaken_sentences(shaken: ShakenTraining) -> tuple[str, ...]:
     """What to do: about each dependency, or about a training that does not repeat."""
     if not shaken.repeatable:
-        return ("Run `repro-gate gate`: its diagnosis says where they part, and why.",)
+        return ("Run `repro-gate gate`: its diagnosis says where they diverge, and why.",)
     return tuple(f"{thing.name}: {thing.remedy}" for thing in shaken.dependent)
 
 

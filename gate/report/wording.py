@@ -74,7 +74,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
         Outcome.NO_BASELINE: ("", "repeatable; no baseline yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
-        Outcome.NONDETERMINISTIC: ("", "this commit does not repeat"),
+        Outcome.NONDETERMINISTIC: ("", "two runs of this commit gave different results"),
         Outcome.RESUME_DIFFERS: ("", "a resumed run gives another result"),
         Outcome.ERROR: ("", "could not check"),
     }
@@ -152,7 +152,7 @@ def _headline(verdict: Verdict) -> str:
     if verdict.missed_threshold:
         return "failed: a threshold is missed"
     if verdict.unrepeated is not None:
-        return "failed: the preprocessing does not repeat"
+        return "failed: the preprocessing is not repeatable"
     if verdict.over_budget:
         return f"failed: {TITLES[Outcome.REPRODUCED][1]}"
     if verdict.provisional is not None and verdict.outcome is Outcome.NO_BASELINE:

@@ -81,7 +81,7 @@ class PublishSettings(Document):
     oci: RegistryName | None = Field(
         default=None,
         description="A registry and a name in it. Package and seals are pushed there under the tag "
-        "`commit-SHA`, and `repro-gate fetch SHA` brings them back.",
+        "`commit-SHA`, and `repro-gate fetch SHA` downloads them.",
     )
     mlflow: MlflowSettings | None = Field(
         default=None, description="A tracking server: parameters, metrics, package and seals."

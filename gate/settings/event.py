@@ -306,8 +306,8 @@ def _refuse_trigger(name: str, mode: Mode) -> None:
         raise SettingsError(
             f"event {name}: refused because it would run the pull request's code with this "
             "repository's secrets",
-            hint="Start the gate `on: pull_request`. For forks, use two jobs, of which the one "
-            "with secrets runs nothing: README, Pull requests from forks.",
+            hint="Start the gate `on: pull_request`. For forks, use two jobs; the one with "
+            "secrets runs no code of the fork: README, Pull requests from forks.",
         )
 
 

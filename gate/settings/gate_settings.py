@@ -238,7 +238,9 @@ class PolicySettings(LevelPolicy):
     )
     allow_baseline_change: bool = Field(
         default=True,
-        description="Let a pull request bring a new baseline that its own run reproduces exactly.",
+        description=(
+            "Let a pull request include a new baseline that its own run reproduces exactly."
+        ),
     )
     run_base_on_drift: bool = Field(
         default=True,

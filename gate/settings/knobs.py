@@ -195,7 +195,7 @@ KNOBS: Final = (
     _seed("seed_numpy", "numpy.random.seed"),
     _seed("seed_torch", "torch.manual_seed"),
     _seed("seed_cuda", "torch.cuda.manual_seed_all"),
-    _seed("seed_workers", "processes that multiprocessing starts anew"),
+    _seed("seed_workers", "processes that multiprocessing starts fresh"),
     _switch("deterministic_algorithms", ON, _TORCH, accepts=f"{SWITCH_WORDS}|warn"),
     # off: filling hides a read of memory that was never written, which is a fault to be found
     _switch("memory_fill", OFF, "torch.utils.deterministic.fill_uninitialized_memory"),

@@ -210,7 +210,7 @@ class RunsSettings(Document):
 
     parallel: Literal["auto", "never"] | Annotated[int, Field(ge=2, le=MAX_LANES)] = Field(
         default="auto",
-        description="Strict runs beside each other, on CPU cores of their own: `auto` takes as "
+        description="Strict runs side by side, each on its own CPU cores: `auto` takes as "
         "many as cores and memory allow, `never` makes one run after the other, and a number is "
         "the most at a time. Default runs that are timed always run alone.",
     )

@@ -99,16 +99,16 @@ HASH_SEED_VARIABLE: Final = "PYTHONHASHSEED"
 VARIATIONS: Final = (
     Variation(
         name="working-directory",
-        changes="the checkout lies at another path",
+        changes="the checkout is at another path",
         reaches="everything",
         remedy="Use paths relative to the repository, and keep them out of names and seeds.",
         folders=(Folder.TREE,),
     ),
     Variation(
         name="output-path",
-        changes="HOME, TMPDIR and the harness's folder lie at other paths",
+        changes="HOME, TMPDIR and the harness's folder are at other paths",
         reaches="everything",
-        remedy="Keep the path of what is written out of names, seeds and the order of files.",
+        remedy="Keep output paths out of names, seeds and the order of files.",
         folders=(Folder.HOME, Folder.TMP, Folder.OUT),
     ),
     Variation(
@@ -130,7 +130,7 @@ VARIATIONS: Final = (
     Variation(
         name="locale",
         changes="LANG and LC_ALL name another locale that is installed",
-        reaches="whatever asks for the locale after Python has started",
+        reaches="code that reads the locale after Python has started",
         remedy="Sort and format without the locale, or set one by its name.",
         owned_by_user=("LANG", "LC_ALL"),
     ),
@@ -171,7 +171,7 @@ VARIATIONS: Final = (
         name="cpu-load",
         changes="a busy process for each CPU runs beside the training",
         reaches="everything",
-        remedy="Let no result hang on how long something takes, or on which thread is first.",
+        remedy="Results must not depend on timing or thread order.",
         kinds=("clock", "thread", "draw", "reading"),
     ),
     Variation(

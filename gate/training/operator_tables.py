@@ -423,7 +423,7 @@ UNCOVERED = (
     _operator(
         "torchvision::_roi_align_backward",
         "adds atomically on the GPU",
-        "Compute it on the CPU, or freeze what lies before it.",
+        "Compute it on the CPU, or freeze what comes before it.",
         "pytorch/vision 7579",
         "cuda",
         "backward",

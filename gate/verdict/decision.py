@@ -152,7 +152,7 @@ def _error(facts: Facts) -> str:
 
 
 def _baseline_change(facts: Facts) -> Decision:
-    cause = "the pull request brings a new baseline, and this run reproduces it bit for bit"
+    cause = "the pull request includes a new baseline, and this run reproduces it bit for bit"
     passes = facts.settings.policy.allow_baseline_change
     if not passes:
         cause += "; the policy does not allow that"
@@ -253,12 +253,12 @@ def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -
     """Base and head ran here, each in its own environment: what differs comes with the change."""
     if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
         return _environment_drift(
-            "the change brings another environment, and two runs of the base commit differ here",
+            "the change uses another environment, and two runs of the base commit differ here",
             baseline,
         )
     if agree(base, facts.settings):
         how = reasons.nearness(base)
-        cause = f"the change brings another environment; {how} the base commit in its own"
+        cause = f"the change uses another environment; {how} the base commit in its own"
         return _held_by_base(facts, cause, baseline)
     # the base commit in the new environment tells what is the environment's and what the code's
     here, moved = facts.base_here, facts.base_moved

@@ -47,7 +47,7 @@ def packages_aside(baseline: Comparison | None) -> tuple[Finding, ...]:
         "packages-not-counted",
         message="installed packages moved that the training does not import, or that "
         f"environment.ignore names: {_first(list(moved))}",
-        remedy="No action needed: they count for nothing.",
+        remedy="No action needed: they are ignored.",
     )
 
 
@@ -83,7 +83,7 @@ def unreadable_locks(evidence: EvidenceSet) -> tuple[Finding, ...]:
         for finding in warning(
             "lock-unreadable",
             message=f"{lock.path}: {lock.problem}",
-            remedy="Write the lock file anew with the tool that made it, so that its packages can "
+            remedy="Regenerate the lock file with the tool that made it, so that its packages can "
             "be compared.",
         )
     )
@@ -99,7 +99,7 @@ def unlike_locks(evidence: EvidenceSet, run: RunEvidence) -> tuple[Finding, ...]
     return warning(
         "lock-not-installed",
         message=f"the training did not run with what {names} names: {words}",
-        remedy="Install from the lock file where the training runs, or write the lock file anew.",
+        remedy="Install from the lock file where the training runs, or regenerate the lock file.",
     )
 
 

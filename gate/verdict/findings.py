@@ -63,8 +63,8 @@ def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
     ]
     return notice(
         "repeated-alone",
-        message=f"made again, alone: {', '.join(told)}",
-        remedy="Two runs of this training do not fit beside each other here: runs.parallel: never "
+        message=f"re-run on its own: {', '.join(told)}",
+        remedy="Two runs do not fit in memory at once here: runs.parallel: never "
         "makes one after the other from the start.",
     )
 
@@ -181,7 +181,7 @@ def changed_by_pull_request(paths: tuple[str, ...], new_baseline: str) -> tuple[
 
 def _changed(path: str, *, decided: bool) -> Finding:
     if decided:
-        message = f"this pull request brings a new {path}, and it decided the outcome"
+        message = f"this pull request includes a new {path}, and it decided the outcome"
         remedy = "Merge only if the new result is what you want."
     else:
         message = f"this pull request changes {path}; the base commit's version was used"
@@ -209,8 +209,8 @@ def history(problem: str) -> tuple[Finding, ...]:
             code="history",
             severity=Severity.NOTICE,
             message=problem,
-            remedy="A run on the default branch with `contents: write` adds to it, and checkout "
-            "with fetch-depth: 0 brings it here. It decides nothing.",
+            remedy="A run on the default branch with `contents: write` updates it; check out "
+            "with fetch-depth: 0 to see it here. Informational only.",
         ),
     )
 

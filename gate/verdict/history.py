@@ -64,7 +64,10 @@ def read_history(data: bytes, source: str) -> History:
     if len(data) > MAX_HISTORY_BYTES:
         raise DocumentError(
             f"{source}: {len(data):,} bytes, the limit is {MAX_HISTORY_BYTES:,}",
-            hint="Delete the file on its branch: the next run on the default branch begins anew.",
+            hint=(
+                "Delete the file on its branch: the next run on the default branch starts a new "
+                "one."
+            ),
         )
     found: list[HistoryLine] = []
     rows = data.splitlines()[-MAX_HISTORY_LINES:]

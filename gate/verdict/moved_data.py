@@ -57,7 +57,7 @@ def _differs(baseline: Comparison) -> str:
 def moved_data_findings(facts: Facts) -> tuple[Finding, ...]:
     """Which declared data is not what the baseline was recorded with?"""
     remedy = (
-        "This change brings it: review the data as you review code."
+        "This change introduces it: review the data as you review code."
         if facts.data_brought
         else "Every commit trains on it now. If that is meant, record the baseline again."
     )

@@ -280,7 +280,8 @@ def _environment_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple
         how = "check out with fetch-depth: 0" if place.on_runner else "name the base with --base"
         steps.append(
             _step(
-                f"To tell code from environment: {how}, so that the base commit can run here too."
+                f"To distinguish code from environment: {how}, so that the base commit can run "
+                "here too."
             )
         )
     steps.append(

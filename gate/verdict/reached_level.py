@@ -75,7 +75,7 @@ def unfit_seed_findings(problem: str) -> tuple[Finding, ...]:
     return warning(
         "seeds-unusable",
         message=f"no baseline entry is proposed: {problem}",
-        remedy="Mend that, or ask for a policy.level that is judged without seeds.",
+        remedy="Fix that, or choose a policy.level that does not need seeds.",
     )
 
 

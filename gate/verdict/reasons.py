@@ -396,7 +396,7 @@ def moved_data_reason(moves: DataMoves, *, by_change: bool) -> str:
     rest = len(moves) - SHOWN_CHANGES
     more = f"; and {rest} more" if rest > 0 else ""
     named = "; ".join(move_sentence(move) for move in moves[:SHOWN_CHANGES])
-    whose = "the change brings other data" if by_change else "the declared data moved"
+    whose = "the change selects other data" if by_change else "the declared data moved"
     return f"{whose} ({named}{more})"
 
 
@@ -404,7 +404,7 @@ def unrepeated_data(data: UnrepeatedData) -> str:
     """What the preprocessing command wrote differently when it ran again."""
     where = f", {data.where}" if data.where else ""
     return (
-        f"the preprocessing does not repeat: two runs of {data.command} wrote different data "
+        f"the preprocessing is not repeatable: two runs of {data.command} wrote different data "
         f"({move_sentence(data.move)}{where})"
     )
 
@@ -412,8 +412,8 @@ def unrepeated_data(data: UnrepeatedData) -> str:
 def dependency_drift(base: Comparison, *, alone: bool) -> str:
     """What the environment that a change brings does to the result; `alone`: without its code."""
     whose = (
-        "the environment that the change brings moves the result"
+        "the environment that the change installs changes the result"
         if alone
-        else "the change brings another environment, which moves the result, as may its code"
+        else "the change uses another environment, which changes the result, as may its code"
     )
     return f"{whose}; {drift(base, 'the base commit in its own environment')}"

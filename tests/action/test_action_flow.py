@@ -153,7 +153,8 @@ def test_a_pull_request_may_bring_a_baseline_that_it_reproduces(scene: Scene) ->
     assert scene.run() == ExitCode.PASS
     assert scene.output("verdict") == "baseline-change"
     assert any(
-        "brings a new .repro-gate/baseline, and it decided the outcome" in one for one in scene.said
+        "includes a new .repro-gate/baseline, and it decided the outcome" in one
+        for one in scene.said
     )
 
 

@@ -66,7 +66,7 @@ def test_a_package_of_a_gate_call_is_answered_part_by_part(tmp_path: Path) -> No
     }
     assert item(report, "lock-file").found == "no lock file was part of the commit"
     assert item(report, "baseline").found == "no baseline judged the runs"
-    assert item(report, "seal").found == "no seal lies beside the package"
+    assert item(report, "seal").found == "there is no seal next to the package"
     assert item(report, "seeds").found == "PYTHONHASHSEED 42, torch 42"
 
 

@@ -148,7 +148,7 @@ def test_without_a_gate_seeds_of_a_script_are_unknown_and_missing_ones_fail() ->
     )
     both = item(replace(bare, lines=(draws, seeds)), "seeds")
     assert both.result is AuditResult.UNKNOWN
-    assert "whether before the first draw, no reading can tell" in both.found
+    assert "static analysis cannot tell whether this runs before the first draw" in both.found
     assert item(bare, "seeds").found == "no script sets a seed"
     assert item(replace(bare, scripts=0), "seeds").result is AuditResult.UNKNOWN
 

@@ -211,7 +211,7 @@ def test_the_commands_for_a_package_without_a_seal_make_and_check_one(
     run("gate", "-q")
     before = package_item(run, made_package(), "seal")
     assert before is not None
-    assert before["found"] == "no seal lies beside the package"
+    assert before["found"] == "there is no seal next to the package"
     typed(before["command"], run)
     sealed = package_item(run, made_package(), "seal")
     assert sealed is not None

@@ -59,8 +59,7 @@ def test_recording_a_result_far_from_other_machines_says_that_it_judges_nothing_
     ended = run("baseline", "record", "--reason", "torch 2.14", "-q")
     assert ended.code == 0
     assert (
-        "(loss at step 1 is 9.5, and the other has 2.5), and judges nothing until another"
-        in ended.err
+        "(loss at step 1 is 9.5, and the other has 2.5), and is ignored until another" in ended.err
     )
     shown = " ".join(run("baseline", "show", "--json").out.split())
     assert '"recordings": 1' in shown

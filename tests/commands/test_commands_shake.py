@@ -53,7 +53,7 @@ def test_a_training_that_does_not_repeat_ends_with_1(project: Shaken, run: Run) 
     project.hangs_on("import os\ndef amount(): return os.urandom(8)\n")
     ended = run("shake", "-q")
     assert ended.code == 1
-    assert "Run `repro-gate gate`: its diagnosis says where they part, and why." in ended.out
+    assert "Run `repro-gate gate`: its diagnosis says where they diverge, and why." in ended.out
 
 
 def test_where_nothing_could_be_tried_it_ends_with_3(project: Shaken, run: Run) -> None:
@@ -76,7 +76,7 @@ def test_the_list_needs_no_settings(
     ("words", "said"),
     [
         (("--only", "clok"), "error: --only clok: there is no such variation\nhint: Did you mean"),
-        (("--only", "clock", "--skip", "umask"), "error: --only and --skip cannot stand together"),
+        (("--only", "clock", "--skip", "umask"), "error: --only and --skip cannot be combined"),
         (("--budget", "0"), "error: --budget 0: must be more than 0 seconds"),
         (("--budget", "soon"), "--budget"),
         (("--config", "none.yml"), "none.yml"),

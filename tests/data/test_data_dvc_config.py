@@ -67,7 +67,7 @@ def test_a_later_configuration_is_stronger() -> None:
 def test_a_login_in_the_clone_counts_only_where_the_clone_is_trusted() -> None:
     config = CONFIG + b"    configpath = ../aws.ini\n"
     assert refused(config) == (
-        "data: .dvc/config: configpath of the remote 'store' lies in the clone: a pull request "
+        "data: .dvc/config: configpath of the remote 'store' is in the clone: a pull request "
         "could write it"
     )
     assert "configpath = '/srv/clone/aws.ini'\n" in made(config, own_files=True)
@@ -76,7 +76,7 @@ def test_a_login_in_the_clone_counts_only_where_the_clone_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        (b"", "data: .dvc/config names no default remote: where the data lies is not known"),
+        (b"", "data: .dvc/config names no default remote, so the place of the data is unknown"),
         (b"[core]\nremote = x\n", "data: .dvc/config names the default remote 'x', and has no"),
         (b"no section\n", "data: .dvc/config cannot be read: "),
         (b"\xff", "data: .dvc/config cannot be read: "),

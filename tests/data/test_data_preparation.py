@@ -156,7 +156,7 @@ def test_a_pattern_matches_what_its_expression_does(names: set[str], pattern: li
 def test_a_folder_without_end_is_one_error(tree: Tree) -> None:
     tree.write(f"{'d/' * 102}x.bin", LFS)
     error = tree.refused("lfs: '**/*.bin'")
-    assert error.message == "data: **/*.bin: folders lie deeper than 100 levels"
+    assert error.message == "data: **/*.bin: folders are deeper than 100 levels"
 
 
 def test_files_with_their_own_content_need_nothing(tree: Tree) -> None:

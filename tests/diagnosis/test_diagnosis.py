@@ -275,7 +275,7 @@ def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
     assert (found.kind, found.first_step) == (EventKind.LOSS, 2)
     assert found.remedy.startswith(
         "Leave cudnn_benchmark off at train.py:12: cuDNN then picks the algorithm that it "
-        "measured as fastest, anew in each run. If that is not it: "
+        "measured as fastest, again in each run. If that is not it: "
     )
 
 

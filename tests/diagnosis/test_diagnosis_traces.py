@@ -66,7 +66,7 @@ def test_compiled_code_is_below_the_dispatcher() -> None:
     )
     found = compared(one, other)
     assert found.claim is Claim.BELOW_DISPATCHER
-    assert "what happens inside it lies below the dispatcher" in found.sentence
+    assert "what happens inside it is below the dispatcher" in found.sentence
 
 
 def test_a_difference_goes_through_compiled_code_unseen() -> None:
@@ -271,7 +271,7 @@ def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -
         assert (found.claim, found.place) == (Claim.OTHER_TENSORS, "train.py:5")
         assert found.sentence == (
             "aten::stack at train.py:5 takes other tensors than in the other run, or the same ones "
-            "in another order: what chose them lies outside torch"
+            "in another order: something outside torch chose them"
         )
     changed = run(0, 2).calls[4].model_copy(update={"inputs": (value("written", 0, 2),)})
     written = trace(*run(0, 2).calls[:4], changed.model_copy(update={"outputs": (value("x"),)}))

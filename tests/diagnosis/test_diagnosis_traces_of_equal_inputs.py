@@ -97,7 +97,7 @@ def test_another_layout_is_followed_to_the_call_that_made_it() -> None:
     found = compared(one, other)
     assert found.claim is Claim.MEMORY_LAYOUT
     assert found.sentence == (
-        "aten::clone at train.py:1 has equal values that lie in memory in another layout; "
+        "aten::clone at train.py:1 has equal values in another memory layout; "
         "aten::sum at train.py:3 is the first to compute another result from it"
     )
 

@@ -103,7 +103,7 @@ def test_a_fault_that_stays_is_told_with_the_services_words(
     fault = refused(sigstore, path)
     assert fault.message == f"{NAMES[path]} at {sigstore.url} answered 503"
     assert fault.details == ("too busy",)
-    assert fault.hint == "Run the job again; its evidence is judged anew."
+    assert fault.hint == "Re-run the job; the gate judges its evidence again."
 
 
 @each_step

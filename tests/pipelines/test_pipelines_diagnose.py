@@ -63,7 +63,7 @@ def test_an_environment_that_the_change_brings_is_named_by_its_lock_files() -> N
     assert found.verdict is not None
     assert found.verdict.outcome is Outcome.DEPENDENCY_DRIFT
     happened = brief_of(found.verdict).happened
-    assert "This change brings another environment (requirements.lock)" in happened
+    assert "This change uses another environment (requirements.lock)" in happened
 
 
 def test_equal_runs_alone_say_what_is_missing() -> None:

@@ -46,7 +46,7 @@ def test_preprocessing_that_does_not_repeat_has_words_of_its_own(
     verdict = bench.gate().verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.NONDETERMINISTIC, False)
     assert verdict.cause == (
-        "the preprocessing does not repeat: two runs of python3 prepare.py wrote different data "
+        "the preprocessing is not repeatable: two runs of python3 prepare.py wrote different data "
         "(data/ready, 1 of 2 files (first: id.csv), line 3)"
     )
     (step,) = verdict.next_steps

@@ -336,7 +336,7 @@ def test_beyond_the_budget_nothing_is_tried(priced: Bench) -> None:
 @pytest.mark.parametrize(
     ("only", "skip", "message"),
     [
-        ("clock", "umask", "--only and --skip cannot stand together"),
+        ("clock", "umask", "--only and --skip cannot be combined"),
         ("clok", None, "--only clok: there is no such variation"),
         (None, "clock,umsk", "--skip umsk: there is no such variation"),
         ("", None, "--only names no variation"),

@@ -75,7 +75,7 @@ SAID = {
         (
             "Two runs of this commit are identical. But the baseline's entry is far from its "
             "peers, the entries of other environments: loss at step 24 is 0.489, and the 2 others "
-            "have 0.31 to 0.312. It judges nothing until it is recorded again. This run gives its "
+            "have 0.31 to 0.312. It is ignored until it is recorded again. This run gives its "
             "bits again."
         ),
         "Not known. Nothing judged it.",
@@ -96,7 +96,7 @@ SAID = {
         ),
         (
             "Not its code: the base commit gives the same result here. It is this change only if "
-            "it brings the new software."
+            "it installs the new software."
         ),
     ),
     "environment-moved": (
@@ -110,8 +110,9 @@ SAID = {
     "dependency-drift": (
         "failed: the new environment moves the result",
         (
-            "This change brings another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
-            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (step 24)."
+            "This change uses another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; "
+            "imported). Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later "
+            "(step 24)."
         ),
         "Yes, but not its code: the base commit, run in the new environment, moves as well.",
     ),
@@ -129,7 +130,7 @@ SAID = {
     "data-brought": (
         "failed: the data moved, and the result with it",
         (
-            "This change brings other data: mini, 3 of 1,200 files (first: a/0000.npy), mean "
+            "This change selects other data: mini, 3 of 1,200 files (first: a/0000.npy), mean "
             "0.481 → 0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
             "(step 24). Cause: weights and random states equal the baseline's, "
             "but the data loader returns a different batch."
@@ -137,9 +138,9 @@ SAID = {
         "Yes. It names other data than the base commit; its code may move the result too.",
     ),
     "preprocessing": (
-        "failed: the preprocessing does not repeat",
+        "failed: the preprocessing is not repeatable",
         (
-            "The preprocessing does not repeat: two runs of python prepare.py wrote different "
+            "The preprocessing is not repeatable: two runs of python prepare.py wrote different "
             "data: data/ready, 1 of 1 file (first: train.csv), first at line 17. The trainings "
             "were given what the second run wrote."
         ),
@@ -158,9 +159,9 @@ SAID = {
     "baseline-change": (
         "passed: new baseline",
         (
-            "This pull request brings a new baseline, and this run reproduces it bit for bit. Last "
-            "loss: 0.4888 instead of 0.4718 (+3.6 %). At most: file.accuracy at step 24: 0.8427 → "
-            "0.8731, moved by 3.03 points (no tolerance); weights differ."
+            "This pull request includes a new baseline, and this run reproduces it bit for bit. "
+            "Last loss: 0.4888 instead of 0.4718 (+3.6 %). At most: file.accuracy at step 24: "
+            "0.8427 → 0.8731, moved by 3.03 points (no tolerance); weights differ."
         ),
         "Yes, on purpose. The new result is part of it.",
     ),
@@ -183,7 +184,7 @@ SAID = {
         "Yes. The machine and the packages are the baseline's.",
     ),
     "nondeterministic": (
-        "failed: this commit does not repeat",
+        "failed: two runs of this commit gave different results",
         (
             "Two runs of this commit with the same seed differ from step 3 on, first in the data. "
             "Cause: train.py:28 draws from numpy.random.default_rng() without a seed, "

@@ -77,7 +77,7 @@ def test_the_line_that_raised_is_annotated_once() -> None:
 
 def test_findings_follow_with_their_remedies() -> None:
     assert annotation_commands(BASELINE_CHANGE, {})[0] == (
-        "::warning title=repro-gate%3A policy-changed::this pull request brings a new "
+        "::warning title=repro-gate%3A policy-changed::this pull request includes a new "
         ".repro-gate/baseline, and it decided the outcome. Merge only if the new result is "
         "what you want."
     )

@@ -81,7 +81,7 @@ def test_a_commit_that_does_not_repeat_is_named() -> None:
     other = run_of(Commit.HEAD, RunMode.STRICT, 2, values=MOVED)
     document = compared_of(other=other).document
     assert compared_sentences(document)[1:] == (
-        "The head does not repeat: 2 strict runs gave 2 results, so a difference may be chance.",
+        "The head is not repeatable: 2 strict runs gave 2 results, so a difference may be chance.",
     )
 
 

@@ -87,7 +87,7 @@ def test_a_fault_shows_its_last_lines() -> None:
 
 
 def test_warnings_are_shown() -> None:
-    assert "! policy-changed: this pull request brings" in shown(BASELINE_CHANGE)
+    assert "! policy-changed: this pull request includes" in shown(BASELINE_CHANGE)
 
 
 def test_rows_that_do_not_fit_are_counted() -> None:

@@ -82,7 +82,7 @@ def test_a_base_commit_with_the_same_data_tells_code_from_data() -> None:
 def test_a_base_commit_with_its_own_data_says_nothing_of_the_code() -> None:
     decision = decide(facts(TOLERANT, FAR, FAR, brought=True))
     assert decision.outcome is Outcome.DATA_DRIFT
-    assert decision.cause.startswith("the change brings other data (mini, 1 of 1 file")
+    assert decision.cause.startswith("the change selects other data (mini, 1 of 1 file")
 
 
 def test_the_base_commit_is_run_where_it_can_tell() -> None:
@@ -96,7 +96,7 @@ def test_preprocessing_that_differs_comes_before_every_comparison() -> None:
     unrepeated = UnrepeatedData(command="python p.py", move=MOVES[0])
     decision = decide(replace(facts_of(), unrepeated=unrepeated))
     assert row(decision) == (Outcome.NONDETERMINISTIC, False)
-    assert decision.cause.startswith("the preprocessing does not repeat: two runs of python p.py")
+    assert decision.cause.startswith("the preprocessing is not repeatable: two runs of python p.py")
 
 
 @given(RUNS, MAYBE, st.booleans(), st.sampled_from([EXACT, TOLERANT]))
@@ -116,4 +116,4 @@ def test_each_set_that_moved_is_a_finding() -> None:
     assert (finding.code, finding.message) == ("data-moved", "mini, 1 of 1 file (first: a)")
     assert finding.remedy.startswith("Every commit trains on it now")
     (brought,) = findings_of(facts(EXACT, RUN, brought=True))
-    assert brought.remedy.startswith("This change brings it")
+    assert brought.remedy.startswith("This change introduces it")

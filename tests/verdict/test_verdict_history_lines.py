@@ -74,7 +74,7 @@ def test_a_file_that_is_too_large_is_refused() -> None:
     with pytest.raises(DocumentError) as caught:
         read_history(b"\n" * (MAX_HISTORY_BYTES + 1), "default.jsonl")
     assert "the limit is 300,000" in caught.value.message
-    assert "begins anew" in caught.value.hint
+    assert "starts a new one" in caught.value.hint
 
 
 @given(st.binary(max_size=4000))

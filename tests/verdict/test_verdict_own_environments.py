@@ -58,8 +58,8 @@ def test_a_new_environment_that_moves_the_result_is_dependency_drift() -> None:
     decision = _brought(FAR, here=RUN)
     assert row(decision) == (Outcome.DEPENDENCY_DRIFT, False)
     assert decision.cause == (
-        "the environment that the change brings moves the result; differs from the base commit in "
-        "its own environment: loss at step 3 is 2.125, expected 9.0"
+        "the environment that the change installs changes the result; differs from the base commit "
+        "in its own environment: loss at step 3 is 2.125, expected 9.0"
     )
 
 
@@ -75,14 +75,14 @@ def test_code_that_moves_it_in_both_environments_is_code_drift() -> None:
 def test_where_both_may_move_it_both_are_named(here: RunEvidence | None) -> None:
     decision = _brought(FAR, here=here)
     assert row(decision) == (Outcome.DEPENDENCY_DRIFT, False)
-    assert "which moves the result, as may its code" in decision.cause
+    assert "which changes the result, as may its code" in decision.cause
 
 
 def test_a_new_environment_that_moves_nothing_passes() -> None:
     decision = _brought(RUN)
     assert row(decision) == (Outcome.WITHIN_TOLERANCE, True)
     assert decision.cause == (
-        "the change brings another environment; equal to the base commit in its own"
+        "the change uses another environment; equal to the base commit in its own"
     )
     assert row(_brought(NEAR)) == (Outcome.WITHIN_TOLERANCE, True)
 

@@ -13,9 +13,7 @@ from gate.system.machine import GIVE_ONE, GpuMissed, GpuObstacle, GpusSeen, Trai
 from gate.training.environment import DEVICE, PACKAGES, Environment, moved_packages
 
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the folder."
-CONFIRM = (
-    "It judges nothing until another call has given the same bits: record it again, and commit."
-)
+CONFIRM = "It is ignored until another call gives the same bits: record it again, and commit."
 SHOWN_PARTS = 4
 
 

@@ -189,8 +189,8 @@ def _files(git: GitCommand, place: TreeEntry, commit: str, max_files: int) -> di
                 kind = KINDS.get(entry.mode, "not in this clone")
                 raise CommitError(
                     f"{safe_line(shown)} is {kind} in commit {commit[:12]}",
-                    hint="Only regular files may lie there; links are not followed. Clone without "
-                    "a filter, so that every file is here.",
+                    hint="Only regular files are allowed there; links are not followed. Clone "
+                    "without a filter, so that every file is here.",
                 )
             files[entry.path] = entry
             if len(files) > max_files:

@@ -395,7 +395,7 @@ class GitHubApi(GitHubConnection):
         answer = self.ask(replace(self._ask("GET", url, None), follow=False))
         if answer.status not in REDIRECTS:
             raise PublishError(
-                "GitHub did not say where the file lies",
+                "GitHub did not say where the file is",
                 hint="Check that GITHUB_API_URL is the address of the API.",
             )
         return urljoin(url, answer.headers.get("location", ""))
