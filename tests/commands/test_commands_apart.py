@@ -19,9 +19,10 @@ from gate.settings.load import MINIMAL_FILE, parse_settings
 GATE = Path(parse_settings.__code__.co_filename).parents[1]
 # of evidence: what is read becomes these, in whichever process
 RECORDS = {
-    *("run_evidence", "columns", "step_columns", "given", "observations", "operators"),
-    *("lock_files", "trace", "documents"),
+    *("run_evidence", "columns", "step_columns", "step_work", "observations"),
+    *("operator_records", "lock_files", "trace", "context_documents"),
 }
+assert all((GATE / "evidence" / f"{name}.py").is_file() for name in RECORDS)
 # where the bytes of a file become values
 PARSERS = frozenset(
     str(path)
