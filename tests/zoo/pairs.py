@@ -62,6 +62,10 @@ class Feature(StrEnum):
     TOLERANCE = "tolerance"
 
 
+WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED}
+STOPPED_BEFORE: Final = (
+    "The gate stopped the script in step 1, before anything that comes after that step"
+)
 # the last step cannot be both
 EXCLUSIVE: Final = ({Feature.BEYOND_THE_END, Feature.ONE_STEP},)
 
@@ -299,6 +303,13 @@ def _problems(features: frozenset[Feature], folder: Path, python: str) -> Iterat
         project.write("prepare.py", PREPARE)
     project.commit()
     recorded = _repro_gate(python, project.path, "baseline", "record", "--reason", "first")
+    stopped = one_step and Feature.CHECKPOINT not in features
+    if stopped and features & WRITTEN_BEHIND_THE_STEP:
+        # the gate stops within the only step, before the script writes: an error that says so
+        said = " ".join((recorded.stdout + recorded.stderr).split())
+        if recorded.returncode == 0 or STOPPED_BEFORE not in said:
+            yield f"no error that says when the gate stopped: {_last(recorded)}"
+        return
     if recorded.returncode != 0:
         yield f"the baseline was not recorded: {_last(recorded)}"
         return
