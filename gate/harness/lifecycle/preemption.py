@@ -42,6 +42,24 @@ MAX_WRITING: Final = 20
 WRITES: Final = os.O_WRONLY | os.O_RDWR
 
 
+# of torch: takes a step without gradients and without a rate, so that there is a state to load into
+MAKES_STATE: Final = ("torch.distributed.checkpoint.state_dict", "_init_optim_state")
+MAX_FRAMES: Final = 40
+
+
+def makes_state_to_load() -> bool:
+    """Whether this optimizer step is none of the training's, but torch's before it loads one."""
+    module, function = MAKES_STATE
+    frame = sys._getframe(1) if module in sys.modules else None  # noqa: SLF001 - no other way
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            return False
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Preemption:
     """When this process is to be ended, and by what."""
 

@@ -252,6 +252,8 @@ class HarnessSession:
 
     def before_step(self, optimizer: Optimizer) -> None:
         """Look at what the step will work on."""
+        if self.settings.resumed and preemption.makes_state_to_load():
+            return
         if not self._stopped:
             tell_unwaited()
             if not self.recorder.optimizers:
@@ -299,6 +301,8 @@ class HarnessSession:
 
     def after_step(self, optimizer: Optimizer, *, skipped: auxiliary_state.Skipped = None) -> None:
         """Record a step; raise `TrainingStopped` at the last one, and at any that follows it."""
+        if self.settings.resumed and preemption.makes_state_to_load():
+            return
         if self._inside_scaler:
             # a fused optimizer steps even where it changes nothing, so the call alone says little
             skipped = auxiliary_state.skipped_inside(optimizer)
