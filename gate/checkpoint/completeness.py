@@ -494,7 +494,9 @@ def _lacks_of(contents: Contents, need: Need, counts: Counter[Part]) -> Iterator
     what = part.value
     if found:
         ranks = sorted(set(range(need.count)) - contents.ranks) if contents.ranks else []
-        of = f"rank {ranks[0]}" if len(ranks) == 1 else f"{need.count - found} of {need.count}"
+        owners = " ranks" if part in RANDOM_PARTS else ""
+        of = f"{need.count - found} of {need.count}{owners}"
+        of = f"rank {ranks[0]}" if len(ranks) == 1 else of
         what = f"{what} ({of})"
     yield _lack(contents, need, what)
 

@@ -70,6 +70,7 @@ def resumability(
             for lack in found[:MAX_LACKS]
         ),
         model_alone=set(contents.places) <= {Part.MODEL, Part.AVERAGE},
+        overwritten=saved is not None and _overwritten(known[0], saved),
         file="" if saved is None else plain_text(saved.file)[:200],
         line=0 if saved is None else saved.line,
     )
@@ -163,6 +164,13 @@ def _seeded_again(overrides: Iterable[Override]) -> Iterator[str]:
         again = one.kind is OverrideKind.RESEED and one.scope is not SeedScope.PRIVATE
         if again and one.step > 1 and not one.importing:
             yield from next((names for start, names in SEEDS if one.name.startswith(start)), ())
+
+
+def _overwritten(carried: Carried, saved: SavedAt) -> bool:
+    """Whether a kill inside the save leaves nothing; files in turn leave the older one."""
+    place = saved.file, saved.line
+    same = [one for one in carried.saves if (one.file, one.line) == place]
+    return saved.in_place and len(same) == 1
 
 
 def _saved_at(carried: Carried | None, checkpoint: str) -> SavedAt | None:

@@ -267,13 +267,17 @@ class LoaderPlace(Document):
 
 
 class SavedAt(Document):
-    """The last call of `torch.save` for a path, which is empty for what is no file."""
+    """The last call of `torch.save` for a path, which is empty for what is no file.
+
+    `in_place`: it wrote into the file that an earlier call had left.
+    """
 
     path: FileName
     step: Number
     file: FileName
     line: int = Field(ge=0)
     loader: LoaderPlace | None
+    in_place: bool = False
 
 
 class UsedScheduler(Document):
@@ -325,11 +329,13 @@ class CheckpointLack(Document):
 class Resumability(Document):
     """What train.checkpoint lacks, and the line that saved it last.
 
-    `model_alone`: nothing else is in it.
+    `model_alone`: nothing else is in it. `overwritten`: each save writes into the last one's file,
+    and there is no other one beside it.
     """
 
     lacks: Annotated[tuple[CheckpointLack, ...], Field(max_length=MAX_LACKS)] = ()
     model_alone: bool = False
+    overwritten: bool = False
     file: FileName = ""
     line: int = Field(default=0, ge=0)
 

@@ -385,6 +385,7 @@ def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
         *findings.weaker_source(run),
         *findings.ended_early(run, facts.settings.train.max_steps),
         *findings.checkpoint_incomplete(run, facts.settings.train.checkpoint),
+        *findings.checkpoint_overwritten(run, facts.settings.train.checkpoint),
     )
 
 

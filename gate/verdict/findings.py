@@ -122,6 +122,26 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
     )
 
 
+def checkpoint_overwritten(run: RunEvidence, checkpoint: str | None) -> tuple[Finding, ...]:
+    """Does a kill inside the save leave no checkpoint, since it writes over the last one?"""
+    found = run.resumability
+    if found is None or not found.overwritten or checkpoint is None:
+        return ()
+    place = CodePlace.known(found.file, found.line)
+    who = f"{found.file}:{found.line}" if found.line else "the training"
+    return (
+        Finding(
+            code="checkpoint-overwritten",
+            severity=Severity.NOTICE,
+            message=f"{who} saves {checkpoint} into the file of the save before: a process that is "
+            "killed during a save leaves no complete checkpoint",
+            remedy="Save under another name in the same folder, call os.fsync, and rename it with "
+            "os.replace.",
+            code_place=place,
+        ),
+    )
+
+
 def _lack(lack: CheckpointLack) -> str:
     place = f"{lack.file}:{lack.line}" if lack.line else ""
     why = ", ".join(filter(None, (lack.why, place)))

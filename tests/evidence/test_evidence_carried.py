@@ -67,7 +67,7 @@ def test_ranks_that_draw_alike_need_one_state_and_others_one_each() -> None:
     alike = (_carried("torch"), _carried("torch"))
     assert _lacks(ALL, *alike) == []
     apart = (_carried("torch"), _carried("torch", state="a:2"))
-    assert _lacks(ALL, *apart) == ["random state of torch (1 of 2)"]
+    assert _lacks(ALL, *apart) == ["random state of torch (1 of 2 ranks)"]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,18 @@ def test_a_step_tells_the_position_where_the_order_can_be_had_again(
     assert _lacks(contents, carried) == lacking
     # an epoch alone does not say how far it was
     assert _lacks(_without(Part.LOADER), carried) == ["position of the DataLoader"]
+
+
+def test_a_save_into_the_file_before_is_told_unless_files_take_turns() -> None:
+    one = _saved("plain", 2).model_copy(update={"in_place": True})
+    other = one.model_copy(update={"path": "out/last.pt.2", "step": 9})
+    for saves, overwritten in (
+        ((one,), True),
+        ((one, other), False),
+        ((_saved("plain", 2),), False),
+    ):
+        found = resumability(ALL, "last.pt", {0: _carried(saves=saves)}, [], ())
+        assert found.overwritten is overwritten
 
 
 def test_the_save_of_the_named_file_counts_and_not_another_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evidence_cases import evidence_of
 
 from gate.evidence.observations import CheckpointLack, Resumability
-from gate.verdict.findings import checkpoint_incomplete
+from gate.verdict.findings import checkpoint_incomplete, checkpoint_overwritten
 from gate.verdict.verdict import Finding, Severity
 
 SCHEDULER = CheckpointLack(
@@ -49,6 +49,18 @@ def test_what_cannot_be_told_is_said_so() -> None:
         "be told"
     )
     assert "lacks the step or epoch; whether last.pt contains" in _finding(STEP, HIDDEN).message
+
+
+def test_a_save_over_the_last_one_is_told_with_its_line() -> None:
+    found = Resumability(overwritten=True, file="train.py", line=20)
+    (finding,) = checkpoint_overwritten(
+        evidence_of().model_copy(update={"resumability": found}), "last.pt"
+    )
+    assert finding.message == (
+        "train.py:20 saves last.pt into the file of the save before: a process that is killed "
+        "during a save leaves no complete checkpoint"
+    )
+    assert checkpoint_overwritten(evidence_of(), "last.pt") == ()
 
 
 def test_a_complete_checkpoint_and_none_at_all_are_no_finding() -> None:

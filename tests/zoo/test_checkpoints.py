@@ -75,6 +75,17 @@ def test_the_part_that_is_left_out_is_named_and_no_other(
     assert f" lacks the {part}" in finding.message
 
 
+def test_a_save_that_is_renamed_is_not_in_place(harness: HarnessRuns) -> None:
+    script = SCRIPTS["plain_steps"].read_text()
+    beside = script.replace(
+        '"checkpoint.pt")', '"part")\n    __import__("os").replace("part", "checkpoint.pt")'
+    )
+    for source, overwritten in ((script, True), (beside, False)):
+        run = harness.run(source, checkpoint="checkpoint.pt", REPRO_GATE_MAX_STEPS="12")
+        assert run.resumability is not None
+        assert run.resumability.overwritten is overwritten
+
+
 def test_the_line_that_draws_is_named(harness: HarnessRuns) -> None:
     lines = SCRIPTS["complete"].read_text().splitlines()
     left_out = next(number for number, line in enumerate(lines) if "np.random.get_state" in line)

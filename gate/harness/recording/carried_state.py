@@ -194,10 +194,14 @@ class CarriedState:
         self._generators.pass_over(before, torch.get_rng_state())
         self.loaders.begin(iterator, loader)
 
-    def note_save(self, target: object, frame: FrameType, step: int) -> None:
-        """Remember how far the training was when it saved to this place last."""
+    def note_save(self, target: object, frame: FrameType, step: int, *, in_place: bool) -> None:
+        """Remember how far the training was when it saved to this place last.
+
+        `in_place`: what lay there before was written over.
+        """
         path = self._path_of(target)
-        if path not in self._saves and len(self._saves) >= MAX_SAVES:
+        known = self._saves.get(path)
+        if known is None and len(self._saves) >= MAX_SAVES:
             return
         place = caller_of(frame).place
         self._saves[path] = {
@@ -206,6 +210,8 @@ class CarriedState:
             "file": place.file[-MAX_PATH:],
             "line": place.line,
             "loader": self.loaders.place(),
+            # a file that lay there before the training is none of its own
+            "in_place": known is not None and (in_place or bool(known["in_place"])),
         }
 
     def _path_of(self, target: object) -> str:
@@ -373,10 +379,23 @@ def _hook_saving(carried: Carried, step: Callable[[], int]) -> None:
     @functools.wraps(plain_save)
     def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
         state = carried()
+        before = None if state is None else _file_at(f)
+        plain_save(obj, f, *args, **kwargs)
         if state is not None:
             with state.noting():
-                state.note_save(f, calling_frame(1), step())
-        plain_save(obj, f, *args, **kwargs)
+                in_place = before is not None and before == _file_at(f)
+                state.note_save(f, calling_frame(1), step(), in_place=in_place)
 
     hooked: Any = unseen_by_warnings(save)
     torch.save = torch.serialization.save = hooked
+
+
+def _file_at(target: object) -> tuple[int, int] | None:
+    """Which file a path leads to; None where there is none, or the target is no path."""
+    if not isinstance(target, str | os.PathLike):
+        return None
+    try:
+        found = os.stat(target)  # noqa: PTH116 - a script may give bytes in its path
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
