@@ -11,6 +11,7 @@ from functools import cached_property
 
 from gate.baseline.acceptance import Movement
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
+from gate.baseline.movement import movement_of
 from gate.baseline.select import Selection
 from gate.comparison.checks import first_not_finite, never_passes, run_self_test, threshold_results
 from gate.comparison.compare import Comparisons, equal_results, runs_of_the_same_work
@@ -29,14 +30,8 @@ from gate.diagnosis.resume_causes import diagnose_resume
 from gate.evidence.evidence_folder import WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.modes import Isolation
-from gate.pipelines.comparisons import (
-    alone,
-    diagnosis_of,
-    most_telling,
-    resume_result,
-    separated,
-)
-from gate.pipelines.entries import movement, provisional_entry, rules_in_force, selected
+from gate.pipelines.comparisons import alone, diagnosis_of, most_telling, resume_result, separated
+from gate.pipelines.entries import provisional_entry, selected
 from gate.pipelines.seed_results import judged, seeds_are_open, seeds_of_brought
 from gate.settings.gate_settings import ComparisonSettings
 from gate.training.plan import plan_gate, plan_operator_audit, plan_seeds
@@ -44,7 +39,7 @@ from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode
 from gate.verdict.decision import decide
 from gate.verdict.facts import Decision, Facts
 from gate.verdict.override_findings import drawn_entropy
-from gate.verdict.reached_level import SeedsOfBrought
+from gate.verdict.reached_level import SeedsOfBrought, in_force
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
 
@@ -146,7 +141,7 @@ class Case:
     @cached_property
     def selection(self) -> Selection:
         """Which entry of the trusted baseline judges, or why none does."""
-        return selected(self.request, self.first, self.baselines.base, self.data)
+        return selected(self.request.settings, self.first, self.baselines.base, self.data)
 
     @property
     def entry(self) -> BaselineEntry | None:
@@ -168,7 +163,8 @@ class Case:
     @cached_property
     def brought_entry(self) -> BaselineEntry | None:
         """The entry for this run and its data that the pull request itself brings."""
-        selection = selected(self.request, self.first, self.baselines.head, self.data)
+        settings, brought = self.request.settings, self.baselines.head
+        selection = selected(settings, self.first, brought, self.data)
         entry = selection.entry if selection.same_training else None
         # recorded with other data it would call the next run's data moved, whatever bits it holds
         return entry if entry is not None and same_data(entry.data, self.data) else None
@@ -299,11 +295,11 @@ class ClosedCase:
             own_environments=any(run.run.environment is Commit.BASE for run in case.base),
             base_here=case.base_here,
             base_moved=case.base_moved,
-            nearest=separated(case.selection.nearest, case.first, case.request),
+            nearest=separated(case.selection.nearest, case.first, settings),
             provisional=provisional_entry(
-                case.request, case.first, case.baselines, case.data, case.compared
+                settings, case.first, case.baselines, case.data, case.compared
             ),
-            quarantine=rules_in_force(case.request, case.entry, evidence.created_at),
+            quarantine=in_force(settings.baseline.quarantine, case.entry, evidence.created_at),
             same_code=case.entry is not None and case.entry.commit in case.baselines.same_code,
             thresholds=threshold_results(case.first, settings.policy.thresholds),
             judged=judged(entry, evidence, settings),
@@ -334,7 +330,12 @@ class ClosedCase:
         """How far the run is from the entry, where the change brings a new one."""
         if self.decision.outcome is not Outcome.BASELINE_CHANGE:
             return None
-        return movement(self.case.request, self.case.against_entry, self.case.entry)
+        case, against, entry = self.case, self.case.against_entry, self.case.entry
+        if against is None or entry is None:
+            return None
+        tolerances = case.request.settings.compare.tolerances
+        # measured, so no claim of a pull request
+        return movement_of(against, tolerances, commit=entry.commit)
 
     @property
     def not_run(self) -> tuple[NotRun, ...]:

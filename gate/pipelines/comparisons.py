@@ -83,10 +83,10 @@ def run_within(budget: Budget, clock: Clock, run: Callable[[], RunEvidence]) -> 
     return made
 
 
-def repeats_of(runs: tuple[RunEvidence, ...], request: GateRequest) -> tuple[Comparison, ...]:
+def repeats_of(runs: tuple[RunEvidence, ...], settings: GateSettings) -> tuple[Comparison, ...]:
     """The first run of one kind against each other one."""
     first, *others = runs
-    return tuple(against_run(first, run, request) for run in others)
+    return tuple(against_run(first, run, settings) for run in others)
 
 
 def alone(run: RunEvidence) -> Comparison:
@@ -114,19 +114,19 @@ def most_telling(repeats: tuple[Comparison, ...]) -> Comparison:
     return next(apart, next(moved, repeats[0]))
 
 
-def against_run(expected: RunEvidence, run: RunEvidence, request: GateRequest) -> Comparison:
+def against_run(expected: RunEvidence, run: RunEvidence, settings: GateSettings) -> Comparison:
     """Two runs, named by their labels."""
     names = (expected.run.label, run.run.label)
-    return compare_results(expected, run, request.settings.compare, names)
+    return compare_results(expected, run, settings.compare, names)
 
 
 def separated(
-    nearest: BaselineEntry | None, run: RunEvidence, request: GateRequest
+    nearest: BaselineEntry | None, run: RunEvidence, settings: GateSettings
 ) -> tuple[EnvironmentChange, ...]:
     """What separates an entry that cannot judge the run, in the order of the key."""
     if nearest is None:
         return ()
-    comparable = request.settings.compare.comparable_environment
+    comparable = settings.compare.comparable_environment
     changes = compare_environments(nearest.environment, run.environment, comparable)
     return tuple(sorted(changes, key=lambda change: key_place(change.part)))
 

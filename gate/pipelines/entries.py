@@ -10,33 +10,31 @@ from gate.baseline.movement import far_from_peers, movement_of
 from gate.baseline.record import with_entry
 from gate.baseline.select import Selection, judging_entries, peers_of, replaced_by, select_entry
 from gate.comparison.compare import Comparisons
-from gate.comparison.differences import BASELINE_SIDE, Comparison
+from gate.comparison.differences import BASELINE_SIDE
 from gate.data.data_sets import DataSets
 from gate.evidence.run_evidence import RunEvidence
-from gate.settings.levels import Quarantine
+from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
-from gate.verdict.reached_level import in_force
-from gate.verdict.request import GateRequest
 
 NEW = "new entry"
 
 
 def selected(
-    request: GateRequest, run: RunEvidence, baseline: Baseline | None, data: DataSets
+    settings: GateSettings, run: RunEvidence, baseline: Baseline | None, data: DataSets
 ) -> Selection:
     """The entry that judges a run; none where the one of its environment may not do so yet.
 
     `data` is the declared data that the run found.
     """
-    found = _nearest(request, run, baseline, data)
+    found = _nearest(settings, run, baseline, data)
     if found.entry is not None and found.same_training and found.entry.provisional:
         return replace(found, entry=None)
     return found
 
 
-def recorded_data(request: GateRequest, baseline: Baseline | None) -> DataSets:
+def recorded_data(settings: GateSettings, baseline: Baseline | None) -> DataSets:
     """The data of the newest entry of this training: all entries are recorded with the same."""
-    training = training_settings(request.settings)
+    training = training_settings(settings)
     entries = baseline.entries if baseline is not None else ()
     fitting = [entry for entry in entries if entry.training == training]
     newest = max(fitting, key=lambda entry: entry.recorded_at, default=None)
@@ -44,7 +42,7 @@ def recorded_data(request: GateRequest, baseline: Baseline | None) -> DataSets:
 
 
 def provisional_entry(
-    request: GateRequest,
+    settings: GateSettings,
     run: RunEvidence,
     baselines: Baselines,
     data: DataSets,
@@ -57,7 +55,7 @@ def provisional_entry(
     """
     trusted = baselines.base
     for baseline in (baselines.head, trusted):
-        found = _nearest(request, run, baseline, data)
+        found = _nearest(settings, run, baseline, data)
         entry = found.entry
         if entry is None or entry.far is None or not (entry.provisional and found.same_training):
             continue
@@ -70,27 +68,11 @@ def provisional_entry(
     return None
 
 
-def rules_in_force(
-    request: GateRequest, entry: BaselineEntry | None, now: str
-) -> tuple[Quarantine, ...]:
-    """The rules of quarantine for an entry, at the ISO 8601 time of a call."""
-    return in_force(request.settings.baseline.quarantine, entry, now)
-
-
-def movement(
-    request: GateRequest, against: Comparison | None, entry: BaselineEntry | None
-) -> Movement | None:
-    """How far a run is from the entry that decides; measured, so no claim of a pull request."""
-    if against is None or entry is None:
-        return None
-    return movement_of(against, request.settings.compare.tolerances, commit=entry.commit)
-
-
 def _nearest(
-    request: GateRequest, run: RunEvidence, baseline: Baseline | None, data: DataSets
+    settings: GateSettings, run: RunEvidence, baseline: Baseline | None, data: DataSets
 ) -> Selection:
-    comparable = request.settings.compare.comparable_environment
-    training = training_settings(request.settings)
+    comparable = settings.compare.comparable_environment
+    training = training_settings(settings)
     entries = judging_entries(baseline, run.environment)
     return select_entry(entries, run.environment, training, comparable, data)
 
@@ -98,7 +80,7 @@ def _nearest(
 def compared_entry(
     entry: BaselineEntry,
     baseline: Baseline | None,
-    request: GateRequest,
+    settings: GateSettings,
     *,
     outcome: str = "",
     also: Baseline | None = None,
@@ -115,7 +97,7 @@ def compared_entry(
     moved on purpose, as those beside it were not yet: there `moved` says how far.
     """
     replaced = replaced_by(baseline, entry)
-    compared = Comparisons(request.settings.compare)
+    compared = Comparisons(settings.compare)
     earlier = _earlier(entry, (replaced, replaced_by(also, entry)), compared)
     if earlier is not None:
         # the same call accepted twice is one recording
@@ -127,9 +109,9 @@ def compared_entry(
         }
     else:
         content = {
-            "far": _far(entry, replaced, baseline, request),
+            "far": _far(entry, replaced, baseline, settings),
             "recordings": 1,
-            "moved": _moved(entry, replaced, request, compared, outcome),
+            "moved": _moved(entry, replaced, settings, compared, outcome),
         }
     return entry.model_copy(update=content)
 
@@ -138,18 +120,18 @@ def _far(
     entry: BaselineEntry,
     replaced: BaselineEntry | None,
     baseline: Baseline | None,
-    request: GateRequest,
+    settings: GateSettings,
 ) -> FarFromPeers | None:
     if replaced is not None and not replaced.provisional:
         return None
-    tolerances = request.settings.compare.tolerances
+    tolerances = settings.compare.tolerances
     return far_from_peers(entry, peers_of(baseline, entry), tolerances)
 
 
 def _moved(
     entry: BaselineEntry,
     replaced: BaselineEntry | None,
-    request: GateRequest,
+    settings: GateSettings,
     compared: Comparisons,
     outcome: str,
 ) -> Movement | None:
@@ -157,7 +139,7 @@ def _moved(
         return None
     return movement_of(
         compared.of(replaced, entry, (BASELINE_SIDE, NEW)),
-        request.settings.compare.tolerances,
+        settings.compare.tolerances,
         commit=replaced.commit,
         outcome=outcome,
     )
@@ -166,14 +148,14 @@ def _moved(
 def with_compared(
     entry: BaselineEntry,
     baseline: Baseline | None,
-    request: GateRequest,
+    settings: GateSettings,
     *,
     outcome: str = "",
     also: Baseline | None = None,
 ) -> Baseline:
     """The baseline with this entry, which says how it came to be there; arguments as above."""
     return with_entry(
-        baseline, compared_entry(entry, baseline, request, outcome=outcome, also=also)
+        baseline, compared_entry(entry, baseline, settings, outcome=outcome, also=also)
     )
 
 

@@ -21,18 +21,8 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.step_work import SeedResults
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Case, ClosedCase, Gated, case_of, open_case
-from gate.pipelines.comparisons import (
-    Budget,
-    beside_the_difference,
-    most_telling,
-    repeats_of,
-)
-from gate.pipelines.entries import (
-    compared_entry,
-    recorded_data,
-    rules_in_force,
-    with_compared,
-)
+from gate.pipelines.comparisons import Budget, beside_the_difference, most_telling, repeats_of
+from gate.pipelines.entries import compared_entry, recorded_data, with_compared
 from gate.pipelines.escalation import escalate, trace_not_finite
 from gate.pipelines.imported_evidence import take_over
 from gate.pipelines.policy_files import read_baselines, work_tree_baseline
@@ -58,6 +48,7 @@ from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.blind_spots import RARE
 from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operator_findings import operator_report
+from gate.verdict.reached_level import in_force
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Outcome
 
@@ -112,7 +103,7 @@ def train_all(
     call: CallTime,
 ) -> ClosedCase:
     """Prepare, train, decide, explain: the case with all that its runs say."""
-    recorded = recorded_data(request, baselines.base)
+    recorded = recorded_data(request.settings, baselines.base)
     with prepare(
         request, adapters, recorded=recorded, at_a_time=request.strict_runs, call=call
     ) as code:
@@ -216,12 +207,13 @@ def _needs_base_run(prepared: Prepared, case: Case) -> bool:
         return False
     if entry is None or against is None:
         return False
+    settings, now = request.settings, prepared.adapters.clock.now()
     return needs_base_run(
         against,
-        request.settings,
+        settings,
         own_environments=prepared.own_environments,
         data_moved=not prepared.declared.changed_by_head and not same_data(entry.data, case.data),
-        quarantine=rules_in_force(request, entry, prepared.adapters.clock.now().isoformat()),
+        quarantine=in_force(settings.baseline.quarantine, entry, now.isoformat()),
     )
 
 
@@ -294,7 +286,9 @@ def _proposal(closed: ClosedCase) -> BaselineEntry | None:
     price = recorded_price(case.cost, evidence.created_at)
     entry = entry.model_copy(update={"price": price})
     also, outcome = case.baselines.head, closed.decision.outcome.value
-    return successor(trusted, compared_entry(entry, trusted, request, outcome=outcome, also=also))
+    return successor(
+        trusted, compared_entry(entry, trusted, request.settings, outcome=outcome, also=also)
+    )
 
 
 def _entry(
@@ -336,10 +330,10 @@ def record_baseline(
     with prepare(request, adapters, at_a_time=request.recorded_runs) as prepared:
         trainings = Trainings(prepared)
         runs = trainings.together(plan_record(request.recorded_runs))
-        repeat = most_telling(repeats_of(runs, request))
+        repeat = most_telling(repeats_of(runs, request.settings))
         # of a training that does not repeat itself, no other seed says anything
         seeded = run_seeds(trainings, runs[0]) if repeat.numerically_equal else ()
         evidence = trainings.ended.evidence(runs, seeded)
     results = recorded_results(evidence, request.settings)
     entry = _entry(request, evidence, repeat, reason, results)
-    return with_compared(entry.model_copy(update={"accepted_by": who}), known, request)
+    return with_compared(entry.model_copy(update={"accepted_by": who}), known, request.settings)

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from gate.baseline.entry import (
     MAX_BASELINE_BYTES,
@@ -32,7 +32,6 @@ from gate.baseline.entry import (
 from gate.baseline.folder import files_in, read_entries, read_entry, refuse_future, refuse_unfit
 from gate.errors import GateError, RepositoryError
 from gate.isolation.modes import Isolation, IsolationSettings
-from gate.isolation.process_request import AnsweringProcess, ProcessRequest
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import (
@@ -48,8 +47,6 @@ from gate.pipelines.reading import (
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.policy_change import MAX_SHOWN, PolicyChange
-from gate.system.console import Progress
-from gate.system.files.port import Files
 from gate.system.git.objects import FolderCommit
 from gate.system.git.repository import Git
 from gate.verdict.history import History
@@ -61,35 +58,13 @@ Content = bytes | Mapping[str, bytes]
 ARCHIVE = "artifact.zip"
 
 
-class ReadingEdges(Protocol):
-    """The effects that reading in a separate process needs."""
-
-    @property
-    def files(self) -> Files: ...  # noqa: D102 - as in `Adapters`
-
-    @property
-    def answering(self) -> Callable[[ProcessRequest], AnsweringProcess]: ...  # noqa: D102
-
-    @property
-    def progress(self) -> Progress: ...  # noqa: D102
-
-    @property
-    def isolate(self) -> Callable[[GateSettings, tuple[Path, ...]], Isolation]: ...  # noqa: D102
-
-    @property
-    def clean_up(self) -> Callable[[Isolation], None]: ...  # noqa: D102
-
-    @property
-    def release(self) -> Callable[[], None]: ...  # noqa: D102
-
-
 class HeadFiles:
     """Asks the reading process; it is made ready at the first question, most calls have none.
 
     `beside` is the folder in which a folder of its own is made for as long as it is needed.
     """
 
-    def __init__(self, adapters: ReadingEdges, beside: Path) -> None:
+    def __init__(self, adapters: Adapters, beside: Path) -> None:
         self._adapters = adapters
         # a name that nobody can have guessed: the commit cannot hold a link there already
         self._folder = beside / f".repro-gate-head-{secrets.token_hex(8)}"

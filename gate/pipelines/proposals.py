@@ -119,7 +119,7 @@ def accepted(
         }
     )
     known = work_tree_baseline(request, adapters)
-    return with_compared(entry, known, request, outcome=_outcome(entry))
+    return with_compared(entry, known, request.settings, outcome=_outcome(entry))
 
 
 def _outcome(entry: BaselineEntry) -> str:
@@ -143,7 +143,7 @@ def _proposal(request: GateRequest, adapters: Adapters, found: BaselineEntry) ->
     refuse_future(Baseline(entries=(found,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
     nearest = select_entry(known, found.environment, found.training, ()).entry
-    entry = compared_entry(found, known, request, outcome=_outcome(found))
+    entry = compared_entry(found, known, request.settings, outcome=_outcome(found))
     return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 
 

@@ -124,7 +124,7 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
     ) as prepared:
         trainings = Trainings(prepared)
         runs = trainings.together(plan_record(request.strict_runs))
-        repeat = most_telling(repeats_of(runs, request))
+        repeat = most_telling(repeats_of(runs, settings))
         names = (PACKAGE_SIDE, runs[0].run.label)
         against = compare_results(then, runs[0], settings.compare, names)
         differs = repeat.numerically_equal and not against.numerically_equal

@@ -84,7 +84,7 @@ class _Ladder:
         controls: tuple[int, int],
     ) -> None:
         self._trainings = trainings
-        self._request = trainings.prepared.request
+        self._settings = trainings.prepared.request.settings
         self._strict = strict
         self._budget = budget
         self._seconds = min(run.run.wall_seconds for run in strict)
@@ -222,7 +222,7 @@ class _Ladder:
 
         None where that was not compared: what was, says nothing then.
         """
-        compared = against_run(one, other, self._request)
+        compared = against_run(one, other, self._settings)
         if compared.differs:
             return False
         if self._first is None:
@@ -248,7 +248,7 @@ class _Ladder:
         return round(seconds / self._seconds, 3) if whole and seconds and self._seconds else None
 
     def _turns_to_nan(self, run: RunEvidence) -> bool:
-        allowed = self._request.settings.compare.allow_not_finite
+        allowed = self._settings.compare.allow_not_finite
         return first_not_finite((run,), allowed) is not None and not first_not_finite(
             self._strict[:1], allowed
         )

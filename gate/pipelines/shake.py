@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from gate.comparison.compare import compare_results
-from gate.comparison.differences import Comparison
 from gate.comparison.measurements import (
     MAX_TEXT,
     ReadingLine,
@@ -25,6 +23,7 @@ from gate.errors import EvidenceError, GateError, RunError, SettingsError
 from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.comparisons import against_run
 from gate.pipelines.measurement import provenance_of
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
@@ -144,7 +143,7 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
         trainings = Trainings(prepared)
         shaking = _Shaking(trainings, asked)
         pair = tuple(trainings.run(planned) for planned in plan_record(PAIR))
-        between = _compared(pair[0], pair[1], request)
+        between = against_run(pair[0], pair[1], request.settings)
         repeatable = between.numerically_equal
         things = shaking.things(pair[0]) if repeatable else ()
         runs = pair
@@ -152,7 +151,7 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
             # one more without a variation: a training that rarely differs must not be taken for one
             # that depends on whatever was varied then
             runs = (*pair, trainings.run(_plain(len(pair) + 1)))
-            between = _compared(pair[0], runs[-1], request)
+            between = against_run(pair[0], runs[-1], request.settings)
             repeatable = between.numerically_equal
         evidence = trainings.ended.evidence(runs)
         isolation = trainings.ended.isolation.described
@@ -167,11 +166,6 @@ def shake(request: GateRequest, adapters: Adapters, asked: Asked) -> ShakenTrain
 
 def _plain(number: int) -> PlannedRun:
     return PlannedRun(label=label_of(RunMode.STRICT, number), mode=RunMode.STRICT)
-
-
-def _compared(first: RunEvidence, other: RunEvidence, request: GateRequest) -> Comparison:
-    names = (first.run.label, other.run.label)
-    return compare_results(first, other, request.settings.compare, names)
 
 
 class _Shaking:
@@ -217,7 +211,7 @@ class _Shaking:
         self, variation: Variation, reference: RunEvidence, run: RunEvidence
     ) -> ShakenThing:
         varied, why = varied_words(variation, run)
-        comparison = _compared(reference, run, self._trainings.prepared.request)
+        comparison = against_run(reference, run, self._trainings.prepared.request.settings)
         if not varied:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
         if comparison.environment:

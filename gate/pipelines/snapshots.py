@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.package.seal_files import PACKAGE, seal_paths
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.doctor.commit_checks import uncommitted, uncommitted_fault
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
@@ -91,18 +92,8 @@ def _holds(path: Path, content: bytes, files: Files) -> bool:
         return False
 
 
-class ExportEdges(Protocol):
-    """The effects that an export needs."""
-
-    @property
-    def files(self) -> Files: ...  # noqa: D102 - as in `Adapters`
-
-    @property
-    def git(self) -> Git: ...  # noqa: D102
-
-
 def export_snapshot(
-    which: Commit, request: GateRequest, adapters: ExportEdges, work: Path
+    which: Commit, request: GateRequest, adapters: Adapters, work: Path
 ) -> Snapshot:
     """Head or base as a tree below `work`; raises `RepositoryError` for what cannot be exported."""
     git = adapters.git
@@ -131,7 +122,7 @@ def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
 
 
 def export_all(
-    request: GateRequest, adapters: ExportEdges, work: Path, *, runs_base: bool
+    request: GateRequest, adapters: Adapters, work: Path, *, runs_base: bool
 ) -> tuple[dict[Commit, Snapshot], RepositoryError | None]:
     """All that may be trained, and why the base cannot be: git never looks at the clone later."""
     found = {Commit.HEAD: export_snapshot(Commit.HEAD, request, adapters, work)}

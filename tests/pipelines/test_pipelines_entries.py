@@ -68,7 +68,7 @@ PEER = entry(ran(parts=ELSEWHERE), recorded_at=FIRST)
 def _recorded(
     runs: tuple[RunEvidence, ...], baseline: Baseline | None, at: str = FIRST
 ) -> BaselineEntry:
-    return compared_entry(entry(runs[0], recorded_at=at), baseline, REQUEST)
+    return compared_entry(entry(runs[0], recorded_at=at), baseline, REQUEST.settings)
 
 
 def test_an_entry_near_its_peer_judges_at_once() -> None:
@@ -116,7 +116,7 @@ def test_the_same_call_accepted_twice_is_one_recording() -> None:
 
 def test_what_an_entry_claims_of_itself_is_not_taken() -> None:
     claims = entry(POISONED[0], recorded_at=FIRST).model_copy(update={"recordings": 9})
-    assert compared_entry(claims, _baseline(PEER), REQUEST).provisional
+    assert compared_entry(claims, _baseline(PEER), REQUEST.settings).provisional
 
 
 def test_a_pull_request_that_brings_a_far_entry_is_told_and_does_not_pass() -> None:
