@@ -356,7 +356,9 @@ class Delivery:
         if gated.proposed is not None:
             folder = request.repository_path(request.settings.baseline.path)
             target = f"{folder}/{entry_name(gated.proposed)}"
-            files.write_bytes(request.out / PROPOSED_BASELINE, write_document(gated.proposed))
+            # as long as the training: never held as a whole
+            with files.replacing(request.out / PROPOSED_BASELINE) as file:
+                file.writelines(document_chunks(gated.proposed))
         links = ReportLinks(
             run_url=request.run_url,
             package_path=str(request.shown_out / package.path.name),
