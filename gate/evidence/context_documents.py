@@ -1,12 +1,6 @@
 """The documents for a person: `cluster.json`, `data.json`, `environment.json`, `seeds.json`.
 
-It is made from the evidence and read by nobody who judges.
-
-It is made from the evidence and read by nobody who judges.
-
-It is made from the evidence and read by nobody who judges.
-
-It is made from the evidence and read by nobody who judges.
+They are made from the evidence and read by nobody who judges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys: ECDSA on P-256 or Ed25519, private ones encrypted, public ones named by their digest.
 
-Lengths below 2**32 and one byte of tag, which is all that these use. What is not the one encoding
-of a value is refused.
+They are written in DER (ITU-T X.690) with one byte of tag and lengths below 2**32, which is all
+that keys use. What is not the one encoding of a value is refused.
 
 `openssl pkey` reads what is written here, and what `openssl pkcs8 -topk8 -scrypt` writes is taken.
 """

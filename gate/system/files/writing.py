@@ -1,8 +1,5 @@
 """The one way to change the file system: below the top of a checkout no link is followed.
 
-Both files are as independent as two copies: a file system that shares bytes (btrfs, XFS, overlays
-on them) gives whoever writes first bytes of its own.
-
 A commit may hold a link of any name, so a path below a checkout may lead anywhere. Each folder on
 the way is opened by itself, from the root, and what is changed is named relative to the last one:
 so it is the folder that was looked at, whatever takes its name meanwhile. A link above every
@@ -58,7 +55,9 @@ def share_bytes(source: int, target: int) -> bool:
 def shared_or_copied(source: int, target: int) -> Iterator[int]:
     """Fill an empty file with the rest of another; the bytes of each piece, after it was written.
 
-    Raises `OSError` when the disk fails or is full.
+    Both are as independent as two copies: a file system that shares bytes (btrfs, XFS, overlays on
+    them) gives whoever writes first bytes of its own. Raises `OSError` when the disk fails or is
+    full.
     """
     if share_bytes(source, target):
         yield os.fstat(target).st_size
