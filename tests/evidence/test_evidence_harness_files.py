@@ -53,6 +53,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.TRACE,
         HarnessFile.UNTRAINED,
         HarnessFile.ENDED,
+        HarnessFile.BOUNDARY,
     }
     assert set(found[0].kinds) == set(HarnessFile) - absent
 
