@@ -45,6 +45,7 @@ from gate.pipelines.opening import (
 from gate.pipelines.reproduce import reproduce
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
+from gate.report.overview import resume_words
 from gate.report.terminal_lines import Sentence, section_view
 from gate.report.wording import count, duration, percentage, short, worst_first
 from gate.system.clock import SystemClock
@@ -60,6 +61,13 @@ HEADLINES: Final = {
     ReproductionOutcome.WITHIN_SPREAD: "reproduced within the spread",
     ReproductionOutcome.DIFFERS: "not reproduced: the result differs",
     ReproductionOutcome.NOT_REPEATABLE: "not reproduced: the runs here differ from each other",
+    ReproductionOutcome.RESUME_DIFFERS: "not reproduced: a resumed run gives another result",
+}
+NEXT_WORDS: Final = {
+    ReproductionOutcome.NOT_REPEATABLE: "No conclusion about the package is possible: first fix "
+    "what differs from run to run.",
+    ReproductionOutcome.RESUME_DIFFERS: "The result is reproduced, but not what a resume restores: "
+    "see docs/resume.md.",
 }
 PLACES: Final = {
     SpreadPlace.SEEDS_THEN: "of the package's seeds",
@@ -67,6 +75,7 @@ PLACES: Final = {
     SpreadPlace.SEEDS_HERE: "of the seeds trained here",
 }
 FIRST: Final = "First difference, with the package as the baseline: "
+FIRST_OF_RESUMED: Final = "The first difference of the resumed run: "
 LABEL_WIDTH: Final = 13
 
 
@@ -91,7 +100,9 @@ def reproduction_view(reproduction: Reproduction) -> RenderableType:
     ]
     if reproduction.diagnosis is not None:
         cause = f"{reproduction.diagnosis.cause}."
-        parts += [Text(""), Sentence(clean(cause), lead=FIRST, lead_style="bold")]
+        resumed = reproduction.outcome is ReproductionOutcome.RESUME_DIFFERS
+        lead = FIRST_OF_RESUMED if resumed else FIRST
+        parts += [Text(""), Sentence(clean(cause), lead=lead, lead_style="bold")]
     parts += [
         section_view(section) for section in (*_numbers(reproduction), *_spread(reproduction))
     ]
@@ -112,6 +123,8 @@ def _facts(found: Reproduction) -> Iterator[tuple[str, str]]:
     if found.data_moved:
         yield "data", "; ".join(move_sentence(move) for move in found.data_moved)
     yield "result", _result(found)
+    if found.resume is not None:
+        yield "resumed run", resume_words(found.resume)
     settings = ", ".join(map(_setting, found.comparison.optimizer_settings[:SHOWN_PARTS]))
     if settings:
         yield "optimizer", settings
@@ -222,12 +235,8 @@ def _interval(one: MetricSpread) -> str:
 
 def next_words(reproduction: Reproduction) -> str:
     """What it means, and what to do now; empty where it is reproduced."""
-    if reproduction.outcome is ReproductionOutcome.NOT_REPEATABLE:
-        return (
-            "No conclusion about the package is possible: first fix what differs from run to run."
-        )
     if reproduction.outcome is not ReproductionOutcome.DIFFERS:
-        return ""
+        return NEXT_WORDS.get(reproduction.outcome, "")
     if not reproduction.same_code:
         return "Other code was run than the package holds, so the difference may be the code's."
     if not reproduction.moved:

@@ -128,7 +128,8 @@ def _trained(trainings: Trainings, baselines: Baselines) -> ClosedCase:
     case = _own_runs(trainings, open_case(prepared.request, baselines, prepared.data))
     # of a commit that does not repeat itself, neither base nor seeds nor operators say more
     case = case if case.differ else case.with_runs(_base_runs(trainings, case))
-    resumed = run_resumed(trainings, case)
+    resumes = case.request.resumes and not case.outcome_known
+    resumed = run_resumed(trainings, case.first) if resumes else ()
     seeded = run_seeds(trainings, case.first) if case.seeds_are_open else ()
     audit = case.request.settings.operator_audit and not case.outcome_known
     # after the runs that are judged: what it does to the machine must not reach them

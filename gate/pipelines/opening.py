@@ -15,7 +15,7 @@ from gate.comparison.differences import Comparison
 from gate.comparison.level_records import LevelResult
 from gate.comparison.statistical_tests import MetricSpread
 from gate.data.data_sets import DataMoves
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
 from gate.errors import AttestationError, EvidenceError, ExitCode, RepositoryError, SettingsError
 from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.package.packing import SOURCE_MEMBER, CallDocument
@@ -43,7 +43,8 @@ class ReproductionOutcome(StrEnum):
     """What came of it.
 
     `within-tolerance` is by the tolerances of the package's own settings; `within-spread` by how
-    the numbers varied, then or here; `not-repeatable`: the runs here are not equal to each other.
+    the numbers varied, then or here; `not-repeatable`: the runs here are not equal to each other;
+    `resume-differs`: the result is reproduced, and a run that was resumed here gives another one.
     """
 
     REPRODUCED = "reproduced"
@@ -51,6 +52,7 @@ class ReproductionOutcome(StrEnum):
     WITHIN_SPREAD = "within-spread"
     DIFFERS = "differs"
     NOT_REPEATABLE = "not-repeatable"
+    RESUME_DIFFERS = "resume-differs"
 
     @property
     def good(self) -> bool:
@@ -98,7 +100,8 @@ class Reproduction(Document):
     `work tree`, and is empty for the package's own. `wall_seconds` is the time from the first look
     at the package to the answer, trainings included. `same_code`: the files that were trained are
     those of then; else `changed_lines` of another commit, or `changed_files` of a work tree, say
-    what is not. `judged` is there where the package's level is judged by several seeds.
+    what is not. `judged` is there where the package's level is judged by several seeds, `resume`
+    where the package's own call resumed a run and the runs here are equal.
     """
 
     schema_version: Literal["repro-gate.reproduction/1"] = REPRODUCTION_SCHEMA
@@ -121,6 +124,7 @@ class Reproduction(Document):
     repeat: Comparison
     spread: tuple[MetricSpread, ...] = ()
     judged: LevelResult | None = None
+    resume: ResumeResult | None = None
     diagnosis: Diagnosis | None = None
 
     @property

@@ -19,10 +19,12 @@ from gate.comparison.statistical_tests import (
     spreads,
     values_of_seeds,
 )
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import Diagnosis, ResumeResult, ResumeState
+from gate.diagnosis.resume_causes import diagnose_resume
+from gate.errors import RunError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
 from gate.evidence.step_work import SeedResult
-from gate.pipelines.comparisons import diagnosis_of, most_telling, repeats_of
+from gate.pipelines.comparisons import diagnosis_of, most_telling, repeats_of, resume_result
 from gate.pipelines.opening import (
     MAX_CHANGED_LINES,
     EnvironmentPart,
@@ -32,6 +34,7 @@ from gate.pipelines.opening import (
     SealChecked,
 )
 from gate.pipelines.prepared import prepare
+from gate.pipelines.resume_runs import run_resumed
 from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import head_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
@@ -47,6 +50,7 @@ from gate.verdict.verdict import Answer, Outcome
 
 PACKAGE_SIDE: Final = "the package"
 WORK_TREE: Final = "work tree"
+RESUMES: Final = frozenset((ResumeState.EXACT, ResumeState.WITHIN))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +64,7 @@ class _Seen:
     same_code: bool
     spread: tuple[MetricSpread, ...]
     judged: LevelResult | None
+    resume: ResumeResult | None
 
 
 def reproduce(
@@ -103,6 +108,7 @@ def reproduce(
         repeat=seen.repeat,
         spread=seen.spread,
         judged=seen.judged,
+        resume=seen.resume,
         diagnosis=None if outcome.good else _diagnosis(outcome, seen),
     )
 
@@ -131,7 +137,18 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
         # those of the package, where it has some, or as many as are asked for
         if differs and (seeds or kept.seeded):
             further = run_seeds(trainings, runs[0])
-        evidence = trainings.ended.evidence(runs, further)
+        # the package's own call did, and of runs that differ a resume says nothing
+        resumes = kept.resume is not None and repeat.numerically_equal
+        resumed = run_resumed(trainings, runs[0]) if resumes else ()
+        evidence = trainings.ended.evidence((*runs, *resumed), further)
+    resume = resume_result(evidence, runs[0], settings, due=resumes)
+    if resume is not None and resume.fault is not None and settings.policy.resume == "fail":
+        fault = resume.fault
+        raise RunError(
+            f"the resume could not be repeated: {fault.message}",
+            hint=fault.hint,
+            details=fault.details,
+        )
     same_code = evidence.snapshot_digest == kept.snapshot_digest
     # with other code a spread would excuse the very change that is asked about
     excusable = same_code and not against.numerically_equal
@@ -143,6 +160,7 @@ def _run(opened: OpenedPackage, seeds: int) -> _Seen:
         same_code=same_code,
         spread=_spread(kept, runs[0], further, seeds, settings) if excusable else (),
         judged=_judged(kept, evidence, settings) if further and not seeds else None,
+        resume=resume,
     )
 
 
@@ -199,6 +217,17 @@ def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) ->
 
 
 def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
+    """What came of it; a resume is asked about where all else is reproduced."""
+    outcome = _outcome_of_runs(seen, settings)
+    state = None if seen.resume is None else seen.resume.state
+    if not outcome.good or settings.policy.resume == "warn" or state in {None, *RESUMES}:
+        return outcome
+    if state is ResumeState.NOT_REPEATED:
+        return ReproductionOutcome.NOT_REPEATABLE
+    return ReproductionOutcome.RESUME_DIFFERS
+
+
+def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
     """The first answer that holds, the strictest first."""
     if not seen.repeat.numerically_equal:
         return ReproductionOutcome.NOT_REPEATABLE
@@ -223,6 +252,10 @@ def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
 
 def _diagnosis(outcome: ReproductionOutcome, seen: _Seen) -> Diagnosis | None:
     """Where the results first differ, as a gate call says it."""
+    resume = seen.resume
+    differs = outcome is ReproductionOutcome.RESUME_DIFFERS
+    if differs and resume is not None and resume.compared is not None:
+        return diagnose_resume(resume.causes, resume.compared, resume.step)
     if outcome is ReproductionOutcome.NOT_REPEATABLE:
         decided, kind = seen.repeat, Outcome.NONDETERMINISTIC
     elif not seen.same_code:

@@ -12,7 +12,6 @@ from gate.errors import EvidenceError, RunError
 from gate.evidence.observations import ResumeAttempt, ResumeFault, SourceKind
 from gate.evidence.resume_evidence import digest_of
 from gate.evidence.run_evidence import RunEvidence
-from gate.pipelines.case import Case
 from gate.pipelines.runs import Trainings
 from gate.settings.train_sections import ResumeSettings
 from gate.training.plan import plan_interrupted, plan_resumed
@@ -27,18 +26,19 @@ WAIT_FOR_SAVE = (
 )
 
 
-def run_resumed(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
-    """The runs of a resume that this call makes, those that did not fail.
+def run_resumed(trainings: Trainings, first: RunEvidence) -> tuple[RunEvidence, ...]:
+    """The runs of a resume that the settings describe, those that did not fail.
 
-    None where the outcome is known: of a training that does not repeat, a resume says nothing.
+    `first` is the uninterrupted run. Only for a training that repeats: of another one a resume says
+    nothing.
     """
     resume = trainings.prepared.request.settings.resume
-    if resume is None or not trainings.prepared.request.resumes or case.outcome_known:
+    if resume is None:
         return ()
     made: list[RunEvidence] = []
     trainings.ended.resume = ResumeAttempt(checkpoint=resume.checkpoint, at_step=resume.at_step)
     try:
-        _make(trainings, resume, case.first, made)
+        _make(trainings, resume, first, made)
     except (RunError, EvidenceError) as fault:
         told = ResumeFault(
             message=fault.message[:MAX_MESSAGE],

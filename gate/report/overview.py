@@ -109,10 +109,11 @@ def _thresholds(verdict: Verdict) -> str:
 
 
 def _resume_rows(result: ResumeResult | None) -> list[Row]:
-    return [] if result is None else [(Cell("Resumed run"), Cell(_resume(result)))]
+    return [] if result is None else [(Cell("Resumed run"), Cell(resume_words(result)))]
 
 
-def _resume(result: ResumeResult) -> str:
+def resume_words(result: ResumeResult) -> str:
+    """How the resumed run compares with the uninterrupted one, in one line."""
     at = f"from step {result.step}"
     if result.fault is not None or result.compared is None:
         return f"{NEUTRAL} not checked"
