@@ -22,7 +22,7 @@ from played_training import SCRIPT, SETTINGS, Project
 
 AUDIT = Path(__file__).parents[2] / "gate" / "audit"
 CODE = re.compile(r'code = AuditedPart\.\w+, "([a-z-]+)"|AuditedPart\.\w+,\s+"([a-z-]+)",')
-PART_CODE = re.compile(r'(?:failed|unknown)\(\s*part,\s*"([a-z-]+)"')
+PART_CODE = re.compile(r'(?:failed_item|unknown)\(\s*part,\s*"([a-z-]+)"')
 HASH = "5" * 64
 
 
@@ -343,7 +343,7 @@ def test_every_open_item_of_a_package_says_what_to_do_and_what_to_type() -> None
         for call in ast.walk(ast.parse(path.read_text())):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
                 continue
-            if call.func.id not in {"failed", "unknown"}:
+            if call.func.id not in {"failed_item", "unknown"}:
                 continue
             given = {word.arg: ast.unparse(word.value) for word in call.keywords}
             assert given.keys() >= {"risk", "remedy"}, ast.unparse(call)

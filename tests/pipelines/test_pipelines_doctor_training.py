@@ -156,7 +156,7 @@ def test_an_entry_that_is_far_from_its_peers_judges_nothing() -> None:
     row = examined_baseline(Baseline(entries=(entry,)), "b", entry, here)
     assert row.health is CheckResult.FAIL
     assert row.found == "b: the nearest entry is far from those of other environments"
-    assert "until another call has given the same bits" in row.fix
+    assert "until another call gives the same bits" in row.fix
     confirmed = entry.model_copy(update={"recordings": 2})
     row = examined_baseline(Baseline(entries=(confirmed,)), "b", confirmed, here)
     assert row.health is CheckResult.OK

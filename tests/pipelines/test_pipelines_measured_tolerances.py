@@ -76,7 +76,7 @@ def test_strict_runs_count_once_for_each_environment(
     other.gate()
     with pytest.raises(EvidenceError, match="there are 1 results to compare") as refused:
         _folders(priced.out, other.out, priced=priced)
-    assert "Strict runs of one environment repeat each other" in refused.value.hint
+    assert "Strict runs from one environment are identical" in refused.value.hint
 
 
 def test_strict_runs_of_several_environments_are_the_scatter_between_machines(
