@@ -94,8 +94,9 @@ def page_html(
                 # of our own words: it becomes a class name,
                 # and classes are not for text of the training
                 "tone": _tone(verdict),
-                # where nothing differs the price is what is asked for
-                "nothing_differs": not differing(verdict),
+                # where nothing differs the price is what is asked for; a resumed run is told of by
+                # its diagnosis alone
+                "nothing_differs": not differing(verdict) and verdict.diagnosis is None,
                 "explaining": _explaining(report),
                 "run_url": safe_url(report.run_url),
                 "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],
