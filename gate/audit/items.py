@@ -20,6 +20,7 @@ from gate.evidence.context_documents import (
 from gate.evidence.lock_files import LockFile
 from gate.package.packing import CallDocument
 from gate.settings.gate_settings import GateSettings
+from gate.settings.knobs import Profile
 from gate.text.document import Document
 from gate.text.untrusted_text import safe_line
 from gate.verdict.verdict import DeterminismBudget, Verdict
@@ -252,6 +253,7 @@ SHOWN: Final = 3
 MAX_TEXT: Final = 1000
 MAX_SHOWN: Final = 100
 RUN: Final = "repro-gate gate"
+WEAKENED: Final = "Two runs may differ although nothing changed, or be equal by luck."
 # a package stays as it was made: some faults only another package is free of
 NOTHING_TO_TYPE: Final = "Do not use this package: no command fixes it."
 
@@ -313,16 +315,20 @@ def first(names: Sequence[str]) -> str:
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
+def weakened(settings: GateSettings) -> tuple[str, ...]:
+    """What the settings take from strict mode, key by key."""
+    determinism = settings.determinism
+    weak = [f"allow_operators: {name}" for name in determinism.allow_operators]
+    if determinism.profile is not Profile.STRICT:
+        weak.append(f"profile: {determinism.profile.value}")
+    return tuple(weak)
+
+
 def next_command(facts: RepositoryFacts) -> str:
     """The command that goes on from what there is of a gate."""
     if facts.settings is not None:
         return RUN
     return "repro-gate doctor" if facts.settings_problem else "repro-gate init"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 rank`, `2,048 ranks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _open(

@@ -9,6 +9,7 @@ from typing import Final
 from gate.audit.items import (
     NOTHING_TO_TYPE,
     RUN,
+    WEAKENED,
     AuditedPart,
     AuditFact,
     AuditItem,
@@ -16,7 +17,6 @@ from gate.audit.items import (
     AuditSubject,
     PackageFacts,
     SealCheck,
-    counted,
     fact,
     failed_item,
     first,
@@ -24,12 +24,13 @@ from gate.audit.items import (
     part_answers,
     passed_item,
     unknown,
+    weakened,
 )
 from gate.data.data_sets import DataSet
 from gate.evidence.context_documents import ProcessSeeds
 from gate.evidence.observations import OverrideKind
-from gate.settings.knobs import Profile
 from gate.system.version import VERSION
+from gate.text.phrases import count
 from gate.verdict.verdict import FAULT, Answer, ClusterSource, Severity, SourceStatus, Verdict
 
 
@@ -42,16 +43,14 @@ def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
             missing_document(facts.problems, part, name, "under which settings the runs were made"),
         )
     items = [_settings(facts, verdict)]
-    weak = [f"allow_operators: {name}" for name in settings.determinism.allow_operators]
-    if settings.determinism.profile is not Profile.STRICT:
-        weak.append(f"profile: {settings.determinism.profile.value}")
+    weak = weakened(settings)
     if weak:
         items.append(
             failed_item(
                 part,
                 "strict-mode",
                 f"strict mode is weakened: {first(weak)}",
-                risk="Two runs may differ although nothing changed, or be equal by luck.",
+                risk=WEAKENED,
                 remedy="Remove it from determinism in repro-gate.yml and run the gate again.",
                 command=RUN,
             )
@@ -203,7 +202,7 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
     else:
         gpus = [f"{gpu.count} x {gpu.name}" for gpu in document.accelerators]
         host = document.host.cpu or "CPU not named"
-        found = f"{counted(document.ranks, 'rank')}, {first(gpus) or 'no GPU'}, {host}"
+        found = f"{count(document.ranks, 'rank')}, {first(gpus) or 'no GPU'}, {host}"
         items.append(passed_item(part, "machine", found))
     return (*items, _budget(facts))
 
@@ -371,7 +370,7 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
     words = ", ".join(
         f"{name} {document.parts[name]}" for name in ("python", "torch") if name in document.parts
     )
-    installed = f"{counted(len(document.packages), 'package')} with version ({words})"
+    installed = f"{count(len(document.packages), 'package')} with version ({words})"
     items = [passed_item(part, "packages", installed)]
     locks = [lock.path for lock in document.locks if not lock.problem]
     if locks:
@@ -398,7 +397,7 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
         return (missing_document(facts.problems, part, "data.json", "which data gave the number"),)
     if document.sets:
         names = first([_described(one) for one in document.sets])
-        return (passed_item(part, code, f"{counted(len(document.sets), 'data set')}: {names}"),)
+        return (passed_item(part, code, f"{count(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
     if verdict is not None and verdict.runs and not verdict.isolation.image:
         return (
@@ -419,7 +418,7 @@ def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
 
 def _described(one: DataSet) -> str:
     sampled = " over some files only" if one.sampled else ""
-    return f"{one.name} ({counted(one.files, 'file')}, SHA-256 {one.sha256[:12]}{sampled})"
+    return f"{one.name} ({count(one.files, 'file')}, SHA-256 {one.sha256[:12]}{sampled})"
 
 
 def _findings(verdict: Verdict | None) -> tuple[AuditItem, ...]:

@@ -8,13 +8,13 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gate.audit.items import (
+    WEAKENED,
     AuditedPart,
     AuditFact,
     AuditItem,
     AuditReport,
     AuditSubject,
     RepositoryFacts,
-    counted,
     fact,
     failed_item,
     first,
@@ -22,12 +22,13 @@ from gate.audit.items import (
     part_answers,
     passed_item,
     unknown,
+    weakened,
 )
 from gate.audit.repository_lines import lines_configuration, lines_data, lines_seeds
 from gate.evidence.lock_files import LockFile
-from gate.settings.gate_settings import FILE_NAME, GateSettings
-from gate.settings.knobs import Profile
+from gate.settings.gate_settings import FILE_NAME
 from gate.system.version import VERSION
+from gate.text.phrases import count
 from gate.training.environment import CPU, DEVICE, Environment
 
 RECORD: Final = 'repro-gate baseline record --reason "first baseline"'
@@ -190,7 +191,7 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     if sound:
         packages = sum(len(lock.packages) for lock in sound)
         names = first([lock.path for lock in sound])
-        return (passed_item(part, code, f"{names}: {counted(packages, 'package')}"),)
+        return (passed_item(part, code, f"{names}: {count(packages, 'package')}"),)
     loose = [wish for wish in facts.wishes if wish.unpinned]
     found = "there is no lock file"
     if loose:
@@ -237,14 +238,14 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             ),
         )
     items = [passed_item(part, code, f"{FILE_NAME}: {settings.train.max_steps:,} steps")]
-    weak = _weakened(settings)
+    weak = weakened(settings)
     if weak:
         items.append(
             failed_item(
                 part,
                 "strict-mode",
                 f"strict mode is weakened: {first(weak)}",
-                risk="Two runs may differ although nothing changed, or be equal by luck.",
+                risk=WEAKENED,
                 remedy=f"Remove it from determinism in {FILE_NAME}.",
             )
         )
@@ -253,20 +254,12 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     return tuple(items)
 
 
-def _weakened(settings: GateSettings) -> tuple[str, ...]:
-    determinism = settings.determinism
-    weak = [f"allow_operators: {name}" for name in determinism.allow_operators]
-    if determinism.profile is not Profile.STRICT:
-        weak.append(f"profile: {determinism.profile.value}")
-    return tuple(weak)
-
-
 def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.CONFIGURATION, "baseline"
     if facts.baseline is not None and facts.baseline.entries:
         entries = facts.baseline.entries
         runs = min(entry.equal_runs for entry in entries)
-        found = f"a baseline of {counted(len(entries), 'recording')}, {runs} equal runs each"
+        found = f"a baseline of {count(len(entries), 'recording')}, {runs} equal runs each"
         return (passed_item(part, code, found),)
     problem = facts.baseline_problem
     return (
@@ -344,9 +337,7 @@ def _seals(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     part, code = AuditedPart.SEALS, "trusted-keys"
     if facts.active_keys:
         return (
-            passed_item(
-                part, code, f"{counted(facts.active_keys, 'active key')} in the trust file"
-            ),
+            passed_item(part, code, f"{count(facts.active_keys, 'active key')} in the trust file"),
         )
     problem = facts.keys_problem
     return (

@@ -47,10 +47,11 @@ from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
 from gate.report.overview import resume_words
 from gate.report.terminal_lines import Sentence, section_view
-from gate.report.wording import count, duration, percentage, short, worst_first
+from gate.report.wording import duration, percentage, short, worst_first
 from gate.system.clock import SystemClock
 from gate.system.console import Progress
 from gate.text.documents import RecordForm
+from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
 
 LIMITS: Final = Limits(deltas=5, rows=24)

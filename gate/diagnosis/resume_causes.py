@@ -24,6 +24,7 @@ from gate.diagnosis.diagnosis import (
 )
 from gate.evidence.observations import Boundary
 from gate.evidence.run_evidence import RunEvidence
+from gate.text.phrases import count, joined
 from gate.text.untrusted_text import plain_text
 
 SHOWN: Final = 2
@@ -212,7 +213,7 @@ def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCau
     if names:
         yield ResumeCause(
             kind=ResumeCauseKind.WEIGHTS,
-            sentence=f"{_counted(names, 'tensor')} of the model {_is(names)} not what "
+            sentence=f"{count(len(names), 'tensor')} of the model {_is(names)} not what "
             f"{_it(names)} {_was(names)} after step {step}",
             evidence=_listed("Differs from what was saved", names),
         )
@@ -236,7 +237,7 @@ def _moments(before: Boundary, after: Boundary) -> Iterator[ResumeCause]:
     missing = {key: names for (how, key), names in wrong.items() if how == "missing"}
     if missing:
         held = any("/state/" in name for name in after.digests)
-        kinds = _and([_moment(key) for key in missing])
+        kinds = joined([_moment(key) for key in missing])
         yield ResumeCause(
             kind=ResumeCauseKind.OPTIMIZER,
             sentence=f"the optimizer lacks {kinds}"
@@ -476,15 +477,6 @@ def _listed(what: str, names: list[str]) -> tuple[str, ...]:
 
 def _moment(key: str) -> str:
     return MOMENTS.get(key, plain_text(key)[:60])
-
-
-def _and(words: list[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _counted(names: list[str], noun: str) -> str:
-    return f"{len(names)} {noun}{'s' * (len(names) > 1)}"
 
 
 def _is(names: list[str]) -> str:

@@ -29,6 +29,7 @@ from gate.isolation.process_request import PrivateFolder, Processes, ProcessRequ
 from gate.isolation.process_table import processes
 from gate.isolation.restricted_paths import EVERYWHERE, WritablePaths, find_writable_paths
 from gate.system.files import trees, writing
+from gate.text.phrases import joined
 from gate.text.untrusted_text import safe_line
 
 DEVICES = Path("/dev")
@@ -247,7 +248,7 @@ def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
     """What the account can write all the same is looked for once, before the first run."""
     reason = f"{APART} {NETWORK_OPEN if network else NO_NETWORK}; {GUARDED[account.guard]}"
     if account.own:
-        reason += f"; each run has its own {_listed(account.own)}"
+        reason += f"; each run has its own {joined(one.value for one in account.own)}"
     if shares:
         reason += f"; runs share what is not named here ({shares})"
     if account.groups:
@@ -275,11 +276,6 @@ def _isolated(account: Credentials, shares: str, *, network: bool) -> Isolation:
         paths_uncounted=not found.complete,
         device_groups=account.groups,
     )
-
-
-def _listed(own: tuple[Separation, ...]) -> str:
-    *others, last = (one.value for one in own)
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _named(groups: tuple[int, ...]) -> str:

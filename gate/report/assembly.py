@@ -24,7 +24,6 @@ from gate.report.judged import (
 from gate.report.layout import Alert, Cell, Limits, Report, Row, Section, Table, table_of
 from gate.report.overview import overview
 from gate.report.wording import (
-    count,
     headline,
     icon,
     magnitude,
@@ -35,6 +34,7 @@ from gate.report.wording import (
     worst_first,
 )
 from gate.settings.levels import Derivation
+from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import DATA_MOVED, FAULT, Outcome, Severity, Verdict
 

@@ -13,13 +13,13 @@ from gate.report.wording import (
     CAUSE_TITLES,
     SHORT_COMMIT,
     class_words,
-    count,
     duration,
     interval,
     percent,
     repeat_words,
     suspect_words,
 )
+from gate.text.phrases import count
 from gate.training.runs import RunRecord, StoppedBy
 from gate.verdict.verdict import BaselineFacts, Severity, Verdict
 

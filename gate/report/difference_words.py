@@ -14,6 +14,7 @@ from gate.comparison.state_difference import (
 )
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Row, Section, table_of
+from gate.text.phrases import count
 
 SHORT_HEADINGS: Final = ("Tensor", "Differ", "Max abs", "Rel L2", "ULP 50 %", "ULP max")
 HEADINGS: Final = (
@@ -27,16 +28,12 @@ ULP_KEYS: Final = {0.5: "ulp_50", 0.9: "ulp_90", 0.99: "ulp_99", 1.0: "ulp_max"}
 
 def difference_headline(difference: StateDifference) -> str:
     """How many leaves differ, or that none does."""
-    tensors = _count(difference.equal_tensors, "tensor")
-    equal = f"{tensors} and {_count(difference.equal_values, 'value')}"
+    tensors = count(difference.equal_tensors, "tensor")
+    equal = f"{tensors} and {count(difference.equal_values, 'value')}"
     if difference.equal:
         return f"Equal bit for bit: {equal}"
     differing = len(difference.differences)
     return f"{differing:,} {'leaf differs' if differing == 1 else 'leaves differ'}, equal: {equal}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def difference_facts(difference: StateDifference) -> list[str]:

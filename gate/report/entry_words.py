@@ -13,13 +13,13 @@ from gate.report.wording import (
     GOOD,
     SHORT_COMMIT,
     STOPPED,
-    count,
     pair,
     percent,
     percentage,
     points_words,
     worst_first,
 )
+from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import Outcome, Verdict
 

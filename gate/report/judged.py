@@ -17,7 +17,8 @@ from gate.comparison.level_records import (
 from gate.data.data_sets import DataSet, DataStatistics, UnrepeatedData, move_sentence
 from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
-from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, count, duration, percentage, short
+from gate.report.wording import BAD, GOOD, NEUTRAL, WATCH, duration, percentage, short
+from gate.text.phrases import count
 from gate.training.runs import Commit, RunMode
 from gate.training.timeline import OwnSpan, TimedRun, Timeline
 from gate.verdict.verdict import (

@@ -33,7 +33,6 @@ from gate.report.markdown import MarkdownPart, fit, titled_part
 from gate.report.terminal_lines import section_view
 from gate.report.wording import (
     SHORT_COMMIT,
-    count,
     duration,
     interval,
     magnitude,
@@ -42,6 +41,7 @@ from gate.report.wording import (
     percentage,
     short_if_digest,
 )
+from gate.text.phrases import count
 from gate.training.runs import Commit, RunMode
 
 MAX_ROWS = 20

@@ -14,7 +14,6 @@ from gate.report.wording import (
     NEUTRAL,
     SHORT_COMMIT,
     WATCH,
-    count,
     moved_words,
     not_run_words,
     percentage,
@@ -23,6 +22,7 @@ from gate.report.wording import (
     why_not_run,
     worst_first,
 )
+from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
 

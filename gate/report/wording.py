@@ -17,6 +17,7 @@ from gate.comparison.differences import (
 from gate.diagnosis.diagnosis import CauseClass, Suspect, SuspectKind
 from gate.report.escape import NOTHING, clean_name
 from gate.settings.levels import ReachedLevel
+from gate.text.phrases import count
 from gate.verdict.verdict import (
     DRIFTS,
     Answer,
@@ -328,11 +329,6 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.4g} s"
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: `1 tensor`, `2,048 tensors`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def strict_runs(verdict: Verdict) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gate.baseline.entry import BaselineEntry
 from gate.checkpoint.digest import captured_digest
 from gate.comparison.differences import Comparison
@@ -12,6 +10,7 @@ from gate.evidence.observations import CheckpointLack, started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.settings.levels import CostSettings
+from gate.text.phrases import joined
 from gate.verdict.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
@@ -64,7 +63,7 @@ def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
     return notice(
         "repeated-alone",
         message=f"re-run on its own: {', '.join(told)}",
-        remedy="Two runs do not fit in memory at once here: runs.parallel: never "
+        remedy="Two runs do not fit side by side here: runs.parallel: never "
         "makes one after the other from the start.",
     )
 
@@ -155,14 +154,8 @@ def _save_it(*, model_alone: bool, known: bool) -> str:
             "docs/resume.md lists."
         )
     if not known:
-        return "Save it in a form that docs/resume.md lists, and the gate can tell."
+        return "Save it in a form that docs/resume.md lists, so that the gate recognises it."
     return "Save it with the rest and load it before the first step: docs/resume.md has the lines."
-
-
-def joined(words: Iterable[str]) -> str:
-    """`a, b and c`."""
-    *before, last = words
-    return f"{', '.join(before)} and {last}" if before else last
 
 
 def gpu_missed(evidence: EvidenceSet) -> tuple[Finding, ...]:

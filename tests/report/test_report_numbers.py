@@ -11,7 +11,6 @@ from report_cases import delta, digest
 
 from gate.report.layout import BLOCKS, GAP, sparkline
 from gate.report.wording import (
-    count,
     duration,
     interval,
     magnitude,
@@ -21,6 +20,7 @@ from gate.report.wording import (
     short_if_digest,
     worst_first,
 )
+from gate.text.phrases import count
 
 VALUES = st.lists(st.none() | st.floats(), max_size=90)
 

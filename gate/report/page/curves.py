@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gate.report.layout import position
-from gate.report.wording import count
+from gate.text.phrases import count
 
 BUCKETS = 240
 Pair = tuple[int, float]

@@ -18,7 +18,7 @@ from gate.evidence.run_evidence import StateDistance, TensorDigest, TensorDistan
 from gate.evidence.step_columns import StepDigests, order_of
 from gate.report.page.curves import WIDTH, Scale, Tick, step_ticks
 from gate.report.page.page_sources import PageSources, differing
-from gate.report.wording import count
+from gate.text.phrases import count
 from gate.verdict.verdict import Verdict
 
 MAX_MAPS = 8

@@ -13,7 +13,8 @@ from gate.report.escape import NOTHING
 from gate.report.layout import Cell, Limits, Row, Section, table_of
 from gate.report.page.page_sources import PageSources
 from gate.report.page.run_charts import quantile
-from gate.report.wording import SHA256, count, duration, magnitude, short
+from gate.report.wording import SHA256, duration, magnitude, short
+from gate.text.phrases import count
 from gate.training.runs import FIRST_STRICT, SECOND_STRICT
 from gate.verdict.verdict import Verdict
 

@@ -22,7 +22,8 @@ from gate.report.page.curves import (
     ticks,
 )
 from gate.report.page.page_sources import PageSources, differing, style_of
-from gate.report.wording import count, duration
+from gate.report.wording import duration
+from gate.text.phrases import count
 from gate.training.runs import FIRST_STRICT, RunMode
 from gate.verdict.verdict import SeriesSummary, Verdict
 
