@@ -166,6 +166,40 @@ while step < 100:
         state = {"model": weights, "optimizer": moments, "step": torch.tensor([step])}
         dcp.save(state, checkpoint_id="out/last")
 """
+# each optimizer steps after a backward pass of its own, as in adversarial training
+TWO: Final = """\
+import os
+import torch
+from torch import nn
+
+data = torch.randn(64, 8)
+model, critic = nn.Linear(8, 8), nn.Linear(8, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+second = torch.optim.SGD(critic.parameters(), lr=0.01, momentum=0.9)
+step = 0
+if os.path.exists("out/last.pt"):
+    saved = torch.load("out/last.pt")
+    model.load_state_dict(saved["model"])
+    critic.load_state_dict(saved["critic"])
+    optimizer.load_state_dict(saved["optimizer"])
+    second.load_state_dict(saved["second"])  # second
+    step = saved["step"]
+while step < 100:
+    batch = data[[(step * 4 + one) % 64 for one in range(4)]]
+    optimizer.zero_grad()
+    critic(model(batch)).square().mean().backward()
+    optimizer.step()
+    second.zero_grad()
+    (critic(model(batch).detach()) - 1).square().mean().backward()
+    second.step()
+    step += 1
+    if step % 3 == 0:
+        os.makedirs("out", exist_ok=True)
+        state = {"model": model.state_dict(), "critic": critic.state_dict(), "step": step}
+        state |= {"optimizer": optimizer.state_dict(), "second": second.state_dict()}
+        torch.save(state, "out/last.part")
+        os.replace("out/last.part", "out/last.pt")
+"""
 HANDLER: Final = "signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))"
 EVERY: Final = "step % 3 == 0"
 ZERO_MOMENT: Final = "[one['exp_avg_sq'].zero_() for one in optimizer.state.values()]"
@@ -226,6 +260,7 @@ ALL: Final = (
     Resumed(name="correct", script=plain()),
     Resumed(name="correct-on-signal", script=plain(saves="stopping", handler=HANDLER)),
     Resumed(name="correct-with-handler", script=plain(handler=HANDLER)),
+    Resumed(name="correct-two-optimizers", script=TWO),
     Resumed(name="correct-ranks", script=RANKS.replace("RANK]", "rank]"), ranks=2),
     Resumed(
         name="correct-folder-ddp",

@@ -9,7 +9,14 @@ from resumes import ALL, SCRIPT, Resumed, plain, wrong
 
 CASES = {case.name: case for case in ALL}
 # of each way to save and resume one; `make test-zoo` resumes all
-SAMPLE = ("correct-on-signal", "correct-ranks", "correct-folder-fsdp", "moment", "rank-state")
+SAMPLE = (
+    "correct-on-signal",
+    "correct-two-optimizers",
+    "correct-ranks",
+    "correct-folder-fsdp",
+    "moment",
+    "rank-state",
+)
 
 
 def test_there_are_scripts_that_lack_one_thing_and_correct_ones() -> None:

@@ -76,10 +76,13 @@ class Preemption:
             self._before = dict(_files_at(self._path))
 
     def is_due(self, recorder: Recorder, optimizer: Optimizer) -> bool:
-        """Whether the run has come so far with every optimizer, and goes on to another update."""
-        if not self._step or recorder.steps < self._step or optimizer in recorder.lagging():
-            return False
-        return not self._signalled_at or recorder.steps >= self._signalled_at + STEPS_MORE
+        """Whether this optimizer has taken all steps up to the border, and begins another.
+
+        One that steps after another in each iteration has yet to take the last of them when the
+        first has: between the two no script saves.
+        """
+        border = self._signalled_at + STEPS_MORE if self._signalled_at else self._step
+        return bool(self._step) and recorder.steps_of(optimizer) >= border
 
     @property
     def is_gentle(self) -> bool:
