@@ -15,8 +15,7 @@ from gate.errors import SettingsError
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.delivery import DeliveredVerdict
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
-from gate.report.terminal import next_text, verdict_view
-from gate.report.wording import headline, icon
+from gate.report.terminal import next_text, quiet_line, verdict_view
 from gate.settings.event import SigningMethod
 from gate.settings.signer_places import SignerPlace, read_signer_place
 from gate.system.console import ConsoleProgress, Progress, QuietProgress
@@ -57,7 +56,9 @@ Sign = Annotated[
     typer.Option("--sign", help="What seals a pass: a key, or in a GitHub job its identity."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result, no progress.")]
-QuietVerdict = Annotated[bool, typer.Option("--quiet", "-q", help="Print the result line only.")]
+QuietVerdict = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print one line: result and cause.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]
 Reason = Annotated[
@@ -133,8 +134,7 @@ def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = Fal
         return
     out = console()
     if quiet:
-        verdict = outcome.verdict
-        out.print(f"{icon(verdict)} repro-gate {headline(verdict)}", soft_wrap=True)
+        out.print(quiet_line(outcome.verdict), soft_wrap=True)
         return
     out.print(verdict_view(outcome.verdict, outcome.reports.links), crop=False)
     steps = next_text(outcome.verdict, outcome.reports.links)

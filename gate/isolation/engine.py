@@ -136,7 +136,10 @@ def connect_docker(address: str) -> Connect:
         except ImportError as error:
             raise RunError(
                 "the Python package docker is not installed",
-                hint="Install repro-gate[container], or set isolation.mode to uid.",
+                hint=(
+                    "Install it beside the gate: `pip install 'docker>=7.1'`, or set "
+                    "isolation.mode to uid."
+                ),
             ) from error
         try:
             return cast("DockerApi", docker.APIClient(base_url=address, timeout=seconds))

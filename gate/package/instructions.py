@@ -343,7 +343,7 @@ def _verification(package: str, commit: str, sign: SigningMethod) -> tuple[str, 
         bundles = (_beside(package, each) for each in (BUNDLE_SUFFIX, PROVENANCE_BUNDLE_SUFFIX))
         return (
             BUNDLES.format(*bundles),
-            "With `repro-gate[sigstore]`, and the name of the workflow that must have sealed it:",
+            "With the package sigstore, and the name of the workflow that must have sealed it:",
             _block(f"repro-gate verify {package} {WORKFLOW_OPTIONS} {about}"),
         )
     verdict, provenance = (

@@ -190,7 +190,7 @@ def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, s
     if find_spec("pkcs11") is None:
         raise SettingsError(
             "pkcs11: needs the package python-pkcs11",
-            hint="Install it beside the gate: `pip install 'repro-gate[pkcs11]'`.",
+            hint="Install it beside the gate: `pip install 'python-pkcs11>=0.9'`.",
         )
     if not files.exists(place.module):
         raise SettingsError(

@@ -1,6 +1,6 @@
 """Checking a Sigstore bundle offline, by sigstore-python: certificate, its promise, log, signature.
 
-An extra of the package (`repro-gate[sigstore]`), so it is loaded where it is used. It asks nobody:
+An extra of the package, so it is loaded where it is used. It asks nobody:
 what it trusts is the trusted root that it is given, or the public one that the library brings.
 """
 
@@ -22,7 +22,7 @@ from gate.text.untrusted_text import masked
 if TYPE_CHECKING:
     from sigstore.models import TrustedRoot
 
-INSTALL_HINT: Final = "Install it beside the gate: `pip install 'repro-gate[sigstore]'`."
+INSTALL_HINT: Final = "Install it beside the gate: `pip install 'sigstore>=4.5'`."
 REFUSED_HINT: Final = (
     "The seal was changed, is somebody else's, comes from other services than the trusted root is "
     "about, or is younger than that root: find out which before you use the package."

@@ -62,6 +62,13 @@ def brief_of(verdict: Verdict) -> Brief:
     )
 
 
+def short_reason(verdict: Verdict) -> str:
+    """Why a verdict fails, for one line: its cause, else what happened; empty where it passes."""
+    if verdict.passes:
+        return ""
+    return _cause(verdict) or brief_of(verdict).happened
+
+
 def _sentence(text: str) -> str:
     """Words as a sentence of their own; a file's name or a command keeps its first letter."""
     first = text.partition(" ")[0].removesuffix(":")

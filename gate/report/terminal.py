@@ -8,9 +8,11 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from gate.report.assembly import ReportLinks, report_of
+from gate.report.brief import short_reason
 from gate.report.escape import clean, clean_name, output_lines
 from gate.report.layout import Alert, Limits, Report, ShownLines
 from gate.report.terminal_lines import Sentence, cell_text, section_view, shell_lines, step_lines
+from gate.report.wording import headline, icon
 from gate.verdict.verdict import Outcome, Verdict
 
 TERMINAL_LIMITS = Limits(deltas=5, rows=12)
@@ -31,6 +33,13 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     parts += [section_view(section) for section in report.sections if section.leading]
     parts += _facts(report)
     return Group(*parts)
+
+
+def quiet_line(verdict: Verdict) -> str:
+    """The verdict in one line: the headline, and the cause where it fails."""
+    said = f"{icon(verdict)} repro-gate {headline(verdict)}"
+    reason = short_reason(verdict)
+    return clean(f"{said}. {reason}" if reason else said)
 
 
 def next_text(verdict: Verdict, links: ReportLinks) -> str:

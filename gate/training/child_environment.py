@@ -314,7 +314,7 @@ def preemption_variables(planned: PlannedRun, workdir: Path) -> dict[str, str]:
 def path_with_interpreter(path: str, interpreter: Path, *, beside_torch: bool) -> str:
     """Put the gate's own interpreter first on PATH when it is installed beside torch.
 
-    `pip install repro-gate` into a project's environment then trains with that environment's
+    A gate that is installed into a project's environment then trains with that environment's
     `python`, whether or not it was activated. A gate that lives apart leaves PATH alone.
     """
     folder = str(interpreter.parent)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from known_names import commands, extras, make_targets, setting_keys
+from known_names import commands, extra_packages, extras, make_targets, setting_keys
 from written_texts import (
     ROOT,
     VALUE,
@@ -31,6 +31,9 @@ from gate.settings.load import MINIMAL_FILE, parse_settings
 
 IMAGE = f"sha256:{'0' * 64}"
 MINIMAL: dict[str, Any] = yaml.safe_load(MINIMAL_FILE)
+
+INSTALLED = re.compile(r"pip install '?([A-Za-z][^\s'`]*)")
+NAME = re.compile(r"[\[><=]")
 
 # A word behind the program's name where it is the subject of a sentence and not a command.
 PROSE = re.compile(
@@ -171,6 +174,14 @@ def unknown_extras(text: str) -> set[str]:
     return {name for names in EXTRA.findall(text) for name in names.split(",")} - extras()
 
 
+def installed_wrongly(text: str) -> list[str]:
+    """What a text says to install by a name that is not ours, or in a version we do not ask for."""
+    asked = {NAME.split(each)[0]: each for each in extra_packages()}
+    found = [name for name in INSTALLED.findall(text) if name.startswith("repro-gate")]
+    others = {NAME.split(each)[0]: each for each in INSTALLED.findall(text)}
+    return found + [each for name, each in others.items() if each != asked.get(name, each)]
+
+
 def missing_paths(text: str) -> set[str]:
     """The paths of this repository in a text where nothing is."""
     named = set(PATH.findall(text)) - FOREIGN_PATHS.keys()
@@ -208,6 +219,14 @@ def test_each_extra_is_one_of_the_package() -> None:
     files = (Written(where=path.name, text=path.read_text("utf-8")) for path in paths)
     wrong = [(w.where, unknown_extras(w.text)) for w in (*spoken(), *files)]
     assert [fault for fault in wrong if fault[1]] == []
+
+
+def test_nothing_is_installed_by_a_name_that_nobody_has_published() -> None:
+    wrong = [(w.where, each) for w in spoken() for each in installed_wrongly(w.text)]
+    assert wrong == []
+    assert installed_wrongly("pip install 'repro-gate[sigstore]'") == ["repro-gate[sigstore]"]
+    assert installed_wrongly("run `pip install docker` first") == ["docker"]
+    assert installed_wrongly("run `pip install -e .` in a clone") == []
 
 
 def test_each_setting_that_a_text_names_is_in_the_schema() -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from gate.publishing.artifact import PublishedPackage
 from gate.report.assembly import ReportLinks
-from gate.report.terminal import next_text, verdict_view
+from gate.report.terminal import next_text, quiet_line, verdict_view
 from gate.verdict.verdict import NextStep, Verdict
 
 
@@ -45,6 +45,21 @@ def test_the_verdict_comes_first_then_its_cause() -> None:
     assert lines[0] == "❌ repro-gate failed: this change moves the result"
     assert lines[1].startswith("Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later")
     assert any(line.startswith("Is it this change? Yes. The machine and") for line in lines)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_quiet_line_says_why_where_a_verdict_fails(name: str) -> None:
+    verdict = CASES[name]
+    line = quiet_line(verdict)
+    assert "\n" not in line
+    _, _, reason = line.partition(". ")
+    assert bool(reason) is not verdict.passes
+
+
+def test_the_quiet_line_has_the_cause() -> None:
+    assert quiet_line(CODE_DRIFT) == (
+        "❌ repro-gate failed: this change moves the result. Cause: optimizer 0, lr 0.001 → 0.002."
+    )
 
 
 def test_what_is_next_is_told_step_by_step() -> None:

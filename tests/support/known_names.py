@@ -100,6 +100,14 @@ def extras() -> frozenset[str]:
 
 
 @cache
+def extra_packages() -> frozenset[str]:
+    """What a user installs beside the gate for a way to sign or to isolate, with its version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    listed = project["project"]["optional-dependencies"]
+    return frozenset(each for name in ("container", "sigstore", "pkcs11") for each in listed[name])
+
+
+@cache
 def make_targets() -> frozenset[str]:
     """The targets of the Makefile, parts of `make gpu` included."""
     text = (ROOT / "Makefile").read_text("utf-8")
