@@ -143,6 +143,24 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
+class FailureMode(StrEnum):
+    """What went wrong, by the names that operators count by; docs/runbooks.md has a page for each.
+
+    A verdict that does not pass carries one where typed facts prove it, and `none` where they do
+    not: never a guess.
+    """
+
+    NONE = "none"
+    RANDOM = "F1"
+    OPERATOR = "F2"
+    LIBRARY = "F3"
+    DATA = "F4"
+    DISTRIBUTED = "F5"
+    ARITHMETIC = "F6"
+    CHECKPOINT = "F7"
+    FLAKY = "F8"
+
+
 # another result than the one that it is compared with, which the runs agree on
 DRIFTS: Final = frozenset(
     (Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT, Outcome.DATA_DRIFT)
