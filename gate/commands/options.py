@@ -144,3 +144,14 @@ def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = Fal
     out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
     if outcome.sealing.why_not:
         out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
+
+
+def data_places(words: list[str]) -> dict[str, Path]:
+    """What `--data NAME=PATH` says; `SettingsError` for another form."""
+    pairs = [word.partition("=") for word in words]
+    wrong = next((name for name, _, path in pairs if not name or not path), None)
+    if wrong is not None:
+        raise SettingsError(
+            "--data takes NAME=PATH", hint="For example: --data mini=/srv/data/mini"
+        )
+    return {name: Path(path) for name, _, path in pairs}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,12 +11,11 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from gate.commands.options import AsJson, Quiet, Verbose, progress_for, show
+from gate.commands.options import AsJson, Quiet, Verbose, data_places, progress_for, show
 from gate.commands.program import FILES, INTERRUPTS
 from gate.commands.trust import (
     CertificateIdentity,
     CertificateIssuer,
-    Trust,
     TrustedKeysFile,
     TrustedRootFile,
     chosen_trust,
@@ -25,45 +23,25 @@ from gate.commands.trust import (
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.statistical_tests import MetricSpread, SpreadPlace
 from gate.data.data_sets import move_sentence
-from gate.errors import EvidenceError, SettingsError
-from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
-from gate.package.seal_records import Expected
 from gate.package.signing import Identity
-from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
-from gate.pipelines.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.opening import (
-    OLD_HINT,
+    HEADLINES,
     CodeSource,
     Reproduction,
     ReproductionCall,
     ReproductionOutcome,
-    SealChecked,
-    check_same_file,
-    open_for_reproduction,
 )
-from gate.pipelines.reproduce import reproduce
+from gate.pipelines.reproduce import checked_and_run
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
 from gate.report.overview import resume_words
 from gate.report.terminal_lines import Sentence, section_view
 from gate.report.wording import duration, percentage, short, worst_first
-from gate.system.clock import SystemClock
-from gate.system.console import Progress
-from gate.text.documents import RecordForm
 from gate.text.phrases import count
-from gate.text.untrusted_text import safe_line
 
 LIMITS: Final = Limits(deltas=5, rows=24)
 SHOWN_PARTS: Final = 4
-HEADLINES: Final = {
-    ReproductionOutcome.REPRODUCED: "reproduced, bit for bit",
-    ReproductionOutcome.WITHIN_TOLERANCE: "reproduced within the tolerances of its own settings",
-    ReproductionOutcome.WITHIN_SPREAD: "reproduced within the spread",
-    ReproductionOutcome.DIFFERS: "not reproduced: the result differs",
-    ReproductionOutcome.NOT_REPEATABLE: "not reproduced: the runs here differ from each other",
-    ReproductionOutcome.RESUME_DIFFERS: "not reproduced: a resumed run gives another result",
-}
 NEXT_WORDS: Final = {
     ReproductionOutcome.NOT_REPEATABLE: "No conclusion about the package is possible: first fix "
     "what differs from run to run.",
@@ -257,9 +235,6 @@ OUT: Final = Path("repro-gate-reproduced")
 MAX_SEEDS: Final = 20
 
 
-Opened = tuple[KeptEvidence, SealChecked]
-OPENED: Final[RecordForm[Opened]] = RecordForm(Opened)
-
 Repository = Annotated[
     Path | None,
     typer.Option(help="A clone that has the commit; default: here, else the package's code."),
@@ -308,7 +283,6 @@ def reproduce_command(  # noqa: PLR0913 - each parameter is an option of the com
 
     Example: repro-gate reproduce package.tar --trusted-keys trusted-keys.json
     """
-    started_at = SystemClock().now()
     progress = progress_for(quiet=quiet or as_json, verbose=verbose)
     call = ReproductionCall(
         package=package,
@@ -316,59 +290,19 @@ def reproduce_command(  # noqa: PLR0913 - each parameter is an option of the com
         repository=repository,
         code=code or None,
         work_tree=work_tree,
-        data=_places(data or []),
+        data=data_places(data or []),
         seeds=seeds,
     )
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
     trust = None if unsealed else chosen_trust(trusted_keys, identity, trusted_root)
     progress.step("checking the package")
-    # before anything runs: what is started below is the package's own command
-    kept, seal = _opened(package, trust)
-    with FILES.held_folder(call.out):
-        opened = open_for_reproduction(call, kept, FILES, partial(_adapters, progress))
-        found = reproduce(opened, seal, seeds=seeds, started_at=started_at)
-    show(found, reproduction_view(found), as_json=as_json)
-    raise typer.Exit(int(found.exit_code))
-
-
-def _adapters(progress: Progress, top: Path) -> Adapters:
-    return build_adapters(FILES, top, progress, INTERRUPTS, os.environ)
-
-
-def _places(words: list[str]) -> dict[str, Path]:
-    pairs = [word.partition("=") for word in words]
-    wrong = next((name for name, _, path in pairs if not name or not path), None)
-    if wrong is not None:
-        raise SettingsError(
-            "--data takes NAME=PATH", hint="For example: --data mini=/srv/data/mini"
-        )
-    return {name: Path(path) for name, _, path in pairs}
-
-
-def _opened(package: Path, trust: Trust | None) -> Opened:
-    """What the package holds and who sealed it, read in a confined child."""
     if trust is not None:
         trust.make_ready()
-
-    def look() -> Opened:
-        kept = open_kept_package(FILES, package)
-        return kept, _checked(package, kept, trust)
-
-    return read_apart(
-        OPENED,
-        look,
-        what=safe_line(str(package)),
-        seconds=reading_seconds(package),
-        answer_bytes=LARGE_ANSWER_BYTES,
+    found = checked_and_run(
+        call,
+        None if trust is None else trust.verified,
+        FILES,
+        lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
     )
-
-
-def _checked(package: Path, kept: KeptEvidence, trust: Trust | None) -> SealChecked:
-    """Who sealed the package; `AttestationError` where its seal does not hold."""
-    if trust is None:
-        return SealChecked()
-    if kept.call is None:
-        raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
-    found = trust.verified(package, Expected(commit=kept.call.commit))
-    check_same_file(kept, found.package_sha256)
-    return SealChecked(key_id=found.key_id, identity=found.identity)
+    show(found, reproduction_view(found), as_json=as_json)
+    raise typer.Exit(int(found.exit_code))

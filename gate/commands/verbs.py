@@ -28,6 +28,7 @@ VERBS: Final = {
     "audit": ("gate.commands.audit", "audit_command"),
     "reproduce": ("gate.commands.reproduce", "reproduce_command"),
     "fetch": ("gate.commands.fetch", "fetch_command"),
+    "rollback": ("gate.commands.rollback", "rollback_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.action", "action_command"),
@@ -50,6 +51,7 @@ SENTENCES: Final = {
     "audit": "Say what a result rests on and lacks.",
     "reproduce": "Run a sealed package again and compare.",
     "fetch": "Fetch a sealed package from its registry.",
+    "rollback": "Hand out the model of the newest sealed pass.",
     "doctor": "Check everything that a gate call needs.",
     "schema": "Print the JSON Schema of repro-gate.yml.",
 }

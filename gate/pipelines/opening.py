@@ -64,6 +64,16 @@ class ReproductionOutcome(StrEnum):
         }
 
 
+HEADLINES: Final = {
+    ReproductionOutcome.REPRODUCED: "reproduced, bit for bit",
+    ReproductionOutcome.WITHIN_TOLERANCE: "reproduced within the tolerances of its own settings",
+    ReproductionOutcome.WITHIN_SPREAD: "reproduced within the spread",
+    ReproductionOutcome.DIFFERS: "not reproduced: the result differs",
+    ReproductionOutcome.NOT_REPEATABLE: "not reproduced: the runs here differ from each other",
+    ReproductionOutcome.RESUME_DIFFERS: "not reproduced: a resumed run gives another result",
+}
+
+
 class CodeSource(StrEnum):
     """Where the code came from: a clone, or the package itself."""
 

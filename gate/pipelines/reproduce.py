@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from gate.baseline.select import key_place
@@ -21,17 +23,25 @@ from gate.comparison.statistical_tests import (
 )
 from gate.diagnosis.diagnosis import Diagnosis, ResumeResult, ResumeState
 from gate.diagnosis.resume_causes import diagnose_resume
-from gate.errors import RunError
+from gate.errors import EvidenceError, RunError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence, SeededRun
 from gate.evidence.step_work import SeedResult
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
+from gate.package.seal_records import Expected, VerifiedPackage
+from gate.pipelines.adapters import Adapters
 from gate.pipelines.comparisons import diagnosis_of, most_telling, repeats_of, resume_result
+from gate.pipelines.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.opening import (
     MAX_CHANGED_LINES,
+    OLD_HINT,
     EnvironmentPart,
     OpenedPackage,
     Reproduction,
+    ReproductionCall,
     ReproductionOutcome,
     SealChecked,
+    check_same_file,
+    open_for_reproduction,
 )
 from gate.pipelines.prepared import prepare
 from gate.pipelines.resume_runs import run_resumed
@@ -40,7 +50,11 @@ from gate.pipelines.seed_results import head_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Level
+from gate.system.clock import SystemClock
+from gate.system.files.port import Files
 from gate.system.git.changes import ChangedLines
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
 from gate.training.environment import Environment
 from gate.training.plan import plan_record
 from gate.training.runs import RunMode
@@ -50,6 +64,10 @@ from gate.verdict.verdict import Answer, Outcome
 
 PACKAGE_SIDE: Final = "the package"
 WORK_TREE: Final = "work tree"
+Opened = tuple[KeptEvidence, SealChecked]
+OPENED: Final[RecordForm[Opened]] = RecordForm(Opened)
+# who has to have sealed a package is for whoever calls to say
+Verified = Callable[[Path, Expected], VerifiedPackage]
 RESUMES: Final = frozenset((ResumeState.EXACT, ResumeState.WITHIN))
 
 
@@ -65,6 +83,51 @@ class _Seen:
     spread: tuple[MetricSpread, ...]
     judged: LevelResult | None
     resume: ResumeResult | None
+
+
+def checked_and_run(
+    call: ReproductionCall,
+    verified: Verified | None,
+    files: Files,
+    adapters_for: Callable[[Path], Adapters],
+) -> Reproduction:
+    """Check a package's seal, and run it again; without `verified` nobody is asked who sealed it.
+
+    Raises `AttestationError` where the seal does not hold, and what `reproduce` raises.
+    """
+    started_at = SystemClock().now()
+    # before anything runs: what is started below is the package's own command
+    kept, seal = _opened(call.package, verified, files)
+    with files.held_folder(call.out):
+        opened = open_for_reproduction(call, kept, files, adapters_for)
+        return reproduce(opened, seal, seeds=call.seeds, started_at=started_at)
+
+
+def _opened(package: Path, verified: Verified | None, files: Files) -> Opened:
+    """What the package holds and who sealed it, read in a confined child."""
+
+    def look() -> Opened:
+        kept = open_kept_package(files, package)
+        return kept, _seal_checked(package, kept, verified)
+
+    return read_apart(
+        OPENED,
+        look,
+        what=safe_line(str(package)),
+        seconds=reading_seconds(package),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
+
+
+def _seal_checked(package: Path, kept: KeptEvidence, verified: Verified | None) -> SealChecked:
+    """Who sealed the package; `AttestationError` where its seal does not hold."""
+    if verified is None:
+        return SealChecked()
+    if kept.call is None:
+        raise EvidenceError("the package does not say which call it is of", hint=OLD_HINT)
+    found = verified(package, Expected(commit=kept.call.commit))
+    check_same_file(kept, found.package_sha256)
+    return SealChecked(key_id=found.key_id, identity=found.identity)
 
 
 def reproduce(

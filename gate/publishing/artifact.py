@@ -77,6 +77,19 @@ class Pulled:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ListedPackage:
+    """A package that a registry lists; commit and time are its own words, `digest` names it.
+
+    `created_at` is empty where the registry has something else under the tag.
+    """
+
+    tag: str
+    commit: str
+    digest: str
+    created_at: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrackedMetric:
     """A number of the first strict run at a step."""
 

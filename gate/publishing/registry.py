@@ -8,6 +8,7 @@ from it. Both are the same bytes for the same files.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -18,6 +19,7 @@ from gate.errors import DocumentError, PublishError, StorageError
 from gate.publishing.artifact import (
     PACKAGE_FILE,
     SEAL_FILE,
+    ListedPackage,
     Pulled,
     Pushed,
     SealedArtifact,
@@ -28,6 +30,7 @@ from gate.publishing.credentials import registry_login
 from gate.publishing.registry_api import INDEX_TYPE, MANIFEST_TYPE, RegistryClient
 from gate.system.files.port import Files
 from gate.system.http import POLICY, Connection, RetryPolicy
+from gate.text.document import is_time, newest_first
 from gate.text.json_text import canonical_json
 from gate.text.package_names import MAX_SEAL_BYTES
 from gate.text.strict_json import parse_json
@@ -194,6 +197,10 @@ TAKEN: Final = (
     "The commit's tag names an earlier package, and still does: this one has a tag of its own."
 )
 SUBJECT_HEADER: Final = "oci-subject"
+# each tag that is looked at is a request
+MAX_LOOKED_AT: Final = 1000
+COMMIT_TAG: Final = re.compile(r"commit-([0-9a-f]{64}|[0-9a-f]{40})(-.*)?\Z")
+OWN_TAG: Final = re.compile(rf"-[0-9a-f]{{{SHORT_DIGEST}}}\Z")
 
 
 def commit_tag(commit: str, gate_id: str) -> str:
@@ -252,6 +259,33 @@ class OciRegistry:
             files=tuple(sorted(paths)),
             notes=notes,
         )
+
+    def listed(self, gate_id: str, commits: Sequence[str] | None = None) -> Iterator[ListedPackage]:
+        """A gate's packages, newest first by the registry's word, or in the order of `commits`.
+
+        What is no package stands first, where nobody can say how old it is. With `commits` only
+        theirs are there, and each is looked at when it is asked for.
+        """
+        with self._client() as client:
+            tags: dict[str, list[str]] = {}
+            for tag in client.tags():
+                if commit := _commit_of(tag, gate_id):
+                    tags.setdefault(commit, []).append(tag)
+            if commits is not None:
+                for commit in commits:
+                    yield from _newest_first(_looked_at(client, commit, tags, gate_id))
+                return
+            total = sum(map(len, tags.values()))
+            if total > MAX_LOOKED_AT:
+                raise PublishError(
+                    f"{self._place} has {total:,} packages of the gate {gate_id}, and at most "
+                    f"{MAX_LOOKED_AT:,} are looked at",
+                    hint="Call this in a clone and add --on main: then the newest commits of main "
+                    "are looked up, one after the other.",
+                )
+            yield from _newest_first(
+                package for commit in tags for package in _looked_at(client, commit, tags, gate_id)
+            )
 
     def _client(self) -> RegistryClient:
         return RegistryClient(
@@ -324,6 +358,40 @@ class OciRegistry:
                     raise client.wrong(f"gave other bytes than {layer.digest[:19]}… names")
 
         client.receive(layer.digest, layer.size, take)
+
+
+def _commit_of(tag: str, gate_id: str) -> str:
+    """Whose package a tag may name, if that is one of the gate's; the manifest says it again."""
+    found = COMMIT_TAG.match(tag)
+    if found is None:
+        return ""
+    rest = tag.removeprefix(commit_tag(found[1], gate_id))
+    return found[1] if rest == "" or (rest != tag and OWN_TAG.match(rest)) else ""
+
+
+def _looked_at(
+    client: RegistryClient, commit: str, tags: Mapping[str, Sequence[str]], gate_id: str
+) -> Iterator[ListedPackage]:
+    """The packages of a commit, each once."""
+    seen = set()
+    for tag in tags.get(commit, ()):
+        content = client.manifest(tag, max_bytes=MAX_MANIFEST_BYTES)
+        if content is None or (digest := digest_of(content)) in seen:
+            continue
+        seen.add(digest)
+        try:
+            words = read_manifest(content).annotations
+        except DocumentError:
+            words = {GATE_ID: gate_id}
+        # a gate may be called as the end of another one's tag
+        if words.get(GATE_ID) == gate_id:
+            made_at = words.get(CREATED, "")
+            created_at = made_at if is_time(made_at) else ""
+            yield ListedPackage(tag=tag, commit=commit, digest=digest, created_at=created_at)
+
+
+def _newest_first(packages: Iterable[ListedPackage]) -> list[ListedPackage]:
+    return sorted(packages, key=lambda one: newest_first(one.created_at))
 
 
 def _of_seals(

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Self, TypeVar
+from typing import Annotated, Final, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import requests
@@ -88,6 +88,17 @@ class _Token(BaseModel):
 
 
 _TOKEN_ANSWER = TypeAdapter(_Token)
+TAGS_A_PAGE: Final = 1000
+MAX_TAGS: Final = 100_000
+
+
+class _Tags(BaseModel):
+    """A page of the list of tags; a registry without any may say null."""
+
+    tags: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]] | None = None
+
+
+_TAGS_ANSWER = TypeAdapter(_Tags)
 
 
 class RegistryClient:
@@ -168,6 +179,30 @@ class RegistryClient:
         self._expect(reply, requests.codes.ok)
         kind = reply.headers.get("content-type", "").partition(";")[0].strip()
         return reply.content if kind == INDEX_TYPE else None
+
+    def tags(self) -> tuple[str, ...]:
+        """All tags of the name, page by page; none where nothing was ever pushed to it."""
+        found: dict[str, None] = {}
+        while True:
+            last = next(reversed(found), "")
+            words = {"n": str(TAGS_A_PAGE)} | ({"last": last} if last else {})
+            reply = self._ask(
+                HttpRequest(method="GET", url=f"{self._base}/tags/list?{urlencode(words)}")
+            )
+            if reply.status == NOT_FOUND and not found:
+                return ()
+            self._expect(reply, requests.codes.ok)
+            try:
+                page = _TAGS_ANSWER.validate_json(reply.content).tags or []
+            except ValidationError as error:
+                raise self.wrong("gave no list of its tags") from error
+            before = len(found)
+            found.update(dict.fromkeys(page))
+            if len(found) > MAX_TAGS:
+                raise self.wrong(f"lists more than {MAX_TAGS:,} tags")
+            # a page that adds nothing would be asked for again and again
+            if "link" not in reply.headers or len(found) == before:
+                return tuple(found)
 
     def put_blob(self, file: SealedFile, files: Files) -> bool:
         """Upload a file in one pass unless the registry has it; whether it was sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from datetime import UTC, datetime
@@ -28,7 +29,21 @@ def _iso_time(value: str) -> str:
     return value
 
 
-Timestamp = Annotated[str, Field(max_length=40), AfterValidator(_iso_time)]
+MAX_TIME = 40
+Timestamp = Annotated[str, Field(max_length=MAX_TIME), AfterValidator(_iso_time)]
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a `Timestamp`."""
+    try:
+        return len(_iso_time(text)) <= MAX_TIME
+    except ValueError:
+        return False
+
+
+def newest_first(time: str) -> float:
+    """The key that sorts times, the newest first; what has no time stands before all of them."""
+    return -datetime.fromisoformat(time).timestamp() if time else -math.inf
 
 
 class Document(BaseModel):

@@ -62,6 +62,10 @@ CALLS: dict[str, Callable[[Path, str], tuple[int, tuple[str | Path, ...]]]] = {
     "keys": lambda out, _: (0, ("add", out.parent / "keys" / "gate-public-key.pem")),
     # no registry is named: the settings say so
     "fetch": lambda _, commit: (2, (commit,)),
+    "rollback": lambda out, _: (
+        0,
+        ("--packages", out, "--trusted-keys", trust(out), "--out", out.parent / "back"),
+    ),
     "doctor": lambda _, __: (0, ()),
 }
 

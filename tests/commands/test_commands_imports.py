@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "action": WEB | NUMBERS | SHOWING,
     "doctor": WEB | NUMBERS | SHOWING,
     "fetch": WEB | NUMBERS | SHOWING,
+    "rollback": WEB | NUMBERS | SHOWING | KEYS,
     **dict.fromkeys(("init", "gate", "baseline", "operators"), NUMBERS | SHOWING),
     **dict.fromkeys(("cost", "noise", "compare", "shake"), NUMBERS | SHOWING),
     **dict.fromkeys(("run", "judge", "diagnose"), NUMBERS | SHOWING | KEYS),

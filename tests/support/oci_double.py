@@ -29,6 +29,7 @@ class OciDouble(WebDouble):
         self.login = ""
         self.scheme = "bearer"
         self.tokens: str = ""
+        self.page = 2
         self.token_query: dict[str, list[str]] = {}
 
     def serve(self, handler: Handler) -> None:
@@ -39,13 +40,15 @@ class OciDouble(WebDouble):
         content = handler.body()
         if not self._let_in(handler):
             return
-        found = re.fullmatch(r"/v2/(.+)/(blobs|manifests|referrers)/(.*)", url.path)
+        found = re.fullmatch(r"/v2/(.+)/(blobs|manifests|referrers|tags)/(.*)", url.path)
         if found is None:
             handler.answer(404)
         elif found[2] == "blobs":
             self._blob(handler, found[1], found[3], url.query, content)
         elif found[2] == "manifests":
             self._manifest(handler, found[3], content)
+        elif found[2] == "tags":
+            self._tags(handler, parse_qs(url.query))
         else:
             self._referrers(handler, found[3])
 
@@ -98,6 +101,13 @@ class OciDouble(WebDouble):
             handler.answer(200, self.manifests[reference], Content_Type=self.types[reference])
         else:
             handler.answer(404, b'{"errors": [{"message": "manifest unknown"}]}')
+
+    def _tags(self, handler: Handler, query: dict[str, list[str]]) -> None:
+        """A page of at most `page` tags behind the last one, and a link where more follow."""
+        last = query.get("last", [""])[0]
+        tags = sorted(name for name in self.manifests if ":" not in name and name > last)
+        more = {"Link": f'<{self.url}/tags>; rel="next"'} if len(tags) > self.page else {}
+        handler.answer(200, json.dumps({"tags": tags[: self.page]}).encode(), **more)
 
     def _referrers(self, handler: Handler, digest: str) -> None:
         if not self.keeps_referrers:

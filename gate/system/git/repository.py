@@ -350,6 +350,21 @@ class GitRepository:
         """Whether the clone ends before the repository's first commit."""
         return self._git.output("rev-parse", "--is-shallow-repository").strip() == b"true"
 
+    def commits_of(self, reference: str, *, max_commits: int) -> tuple[str, ...]:
+        """The commits that a reference contains, no parent before its child.
+
+        Raises `RepositoryError` in a shallow clone, which does not know them all.
+        """
+        if self.is_shallow():
+            raise RepositoryError(
+                f"this clone is shallow: it does not have all commits of {safe_line(reference)}",
+                hint="Run `git fetch --unshallow` first; on a runner, set fetch-depth: 0.",
+            )
+        words = ("--topo-order", f"--max-count={max_commits}", "--end-of-options")
+        return tuple(
+            self._git.output("rev-list", *words, self.resolve(reference)).decode("ascii").split()
+        )
+
     def merge_base(self, first: str, second: str) -> str | None:
         """The commit that two lines of work share last; a shallow clone may know of none."""
         # no option stands behind the names, which are full hashes

@@ -1,0 +1,79 @@
+"""What the verbs that ask a registry are told: its name, a commit, a gate, a clone's settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from gate.commands.program import FILES
+from gate.errors import RepositoryError, SettingsError
+from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
+from gate.settings.delivery_sections import check_repository
+from gate.settings.gate_settings import GateSettings
+from gate.system.gate_names import DEFAULT_GATE, GATE_ID
+from gate.system.git.repository import GitRepository
+from gate.text.untrusted_text import safe_line
+
+FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
+
+
+def full_hash(commit: str) -> str:
+    """A commit by all its digits; any name of it in a clone. `SettingsError` for anything else."""
+    if FULL_HASH.match(commit):
+        return commit
+    try:
+        return GitRepository(Path.cwd()).resolve(commit)
+    except RepositoryError as error:
+        raise SettingsError(
+            f"{safe_line(commit)!r} is no full hash, and cannot be looked up: {error.message}",
+            hint="Give all digits of the hash, or call this in a clone that has the commit.",
+        ) from error
+
+
+def clone_settings(config: str) -> tuple[GateSettings | None, Path]:
+    """The settings of the clone that the call is made in, None outside of one; their folder."""
+    start = Path.cwd()
+    top = next((each for each in (start, *start.parents) if (each / ".git").exists()), start)
+    try:
+        path = find_config(config, start, top)
+    except SettingsError:
+        if config:
+            raise
+        return None, start
+    text = FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+    return parse_settings_apart(text, path.name), path.parent
+
+
+def registry_place(source: str, settings: GateSettings | None) -> tuple[str, str]:
+    """The name in a registry, and a digest or nothing."""
+    if not source:
+        if settings is None or settings.publish.oci is None:
+            raise SettingsError(
+                "no registry is named",
+                hint="Give --from registry.example.org/team/runs, or set publish.oci in "
+                "repro-gate.yml.",
+            )
+        return settings.publish.oci, ""
+    place, _, digest = source.partition("@")
+    try:
+        check_repository(place)
+    except ValueError as error:
+        raise SettingsError(f"--from {safe_line(source)!r} {error}") from error
+    if "@" in source and not DIGEST.match(digest):
+        raise SettingsError(
+            f"--from {safe_line(source)!r} has no digest behind the @",
+            hint="It is sha256: and 64 hexadecimal digits, as the comment shows it.",
+        )
+    return place, digest
+
+
+def gate_name(gate_id: str, settings: GateSettings | None) -> str:
+    """The gate that is named, or else the settings'."""
+    if gate_id and not GATE_ID.match(gate_id):
+        raise SettingsError(
+            f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
+            hint="It is what report.gate_id says in the gate's settings.",
+        )
+    return gate_id or (settings.report.gate_id if settings else DEFAULT_GATE)

@@ -1,0 +1,479 @@
+"""`repro-gate rollback`: the newest sealed pass that verifies, and its model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gate.commands.options import AsJson, Config, Quiet, Verbose, data_places, progress_for, show
+from gate.commands.program import FILES, INTERRUPTS
+from gate.commands.registry_names import clone_settings, full_hash, gate_name, registry_place
+from gate.commands.trust import (
+    CertificateIdentity,
+    CertificateIssuer,
+    Trust,
+    TrustedKeysFile,
+    TrustedRootFile,
+    chosen_trust,
+)
+from gate.errors import AttestationError, CancelledError, EvidenceError, GateError, SettingsError
+from gate.isolation.confined_look import read_apart, reading_seconds
+from gate.isolation.modes import IsolationMode
+from gate.package.seal_records import Expected, VerifiedPackage
+from gate.package.signing import Identity
+from gate.package.statement import utc_time
+from gate.pipelines.entry import build_adapters
+from gate.pipelines.opening import HEADLINES, ReproductionCall, ReproductionOutcome
+from gate.pipelines.reproduce import checked_and_run
+from gate.pipelines.rollback import (
+    MODEL,
+    Candidate,
+    Demands,
+    PackedModel,
+    Rollback,
+    Skipped,
+    SkipReason,
+    chosen_files,
+    from_registry,
+    hand_out,
+    in_order,
+    packages_in,
+    packed_model,
+)
+from gate.pipelines.snapshots import claim_out
+from gate.publishing.artifact import PACKAGE_FILE, WantedPackage
+from gate.publishing.registry import OciRegistry
+from gate.report.terminal_lines import Sentence
+from gate.report.wording import short
+from gate.system.clock import SystemClock
+from gate.system.console import Progress
+from gate.system.git.repository import GitRepository
+from gate.system.http import UnansweredError
+from gate.text.documents import RecordForm, write_document
+from gate.text.package_names import MAX_PACKAGE_BYTES
+from gate.text.phrases import count
+from gate.text.untrusted_text import safe_line
+
+LAST_GOOD: Final = "last-good"
+OUT: Final = Path("repro-gate-rollback")
+DOCUMENT: Final = "rollback.json"
+MAX_COMMITS: Final = 100_000
+LABEL_WIDTH: Final = 13
+Looked = tuple[VerifiedPackage, PackedModel]
+LOOKED: Final[RecordForm[Looked]] = RecordForm(Looked)
+CANDIDATES: Final[RecordForm[tuple[Candidate, ...]]] = RecordForm(tuple[Candidate, ...])
+OLDER_HINT: Final = (
+    "Nothing was handed out. Find out why first; --older passes over it, says so, and takes the "
+    "next older package that verifies."
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """Where packages come from: a folder, or a name in a registry that is fetched from to `out`."""
+
+    folder: Path | None
+    place: str
+    digest: str
+    gate_id: str
+    out: Path
+    max_bytes: int
+
+    @property
+    def shown(self) -> str:
+        return safe_line(str(self.folder)) if self.folder is not None else self.place
+
+    def candidates(self, commits: Sequence[str] | None) -> Iterable[Candidate]:
+        """All packages that may be meant, newest first, or in the order of a branch's `commits`."""
+        if self.folder is None:
+            listed = self._registry().listed(self.gate_id, commits)
+            return map(from_registry, listed)
+        folder = self.folder
+        found = read_apart(
+            CANDIDATES, lambda: packages_in(folder, FILES), what=self.shown, seconds=600.0
+        )
+        return found if commits is None else in_order(found, commits)
+
+    def package(self, candidate: Candidate) -> tuple[Path, str]:
+        """The file of a package with its seals beside it, and its name in the registry."""
+        if self.folder is not None:
+            return Path(candidate.path), ""
+        # an earlier candidate, or an earlier call's
+        FILES.remove_tree(self.out)
+        wanted = WantedPackage(
+            commit=candidate.commit,
+            gate_id=self.gate_id,
+            digest=candidate.digest,
+            max_bytes=self.max_bytes,
+        )
+        pulled = self._registry().pull(wanted, self.out)
+        return self.out / PACKAGE_FILE, pulled.reference
+
+    def _registry(self) -> OciRegistry:
+        return OciRegistry(self.place, os.environ, FILES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Taken:
+    """A package that verifies and is as demanded."""
+
+    candidate: Candidate
+    package: Path
+    reference: str
+    verified: VerifiedPackage
+    model: PackedModel
+
+
+@dataclass(kw_only=True, slots=True)
+class _Choice:
+    """Which packages count; `skipped` grows with each newer one that is not taken."""
+
+    source: _Source
+    trust: Trust
+    demands: Demands
+    excepted: frozenset[str]
+    commits: Sequence[str] | None
+    older: bool
+    only: str
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def take(self, progress: Progress) -> _Taken:
+        """The newest package that counts; each newer one is in `skipped`.
+
+        Raises `AttestationError` for one that does not verify, unless older ones may be taken.
+        """
+        known = frozenset(self.commits or ())
+        for candidate in self.source.candidates(self.commits):
+            # what says no commit may be any commit's
+            if self.only and candidate.commit not in {self.only, ""}:
+                continue
+            if candidate.commit in self.excepted:
+                self._skip(candidate, SkipReason.EXCEPTED, "--except names its commit")
+            elif self.commits is not None and candidate.commit and candidate.commit not in known:
+                self._skip(candidate, SkipReason.NOT_ON_BRANCH, "the branch of --on lacks it")
+            elif not candidate.sealed:
+                self._skip(candidate, SkipReason.NOT_SEALED, "no seal is beside it")
+            else:
+                progress.step(f"verifying {candidate.shown}")
+                taken = self._verified(candidate)
+                if taken is not None:
+                    return taken
+        raise EvidenceError(
+            f"{self.source.shown} has no sealed pass to go back to",
+            hint="Only a sealed pass counts. Name another source with --from or --packages, or "
+            "another gate with --gate-id.",
+            details=tuple(map(skipped_words, self.skipped)),
+        )
+
+    def _verified(self, candidate: Candidate) -> _Taken | None:
+        try:
+            if candidate.fault:
+                raise EvidenceError(candidate.fault)
+            package, reference = self.source.package(candidate)
+            verified, model = _looked_at(package, candidate, self.trust)
+        except (CancelledError, SettingsError, UnansweredError):
+            # about this call, and not about the package
+            raise
+        except GateError as fault:
+            if not self.older:
+                kind = AttestationError if isinstance(fault, AttestationError) else EvidenceError
+                raise kind(
+                    f"the newest sealed pass does not verify: {_named(candidate)}: {fault.message}",
+                    hint=OLDER_HINT,
+                    details=(*fault.details, *map(skipped_words, self.skipped)),
+                ) from fault
+            self._skip(candidate, SkipReason.NOT_VERIFIED, fault.message.rstrip("."))
+            return None
+        if not model.files:
+            self._skip(candidate, SkipReason.NO_MODEL, "its settings keep no model in the package")
+            return None
+        unmet = self.demands.unmet(verified)
+        if unmet:
+            self._skip(candidate, SkipReason.NOT_DEMANDED, unmet)
+            return None
+        return _Taken(
+            candidate=candidate,
+            package=package,
+            reference=reference,
+            verified=verified,
+            model=model,
+        )
+
+    def _skip(self, candidate: Candidate, reason: SkipReason, why: str) -> None:
+        self.skipped.append(
+            Skipped(
+                package=candidate.shown,
+                commit=candidate.commit,
+                created_at=candidate.created_at,
+                reason=reason,
+                why=why,
+            )
+        )
+
+    def newer_commits(self, commit: str) -> int | None:
+        """How many commits of the branch come before this one."""
+        return None if self.commits is None else list(self.commits).index(commit)
+
+
+def _looked_at(package: Path, candidate: Candidate, trust: Trust) -> Looked:
+    """The package under its seals, read in a confined child.
+
+    No state is parsed here, where a registry's login may be: its bytes are the sealed ones.
+    """
+    trust.make_ready()
+
+    def look() -> Looked:
+        found = trust.verified(package, Expected(commit=candidate.commit))
+        return found, packed_model(package, found.package_sha256, FILES)
+
+    seconds = 2 * reading_seconds(package)
+    found, model = read_apart(LOOKED, look, what=candidate.shown, seconds=seconds)
+    # the order of all packages rests on this time: a later one would put an old model first
+    if not candidate.created_at or utc_time(candidate.created_at) != found.created_at:
+        said = candidate.created_at or "nothing"
+        raise AttestationError(
+            f"it was listed as made at {safe_line(said)}, and its seal says {found.created_at}"
+        )
+    return found, model
+
+
+def _named(candidate: Candidate) -> str:
+    return f"{candidate.shown} ({short(candidate.commit)})" if candidate.commit else candidate.shown
+
+
+def skipped_words(skipped: Skipped) -> str:
+    """For example `commit-c0ffee… of 2026-11-23T09:00:00Z: --except names its commit`."""
+    made = f" of {safe_line(skipped.created_at)}" if skipped.created_at else ""
+    return f"passed over {skipped.package}{made}: {safe_line(skipped.why)}"
+
+
+To = Annotated[
+    str, typer.Option("--to", help="`last-good`, the newest sealed pass; or a commit's package.")
+]
+Model = Annotated[
+    str, typer.Option("--model", help="Hand out this file of the model alone; default: all of it.")
+]
+From = Annotated[
+    str, typer.Option("--from", help="registry/name; default: publish.oci of the settings.")
+]
+Packages = Annotated[
+    Path | None,
+    typer.Option(help="Folder of packages with their seals beside them, in place of a registry."),
+]
+On = Annotated[str, typer.Option(help="Only commits that this branch of the clone contains.")]
+Except = Annotated[
+    list[str] | None, typer.Option("--except", help="Commit that is not good; repeatable.")
+]
+Older = Annotated[
+    bool, typer.Option("--older", help="Pass over a package that does not verify, and say so.")
+]
+Rehearse = Annotated[
+    bool, typer.Option("--rehearse", help="Run the package again first, as `reproduce` does.")
+]
+Repository = Annotated[str, typer.Option(help="owner/name of the repository it must be about.")]
+Base = Annotated[str, typer.Option(help="Branch that it must have been judged for, such as main.")]
+Least = Annotated[
+    IsolationMode, typer.Option(help="Weakest isolation of the training that is accepted.")
+]
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=PATH", help="Where declared data is, for --rehearse."),
+]
+Clone = Annotated[Path | None, typer.Option(help="A clone that has the commit, for --rehearse.")]
+
+
+def rollback_command(  # noqa: PLR0913 - each parameter is an option of the command
+    to: To = LAST_GOOD,
+    model: Model = "",
+    source: From = "",
+    packages: Packages = None,
+    trusted_keys: TrustedKeysFile = None,
+    *,
+    on: On = "",
+    excepted: Except = None,
+    older: Older = False,
+    rehearse: Rehearse = False,
+    clone: Clone = None,
+    data: Data = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for everything that is written.")
+    ] = OUT,
+    config: Config = "",
+    gate_id: Annotated[
+        str, typer.Option(help="Gate of the repository; default: report.gate_id of the settings.")
+    ] = "",
+    max_bytes: Annotated[
+        int, typer.Option(min=1, help="A package above this size is refused.")
+    ] = MAX_PACKAGE_BYTES,
+    repository: Repository = "",
+    base: Base = "",
+    least_isolation: Least = IsolationMode.NONE,
+    certificate_identity: CertificateIdentity = "",
+    certificate_oidc_issuer: CertificateIssuer = "",
+    trusted_root: TrustedRootFile = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Hand out the model of the newest sealed pass.
+
+    Seals and every byte of its package are verified; one that does not verify stops the call.
+
+    Example: repro-gate rollback --to last-good --trusted-keys trusted-keys.json --on main
+    """
+    progress = progress_for(quiet=quiet or as_json, verbose=verbose)
+    identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
+    trust = chosen_trust(trusted_keys, identity, trusted_root)
+    folder = out if out.is_absolute() else Path.cwd() / out
+    choice = _Choice(
+        source=_source(source, packages, config, gate_id, folder / "package", max_bytes),
+        trust=trust,
+        demands=Demands(repository=repository, base_branch=base, least_isolation=least_isolation),
+        excepted=frozenset(full_hash(commit) for commit in excepted or ()),
+        commits=GitRepository(Path.cwd()).commits_of(on, max_commits=MAX_COMMITS) if on else None,
+        older=older,
+        only="" if to == LAST_GOOD else full_hash(to),
+    )
+    places = data_places(data or [])
+    rehearsal = ReproductionCall(
+        package=folder, out=folder / "rehearsal", repository=clone, data=places
+    )
+    with FILES.held_folder(folder):
+        rollback = _rolled_back(choice, model, rehearsal if rehearse else None, folder, progress)
+    if quiet and not as_json:
+        sys.stdout.write("".join(f"{safe_line(one.path)}\n" for one in rollback.model))
+        return
+    show(rollback, rollback_view(rollback), as_json=as_json)
+
+
+def _rolled_back(
+    choice: _Choice,
+    name: str,
+    rehearsal: ReproductionCall | None,
+    folder: Path,
+    progress: Progress,
+) -> Rollback:
+    """Take a package, run it again where that is asked for, and hand out its model."""
+    clock = SystemClock()
+    started_at = clock.now()
+    claim_out(folder, FILES)
+    # what an earlier call handed out is not this one's answer, should it fail
+    FILES.remove_tree(folder / MODEL)
+    taken = choice.take(progress)
+    chosen = chosen_files(taken.model, name)
+    outcome = None
+    if rehearsal is not None:
+        call = replace(rehearsal, package=taken.package)
+        outcome = _rehearsed(call, choice.trust, progress)
+    progress.step("handing out the model")
+    handed_out = hand_out(taken.package, chosen, folder / MODEL, FILES)
+    now = clock.now()
+    found = taken.verified
+    rollback = Rollback(
+        created_at=now.isoformat(),
+        wall_seconds=(now - started_at).total_seconds(),
+        commit=found.commit,
+        outcome=found.outcome,
+        level=found.level,
+        made_at=found.created_at,
+        key_id=found.key_id,
+        identity=found.identity,
+        repository=found.repository,
+        base_branch=found.base_branch,
+        config=taken.model.config,
+        package=str(taken.package),
+        reference=taken.reference,
+        package_sha256=found.package_sha256,
+        model=handed_out,
+        skipped=tuple(choice.skipped),
+        newer_commits=choice.newer_commits(found.commit),
+        rehearsal=outcome,
+        notes=found.notes,
+    )
+    FILES.write_bytes(folder / DOCUMENT, write_document(rollback))
+    return rollback
+
+
+def _source(
+    source: str, packages: Path | None, config: str, gate_id: str, out: Path, max_bytes: int
+) -> _Source:
+    if packages is not None:
+        if source or gate_id:
+            raise SettingsError(
+                "--packages names a folder in place of a registry",
+                hint="Leave out --from and --gate-id: a folder has the packages of one gate.",
+            )
+        return _Source(
+            folder=packages, place="", digest="", gate_id="", out=out, max_bytes=max_bytes
+        )
+    settings, _ = clone_settings(config)
+    place, digest = registry_place(source, settings)
+    if digest:
+        raise SettingsError(
+            "rollback looks for a package by itself",
+            hint="Leave out the digest, or get that package with repro-gate fetch.",
+        )
+    return _Source(
+        folder=None,
+        place=place,
+        digest=digest,
+        gate_id=gate_name(gate_id, settings),
+        out=out,
+        max_bytes=max_bytes,
+    )
+
+
+def _rehearsed(call: ReproductionCall, trust: Trust, progress: Progress) -> ReproductionOutcome:
+    progress.step("running the package again")
+    found = checked_and_run(
+        call,
+        trust.verified,
+        FILES,
+        lambda top: build_adapters(FILES, top, progress, INTERRUPTS, os.environ),
+    )
+    if not found.outcome.good:
+        raise AttestationError(
+            f"the rehearsal failed: {HEADLINES[found.outcome]}",
+            hint="Nothing was handed out. `repro-gate reproduce` with this package prints what "
+            "differs; without --rehearse the sealed model is handed out as it is.",
+            details=(safe_line(str(call.package)),),
+        )
+    return found.outcome
+
+
+def rollback_view(rollback: Rollback) -> RenderableType:
+    """The commit, who sealed it, what was passed over, and where the model is."""
+    signer = rollback.identity or f"key {short(rollback.key_id)}"
+    judged = f"a merge into {rollback.base_branch}" if rollback.base_branch else "itself"
+    rows = [
+        ("made", f"{rollback.made_at} (the signer's claim)"),
+        ("sealed by", signer),
+        ("judged for", judged),
+        ("settings", rollback.config),
+        ("package", rollback.reference or rollback.package),
+        *(("model", f"{one.path}  sha256 {one.sha256}") for one in rollback.model),
+        *(
+            ("passed over", skipped_words(one).removeprefix("passed over "))
+            for one in rollback.skipped
+        ),
+    ]
+    if rollback.newer_commits is not None:
+        rows.append(("newer", f"{count(rollback.newer_commits, 'commit')} of the branch"))
+    if rollback.rehearsal is not None:
+        rows.append(("rehearsed", HEADLINES[rollback.rehearsal]))
+    rows += [("note", note) for note in rollback.notes]
+    head = f"✅ last good: commit {rollback.commit}, {rollback.outcome}"
+    parts: list[RenderableType] = [Text(head, style="bold green")]
+    parts += [
+        Sentence(safe_line(text), lead=f"  {label:<{LABEL_WIDTH}}", indent=LABEL_WIDTH + 2)
+        for label, text in rows
+    ]
+    return Group(*parts)

@@ -1,0 +1,334 @@
+"""The last good model: the sealed packages at hand, newest first, and the model out of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.errors import AttestationError, DocumentError, EvidenceError, GateError, SettingsError
+from gate.isolation.modes import IsolationMode
+from gate.package.archive import read_archive
+from gate.package.model_signing import model_folder
+from gate.package.packing import CALL_NAME, CallDocument
+from gate.package.seal_files import PACKAGE, seal_paths
+from gate.package.seal_records import VerifiedPackage
+from gate.package.ustar import BLOCK_BYTES, member_index, padding
+from gate.pipelines.opening import ReproductionOutcome
+from gate.publishing.artifact import ListedPackage
+from gate.system.files.port import Files
+from gate.text.document import Document, Timestamp, newest_first
+from gate.text.documents import read_document
+from gate.text.package_names import MAX_PACKAGE_BYTES, STATE_MEMBER, name_problem
+from gate.text.phrases import count, joined
+from gate.text.untrusted_text import safe_line
+
+ROLLBACK_SCHEMA: Final = "repro-gate.rollback/1"
+MODEL: Final = "model"
+MAX_NAMES: Final = 10_000
+MAX_CALL_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 4 * 1024 * 1024
+SHOWN: Final = 5
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SkipReason(StrEnum):
+    """Why an older package is taken than this one."""
+
+    EXCEPTED = "excepted"
+    NOT_ON_BRANCH = "not-on-branch"
+    NOT_SEALED = "not-sealed"
+    NO_MODEL = "no-model"
+    NOT_DEMANDED = "not-as-demanded"
+    NOT_VERIFIED = "not-verified"
+
+
+class Skipped(Document):
+    """A newer package that was not taken, and why, in a sentence without its full stop."""
+
+    package: str
+    commit: str
+    created_at: str
+    reason: SkipReason
+    why: str
+
+
+class HandedOut(Document):
+    """A file of the model as it lies there now; `name` is its path inside the package's folder."""
+
+    name: str
+    path: str
+    sha256: Sha256
+    size_bytes: int = Field(ge=0)
+
+
+class Rollback(Document):
+    """Which package was taken, what was checked, and where its model is.
+
+    `reference` names it in a registry by digest; `package` is the file here. `newer_commits` counts
+    those of the branch that `--on` names before this one, None without a branch. `rehearsal` is
+    what came of running it again, None where nobody asked.
+    """
+
+    schema_version: Literal["repro-gate.rollback/1"] = ROLLBACK_SCHEMA
+    created_at: Timestamp
+    wall_seconds: float = Field(ge=0, allow_inf_nan=False)
+    commit: str
+    outcome: str
+    level: str
+    made_at: Timestamp
+    key_id: str = ""
+    identity: str = ""
+    repository: str = ""
+    base_branch: str = ""
+    config: str
+    package: str
+    reference: str = ""
+    package_sha256: Sha256
+    model: tuple[HandedOut, ...]
+    skipped: tuple[Skipped, ...] = ()
+    newer_commits: int | None = None
+    rehearsal: ReproductionOutcome | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Candidate(Document):
+    """A package that may be the last good one; commit and time are what it says of itself.
+
+    `digest` names it in a registry, `path` is its file; `fault` is why it cannot say anything.
+    """
+
+    shown: str
+    commit: str = ""
+    created_at: str = ""
+    digest: str = ""
+    path: str = ""
+    sealed: bool = True
+    fault: str = ""
+
+
+class PackedFile(Document):
+    """A file of a verified package by its place in it."""
+
+    name: str
+    start: int = Field(ge=0)
+    size_bytes: int = Field(ge=0)
+    sha256: Sha256
+
+
+class PackedModel(Document):
+    """The files of the model in a verified package, below `folder`; none where it holds no model.
+
+    `captured` is what the harness captured, if that is there beside them.
+    """
+
+    folder: str
+    files: tuple[PackedFile, ...]
+    captured: PackedFile | None
+    config: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demands:
+    """What a sealed pass must be to be taken, beside valid; an empty text demands nothing."""
+
+    repository: str = ""
+    base_branch: str = ""
+    least_isolation: IsolationMode = IsolationMode.NONE
+
+    def unmet(self, verified: VerifiedPackage) -> str:
+        """The first demand that a verified package does not meet; empty where it meets all."""
+        if self.repository and verified.repository != self.repository:
+            return f"it is about repository {safe_line(verified.repository) or 'unknown'}"
+        if self.base_branch and verified.base_branch != self.base_branch:
+            judged = (
+                f"a merge into {safe_line(verified.base_branch)}"
+                if verified.base_branch
+                else "none"
+            )
+            return f"it was judged for {judged}, not for a merge into {self.base_branch}"
+        # what another job says of its runs counts for no isolation
+        mode = IsolationMode.NONE if verified.imported_evidence else verified.isolation.mode
+        if mode.strength < self.least_isolation.strength:
+            return f"its training ran under isolation {mode.value}"
+        return ""
+
+
+def from_registry(listed: ListedPackage) -> Candidate:
+    """A package that a registry lists."""
+    return Candidate(
+        shown=listed.tag,
+        commit=listed.commit,
+        created_at=listed.created_at,
+        digest=listed.digest,
+    )
+
+
+def packages_in(folder: Path, files: Files) -> tuple[Candidate, ...]:
+    """The packages of a folder and of the folders in it, newest first by what they say themselves.
+
+    Only headers and one small file of each are read. What cannot be read stands first: nobody can
+    say how old it is.
+    """
+    names = files.list_names(folder, max_names=MAX_NAMES)
+    places = [folder / name for name in names if name.endswith(".tar")]
+    for name in names:
+        below = folder / name
+        if files.is_folder(below):
+            inside = files.list_names(below, max_names=MAX_NAMES)
+            places += [below / one for one in inside if one.endswith(".tar")]
+    found = [_candidate(place, files) for place in places if _may_be_package(place, files)]
+    return tuple(sorted(found, key=lambda one: newest_first(one.created_at)))
+
+
+def _may_be_package(place: Path, files: Files) -> bool:
+    return place.name == PACKAGE or any(map(files.exists, seal_paths(place)))
+
+
+def _candidate(place: Path, files: Files) -> Candidate:
+    shown = safe_line(str(place))
+    sealed = any(map(files.exists, seal_paths(place)))
+    try:
+        call = _call(place, files)
+    except GateError as fault:
+        return Candidate(shown=shown, path=str(place), sealed=sealed, fault=fault.message)
+    return Candidate(
+        shown=shown,
+        commit=call.commit,
+        created_at=call.created_at,
+        path=str(place),
+        sealed=sealed,
+    )
+
+
+def _call(place: Path, files: Files) -> CallDocument:
+    with files.open_binary(place, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        size_bytes = stream.seek(0, os.SEEK_END)
+
+        def read_at(start: int, length: int) -> bytes:
+            stream.seek(start)
+            return stream.read(length)
+
+        for name, start, member_bytes in member_index(read_at, size_bytes):
+            if name == CALL_NAME and member_bytes <= MAX_CALL_BYTES:
+                content = read_at(start, member_bytes)
+                return read_document(CallDocument, content, CALL_NAME)
+    raise EvidenceError(f"it has no {CALL_NAME} that says which commit it is of")
+
+
+def packed_model(package: Path, sha256: str, files: Files) -> PackedModel:
+    """Where the model lies in a package whose seal was verified: `sha256` is that of the whole.
+
+    Raises `AttestationError` where the file is another one by now.
+    """
+    with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        size_bytes = stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        archive = read_archive(stream, size_bytes=size_bytes, keep=frozenset((CALL_NAME,)))
+    # it is opened once to be verified and once for this: somebody may have replaced it between
+    if archive.sha256 != sha256:
+        raise AttestationError(
+            "the package was replaced while it was checked",
+            hint="Copy it to a folder that nobody else can write to, and call this again.",
+        )
+    places, start, call = {}, 0, b""
+    for member in archive.members:
+        start += BLOCK_BYTES
+        places[member.name] = PackedFile(
+            name=member.name, start=start, size_bytes=member.size_bytes, sha256=member.sha256
+        )
+        start += member.size_bytes + len(padding(member.size_bytes))
+        call = member.content or call
+    folder = model_folder((member.name, member.sha256) for member in archive.members)
+    names = [] if folder is None else [f"{folder.name}/{name}" for name, _ in folder.files]
+    return PackedModel(
+        folder="" if folder is None else folder.name,
+        files=tuple(places[name] for name in names),
+        captured=places.get(STATE_MEMBER),
+        config=read_document(CallDocument, call, CALL_NAME).config,
+    )
+
+
+def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
+    """The files to hand out by the path that each gets: all that the script saved, or one of them.
+
+    Raises `SettingsError` for a name that the model does not have.
+    """
+    start = f"{model.folder}/"
+    own = {file.name.removeprefix(start): file for file in model.files}
+    wrong = next((path for path in own if name_problem(path)), None)
+    if wrong is not None:
+        raise DocumentError(f"{safe_line(wrong)!r} is no name for a file of a model")
+    if not name:
+        return own
+    # what the harness captured has one name in every package
+    captured = {STATE_MEMBER.rpartition("/")[2]: model.captured} if model.captured else {}
+    every = captured | own
+    if name not in every:
+        known = joined([safe_line(one) for one in sorted(every)[:SHOWN]])
+        raise SettingsError(
+            f"the package's model has no file {safe_line(name)!r}",
+            hint=f"It has {count(len(every), 'file')}, among them {known}. Without --model "
+            "everything that the script saved is handed out.",
+        )
+    return {name: every[name]}
+
+
+def hand_out(
+    package: Path, chosen: Mapping[str, PackedFile], folder: Path, files: Files
+) -> tuple[HandedOut, ...]:
+    """Write files of a package into a fresh folder, each under its name once its digest is right.
+
+    Nothing in the package is parsed: the places were read in a confined process, and digests say
+    whether the bytes there are the sealed ones. Raises `AttestationError` where they are not.
+    """
+    files.fresh_folder(folder)
+    done = []
+    with files.open_binary(package, max_bytes=MAX_PACKAGE_BYTES) as stream:
+        for name, packed in chosen.items():
+            target = folder / name
+            hasher, left = hashlib.sha256(), packed.size_bytes
+            stream.seek(packed.start)
+            with files.replacing(target) as out:
+                while left and (piece := stream.read(min(PIECE_BYTES, left))):
+                    left -= len(piece)
+                    hasher.update(piece)
+                    out.write(piece)
+                # raised in here, the file never gets its name
+                if left or hasher.hexdigest() != packed.sha256:
+                    raise AttestationError(
+                        f"{safe_line(name)} is not the file that was sealed: the package was "
+                        "changed while it was copied",
+                        hint="Nothing was handed out. Copy the package to a folder that nobody "
+                        "else can write to, and call this again.",
+                    )
+            done.append(
+                HandedOut(
+                    name=name,
+                    path=str(target),
+                    sha256=packed.sha256,
+                    size_bytes=packed.size_bytes,
+                )
+            )
+    return tuple(done)
+
+
+def in_order(candidates: Sequence[Candidate], commits: Sequence[str]) -> list[Candidate]:
+    """Candidates in the order of a branch's commits, newest first; others at the end.
+
+    What says no commit stands first.
+    """
+    place = {commit: number for number, commit in enumerate(commits)}
+    return sorted(
+        candidates,
+        key=lambda one: (
+            place.get(one.commit, len(commits)) if one.commit else -1,
+            newest_first(one.created_at),
+        ),
+    )
