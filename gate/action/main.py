@@ -19,6 +19,7 @@ from gate.errors import (
     PublishError,
     SettingsError,
 )
+from gate.fleet.lines import CallFacts, call_facts, verdict_line
 from gate.isolation.container_config import this_process
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.package.secrets import InputSecrets
@@ -34,7 +35,6 @@ from gate.report.comment import (
     publish_comment,
     summary_text,
 )
-from gate.report.entry_words import history_line
 from gate.report.escape import safe_url
 from gate.report.outputs import (
     StepOutputs,
@@ -130,7 +130,7 @@ KeepHistory = Callable[[ActionContext, str, str, Made], None]
 
 
 def tell_history(
-    context: ActionContext, verdict: Verdict, gate_id: str, token: str, keep: KeepHistory
+    context: ActionContext, verdict: Verdict, call: CallFacts, token: str, keep: KeepHistory
 ) -> str:
     """Add a line for this verdict, on the default branch of the repository itself.
 
@@ -144,18 +144,18 @@ def tell_history(
 
     def made(old: bytes) -> Mapping[str, bytes]:
         return {
-            history_file(gate_id): with_line(old, history_line(verdict)),
-            badge_file(gate_id): badge_json(verdict, gate_id=gate_id),
+            history_file(call.gate_id): with_line(old, verdict_line(verdict, call)),
+            badge_file(call.gate_id): badge_json(verdict, gate_id=call.gate_id),
         }
 
     try:
-        keep(context, token, history_file(gate_id), made)
+        keep(context, token, history_file(call.gate_id), made)
     except PublishError as error:
         message = sentences(f"no line added: {error.message}", error.hint)
         return notice_annotation("history", message)
     except Exception as raised:  # noqa: BLE001 - the verdict stands, whatever this is
         return notice_annotation("history", f"no line added: {InternalError(raised)}")
-    return f"line added to {history_file(gate_id)} on the branch {HISTORY_BRANCH}"
+    return f"line added to {history_file(call.gate_id)} on the branch {HISTORY_BRANCH}"
 
 
 def github_history(context: ActionContext, token: str, path: str, made: Made) -> None:
@@ -339,7 +339,13 @@ def _judge_and_tell(
     _tell_status(runner, context, verdict_status(outcome.verdict))
     if settings.history:
         token = secrets.token()
-        line = tell_history(context, outcome.verdict, request.gate_id, token, runner.history)
+        call = call_facts(
+            runner.variables,
+            gate_id=request.gate_id,
+            repository=context.repository,
+            sealed=outcome.sealing.bundle is not None,
+        )
+        line = tell_history(context, outcome.verdict, call, token, runner.history)
         if line:
             runner.say(line)
     return outcome.verdict.exit_code

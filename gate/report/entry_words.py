@@ -6,7 +6,7 @@ import math
 from datetime import datetime
 
 from gate.baseline.acceptance import Movement, ProvisionalEntry
-from gate.comparison.differences import Comparison, CostState, MetricDelta, TensorDelta
+from gate.comparison.differences import Comparison, MetricDelta, TensorDelta
 from gate.report.layout import Cell, Limits, Row, Section, sparkline, table_of
 from gate.report.wording import (
     BAD,
@@ -157,28 +157,8 @@ def quarantine_sentence(verdict: Verdict) -> str:
 
 
 SHOWN_RUNS = 20
-# a line of the history is short; a longer name or number is not worth one
-NAME_CHARACTERS = 60
-NUMBER_CHARACTERS = 40
-HIGHEST_RATIO = 1e6
 # what such a run ended with is no result of the commit
 WITHOUT_RESULT = frozenset({Outcome.NONDETERMINISTIC, Outcome.ERROR})
-
-
-def history_line(verdict: Verdict) -> HistoryLine:
-    """What the history keeps of a verdict."""
-    series, cost = verdict.main_series, verdict.cost
-    ratio = cost.time_ratio if cost is not None and cost.state is CostState.MEASURED else None
-    last = series.last_decimal if series is not None else ""
-    return HistoryLine(
-        judged_at=verdict.created_at,
-        commit=verdict.commit,
-        outcome=verdict.outcome,
-        passes=verdict.passes,
-        metric=series.name[:NAME_CHARACTERS] if series is not None else "",
-        last=last if len(last) <= NUMBER_CHARACTERS else "",
-        cost_ratio=ratio if ratio is not None and 0 < ratio < HIGHEST_RATIO else None,
-    )
 
 
 def history_row(lines: tuple[HistoryLine, ...], now: str) -> Row | None:

@@ -1,41 +1,99 @@
-"""What earlier runs of a gate on the default branch came to, as JSON Lines."""
+"""What earlier runs of a gate came to, as JSON Lines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from gate.errors import DocumentError
+from gate.settings.levels import ReachedLevel
+from gate.system.gate_names import DEFAULT_GATE, GATE_ID
 from gate.text.document import Document, Timestamp
 from gate.text.documents import read_document
 from gate.text.json_text import canonical_json
-from gate.verdict.verdict import Outcome
+from gate.verdict.verdict import FailureMode, Outcome
 
-HISTORY_SCHEMA: Final = "repro-gate.history/1"
+HISTORY_SCHEMA: Final = "repro-gate.history/2"
 HISTORY_BRANCH: Final = "repro-gate-history"
 MAX_HISTORY_LINES: Final = 200
-# a name of 60 characters outside of ASCII, escaped, is 720 bytes of it
-MAX_HISTORY_LINE_BYTES: Final = 1500
+# four names of 60 characters outside of ASCII, escaped, are 720 bytes each
+MAX_HISTORY_LINE_BYTES: Final = 4000
 MAX_HISTORY_BYTES: Final = MAX_HISTORY_LINES * MAX_HISTORY_LINE_BYTES
+Name = Annotated[str, Field(max_length=60)]
+Seconds = Annotated[float, Field(ge=0, lt=1e9, allow_inf_nan=False)]
 
 
-class HistoryLine(Document):
-    """One run of the gate: a line of the history file.
+class _Line(Document):
+    """What every line says of itself.
 
-    `metric` is the main metric and `last` its last value in decimal, empty where none was recorded.
-    `cost_ratio` is the step time in strict mode over that in default mode, where it was measured.
+    `run_id` names the job that wrote it, empty where none is known.
     """
 
-    schema_version: Literal["repro-gate.history/1"] = HISTORY_SCHEMA
+    schema_version: Literal["repro-gate.history/2"] = HISTORY_SCHEMA
     judged_at: Timestamp
+    run_id: str = Field(default="", max_length=100, pattern=r"^[\x20-\x7e]*$")
+    gate_id: str = Field(default=DEFAULT_GATE, pattern=GATE_ID.pattern.replace(r"\Z", "$"))
+    repository: str = Field(default="", max_length=200, pattern=r"^[\x20-\x7e]*$")
     commit: str = Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")
+
+
+class HistoryLine(_Line):
+    """A verdict: a line of the history.
+
+    `author` is who started the job, `runner` the machine, `environment` 16 digits of the digest of
+    every part of the environment. `cancelled`: the call was stopped before it had a verdict, and
+    `outcome` is that of an error. None, wherever it stands, is "not measured here".
+
+    `digests_equal`: every captured tensor of two strict runs is the same. `metric` is the main
+    metric and `last` its last value in decimal, empty where none was recorded; `spread` is the
+    largest relative difference of any metric between strict runs. `uncovered_operators` counts
+    those without a deterministic kernel. `data_verified`: every byte of the declared data was
+    hashed, and is what the baseline has. `step_seconds` is a step of a strict run, the median;
+    `training_seconds` the time in which a run was going, `seconds` that from the start of the call
+    to the verdict. `cost_ratio` is the step time in strict mode over that in default mode.
+    """
+
+    kind: Literal["verdict"] = "verdict"
+    author: Name = ""
+    runner: Name = ""
+    environment: str = Field(default="", pattern=r"^([0-9a-f]{16})?$")
     outcome: Outcome
     passes: bool
-    metric: str = Field(default="", max_length=60)
+    cancelled: bool = False
+    level: ReachedLevel | None = None
+    failure_mode: FailureMode = FailureMode.NONE
+    digests_equal: bool | None = None
+    metric: Name = ""
     last: str = Field(default="", max_length=40)
+    spread: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    uncovered_operators: int | None = Field(default=None, ge=0, lt=2**31)
+    data_verified: bool | None = None
+    step_seconds: Seconds | None = None
+    training_seconds: Seconds | None = None
+    seconds: Seconds | None = None
+    sealed: bool = False
     cost_ratio: float | None = Field(default=None, gt=0, lt=1e6, allow_inf_nan=False)
+
+
+class RollbackLine(_Line):
+    """A rollback: a line of the history, with the commit that it went back to.
+
+    `succeeded`: its package verified and its model was handed out. `seconds` is how long that took.
+    """
+
+    kind: Literal["rollback"] = "rollback"
+    succeeded: bool
+    seconds: Seconds | None = None
+
+
+AnyLine = Annotated[HistoryLine | RollbackLine, Field(discriminator="kind")]
+
+
+def line_bytes(line: HistoryLine | RollbackLine) -> bytes:
+    """A line without its line end: canonical JSON without what was not measured."""
+    return canonical_json(line.model_dump(mode="json", exclude_none=True))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +147,7 @@ def with_line(data: bytes, line: HistoryLine) -> bytes:
     The lines that are there are not parsed: whoever writes holds a token. A line that is there
     already is not written twice.
     """
-    new = canonical_json(line.model_dump(mode="json"))
+    new = line_bytes(line)
     # all of ours are ASCII: the API takes text, and one foreign byte would stop every later line
     kept = [
         row

@@ -89,7 +89,7 @@ def test_a_token_that_may_not_write_changes_no_verdict(scene: Scene) -> None:
         (None, "no history yet"),
         ({"other.jsonl": "{}"}, "no history of this gate yet"),
         ({"default.jsonl": "::error::x\n{}\n"}, "2 of 2 lines are not readable"),
-        ({"default.jsonl": "x" * 400_000}, "the history cannot be read"),
+        ({"default.jsonl": "x" * 900_000}, "the history cannot be read"),
     ],
 )
 def test_a_history_that_cannot_be_read_is_a_notice(

@@ -29,6 +29,7 @@ ORDER = (
     "package",
     "audit",
     "publishing",
+    "fleet",
     "report",
     "pipelines",
     "action",

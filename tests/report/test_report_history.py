@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from report_cases import COMMIT, LINKS, verdict
 
+from gate.fleet.lines import CallFacts, verdict_line
 from gate.report.comment import comment_text, summary_text
-from gate.report.entry_words import history_line, history_row
+from gate.report.entry_words import history_row
 from gate.report.page.page import page_html
 from gate.report.runner_files import badge_json
 from gate.verdict.history import HistoryLine, read_history, with_line
@@ -102,7 +103,7 @@ def test_without_a_history_a_report_says_nothing_of_it() -> None:
 
 
 def test_the_line_of_a_verdict_can_be_read_again() -> None:
-    made = history_line(passed())
+    made = verdict_line(passed(), CallFacts())
     assert (made.outcome, made.commit, made.passes) == (Outcome.REPRODUCED, COMMIT, True)
     assert made.last
     assert read_history(with_line(b"", made), "x").lines == (made,)

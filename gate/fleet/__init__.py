@@ -1,0 +1,1 @@
+"""Every verdict of every gate: history, service levels, metrics."""

@@ -1,0 +1,150 @@
+"""A verdict or a rollback becomes a line of the history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gate.comparison.differences import Comparison, CostState, MetricDelta
+from gate.comparison.level_records import Performance
+from gate.evidence.operator_records import FlagReach
+from gate.settings.data import Verify
+from gate.system.gate_names import DEFAULT_GATE
+from gate.text.json_text import canonical_sha256
+from gate.training.runs import Commit, RunMode
+from gate.verdict.history import HistoryLine
+from gate.verdict.verdict import Verdict
+
+NAME_CHARACTERS: Final = 60
+NUMBER_CHARACTERS: Final = 40
+RUN_CHARACTERS: Final = 100
+KEY_DIGITS: Final = 16
+HIGHEST_RATIO: Final = 1e6
+# what a call on another machine would have to know does not count as missing here
+UNCOVERED: Final = frozenset({FlagReach.NO_FORM, FlagReach.NOT_KNOWN})
+# GitHub Actions, GitLab, Jenkins, Buildkite: the first that is set
+RUNS: Final = ("GITHUB_RUN_ID", "CI_JOB_ID", "BUILD_TAG", "BUILDKITE_JOB_ID")
+AUTHORS: Final = ("GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILD_USER_ID", "BUILDKITE_BUILD_CREATOR")
+RUNNERS: Final = ("RUNNER_NAME", "CI_RUNNER_DESCRIPTION", "NODE_NAME", "BUILDKITE_AGENT_NAME")
+ATTEMPT: Final = "GITHUB_RUN_ATTEMPT"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallFacts:
+    """What a verdict does not say of the call that came to it; see `HistoryLine`."""
+
+    run_id: str = ""
+    gate_id: str = DEFAULT_GATE
+    repository: str = ""
+    author: str = ""
+    runner: str = ""
+    sealed: bool = False
+    cancelled: bool = False
+
+
+def call_facts(
+    variables: Mapping[str, str], *, gate_id: str, repository: str, sealed: bool = False
+) -> CallFacts:
+    """The facts of a call, from the variables that CI services set."""
+    run_id, attempt = _first(variables, RUNS), variables.get(ATTEMPT, "")
+    # a second attempt has the id of the first one
+    if run_id and attempt not in {"", "1"}:
+        run_id = f"{run_id}-{attempt}"
+    return CallFacts(
+        run_id=_plain(run_id, RUN_CHARACTERS),
+        gate_id=gate_id,
+        repository=repository if repository.isascii() and repository.isprintable() else "",
+        author=_first(variables, AUTHORS)[:NAME_CHARACTERS],
+        runner=_first(variables, RUNNERS)[:NAME_CHARACTERS],
+        sealed=sealed,
+    )
+
+
+def _first(variables: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((variables[name] for name in names if variables.get(name)), "")
+
+
+def _plain(text: str, longest: int) -> str:
+    """ASCII without control characters: an id goes into names of files and labels."""
+    return "".join(letter for letter in text if " " <= letter <= "~")[:longest]
+
+
+def verdict_line(verdict: Verdict, call: CallFacts) -> HistoryLine:
+    """What the history keeps of a verdict."""
+    series, cost, timeline = verdict.main_series, verdict.cost, verdict.timeline
+    ratio = cost.time_ratio if cost is not None and cost.state is CostState.MEASURED else None
+    last = series.last_decimal if series is not None else ""
+    where = verdict.environment
+    return HistoryLine(
+        judged_at=verdict.created_at,
+        run_id=call.run_id,
+        gate_id=call.gate_id,
+        repository=call.repository,
+        commit=verdict.commit,
+        author=call.author,
+        runner=call.runner,
+        environment="" if where is None else canonical_sha256(where.parts)[:KEY_DIGITS],
+        outcome=verdict.outcome,
+        passes=verdict.passes,
+        cancelled=call.cancelled,
+        level=verdict.level,
+        digests_equal=_digests_equal(verdict.repeat),
+        metric=series.name[:NAME_CHARACTERS] if series is not None else "",
+        last=last if len(last) <= NUMBER_CHARACTERS else "",
+        spread=_spread(verdict.repeat),
+        uncovered_operators=_uncovered(verdict),
+        data_verified=_data_verified(verdict),
+        step_seconds=_step_seconds(verdict.performance),
+        training_seconds=None if timeline is None else timeline.training_seconds,
+        seconds=None if timeline is None else timeline.seconds,
+        sealed=call.sealed,
+        cost_ratio=ratio if ratio is not None and 0 < ratio < HIGHEST_RATIO else None,
+    )
+
+
+def _digests_equal(repeat: Comparison | None) -> bool | None:
+    if repeat is None or repeat.compared_tensors == 0:
+        return None
+    return not repeat.tensors
+
+
+def _spread(repeat: Comparison | None) -> float | None:
+    if repeat is None or repeat.compared_points == 0:
+        return None
+    found = [_apart(delta) for delta in repeat.metrics]
+    return None if None in found else max((one for one in found if one is not None), default=0.0)
+
+
+def _apart(delta: MetricDelta) -> float | None:
+    """The difference over the larger side: a number even where the expected one is 0."""
+    try:
+        one, other = float(delta.expected), float(delta.observed)
+    except ValueError:
+        return None
+    if not (math.isfinite(one) and math.isfinite(other)):
+        return None
+    largest = max(abs(one), abs(other))
+    # halved: two numbers of other sign and the largest size are further apart than any number
+    return 2 * abs(one / 2 / largest - other / 2 / largest) if largest else 0.0
+
+
+def _uncovered(verdict: Verdict) -> int | None:
+    """None without a whole operator audit: torch's own notices name some of them only."""
+    report = verdict.operator_audit
+    if report is None or not report.complete or report.dropped:
+        return None
+    return sum(row.reach in UNCOVERED for row in report.rows)
+
+
+def _data_verified(verdict: Verdict) -> bool | None:
+    if not verdict.data:
+        return None
+    whole = all(one.verify is Verify.FULL for one in verdict.data)
+    return whole and not verdict.data_moved and verdict.unrepeated is None
+
+
+def _step_seconds(performance: Iterable[Performance]) -> float | None:
+    found = (one for one in performance if one.commit is Commit.HEAD)
+    return next((one.median_step_seconds for one in found if one.mode is RunMode.STRICT), None)
