@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Record the baselines of the examples for the machine at hand.
+# Record the baselines of the examples for the machine at hand (EXAMPLES="digits" for some).
 # The drifting example is recorded with the learning rate that its baseline remembers, in a
 # temporary clone, since a baseline is only ever made from a commit.
 set -euo pipefail
@@ -18,7 +18,7 @@ sed -i 's/^LEARNING_RATE = .*/LEARNING_RATE = 0.10/' examples/drifts/train.py
 git -c user.name=baseline -c user.email=baseline@invalid commit --quiet --all \
     --message "The learning rate that the baseline remembers" || true
 examples/declared/put-data.sh
-for example in digits chargpt drifts declared; do
+for example in ${EXAMPLES:-digits chargpt drifts declared resumes}; do
     why=$reason
     [ "$example" != drifts ] || why="$reason, with LEARNING_RATE = 0.10 in a temporary commit"
     repro-gate baseline record --config "examples/$example/repro-gate.yml" \

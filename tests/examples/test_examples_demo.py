@@ -24,6 +24,7 @@ EXPECTED = {
     "diverges": (1, ("nondeterministic",)),
     "drifts": (1, ("code-drift",)),
     "declared": (0, ("reproduced", "within-tolerance")),
+    "resumes": (0, ("reproduced", "within-tolerance")),
 }
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

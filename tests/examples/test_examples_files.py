@@ -46,9 +46,9 @@ def _constants(folder: Path) -> dict[str, float]:
     }
 
 
-def test_all_five_examples_are_there() -> None:
+def test_all_six_examples_are_there() -> None:
     names = [folder.name for folder in FOLDERS]
-    assert names == ["chargpt", "declared", "digits", "diverges", "drifts"]
+    assert names == ["chargpt", "declared", "digits", "diverges", "drifts", "resumes"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
@@ -68,7 +68,7 @@ def test_the_authors_are_who_accepted_the_committed_baselines() -> None:
         json.loads(path.read_text("utf-8"))
         for path in EXAMPLES.glob("*/.repro-gate/baseline/*.json")
     ]
-    assert len(entries) >= 4
+    assert len(entries) >= 5
     assert {entry["accepted_by"] for entry in entries} == {"the repro-gate authors"}
 
 
