@@ -10,6 +10,7 @@ import pytest
 from gate_bench import Bench
 from git_workshop import Repository
 
+from gate.diagnosis.diagnosis import ResumeCauseKind, ResumeState
 from gate.verdict.verdict import Outcome, Verdict
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -75,6 +76,31 @@ def test_another_learning_rate_is_code_drift(repository: Repository, tmp_path: P
     script.write_text(drifting)
     repository.commit()
     assert bench.gate().verdict.outcome is Outcome.CODE_DRIFT
+
+
+def test_the_example_that_resumes_does_so_exactly(repository: Repository, tmp_path: Path) -> None:
+    verdict = _recorded(repository, tmp_path, "resumes").gate().verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.REPRODUCED, True)
+    assert verdict.resume is not None
+    assert (verdict.resume.state, verdict.resume.step) == (ResumeState.EXACT, 20)
+    assert "checkpoint-incomplete" not in [finding.code for finding in verdict.findings]
+
+
+def test_it_no_longer_does_without_the_line_that_restores_the_generator(
+    repository: Repository, tmp_path: Path
+) -> None:
+    script = repository.path / "examples" / "resumes" / "train.py"
+    whole = script.read_text()
+    line = '    random = saved["random"]\n'
+    assert line in whole
+    script.write_text(whole.replace(line, ""))
+    repository.commit()
+    verdict = _bench(repository, tmp_path, "resumes").gate().verdict
+    script.write_text(whole)
+    repository.commit()
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.RESUME_DIFFERS, 1)
+    assert verdict.resume is not None
+    assert [cause.kind for cause in verdict.resume.causes] == [ResumeCauseKind.RANDOM]
 
 
 def test_a_harness_that_misses_a_step_of_the_state_would_be_seen(
