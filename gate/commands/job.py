@@ -40,7 +40,12 @@ from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
-from gate.pipelines.diagnose import KeptDiagnosis, Retold, diagnose_kept
+from gate.pipelines.diagnose import (
+    Retold,
+    diagnose_kept,
+    equal_words,
+    kept_diagnosis,
+)
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
 from gate.report.brief import brief_of
@@ -56,32 +61,6 @@ from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
 
 LIMITS: Final = Limits(deltas=5, rows=24)
-EQUAL: Final = "equal"
-
-
-def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
-    """The document for programs, with the words of the comment."""
-    verdict = retold.verdict
-    if verdict is None:
-        return KeptDiagnosis(
-            commit=retold.commit,
-            created_at=created_at,
-            outcome=EQUAL,
-            summary=_equal(retold),
-            missing=retold.missing,
-        )
-    compared = verdict.repeat or verdict.base_run or verdict.baseline
-    return KeptDiagnosis(
-        commit=retold.commit,
-        base_commit=verdict.base_commit,
-        created_at=created_at,
-        outcome=verdict.outcome.value,
-        expected=compared.expected if compared is not None else "",
-        observed=compared.observed if compared is not None else "",
-        summary=brief_of(verdict).happened,
-        diagnosis=verdict.diagnosis,
-        missing=retold.missing,
-    )
 
 
 def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
@@ -89,7 +68,7 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
     verdict = retold.verdict
     parts: list[RenderableType] = []
     if verdict is None:
-        parts.append(Sentence(clean(_equal(retold))))
+        parts.append(Sentence(clean(equal_words(retold))))
     else:
         brief = brief_of(verdict)
         head = f"{verdict.outcome.value}, commit {short(verdict.commit)}"
@@ -109,16 +88,6 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         words = "The package's seal was not checked: `repro-gate verify` does that."
         parts += [Text(""), Sentence(words, style="dim")]
     return Group(*parts)
-
-
-def _equal(retold: Retold) -> str:
-    """Nothing differs in what could be compared."""
-    if not retold.compared:
-        return f"Nothing to compare: commit {short(retold.commit)} ran once."
-    return (
-        f"Nothing to diagnose: of commit {short(retold.commit)}, {'; '.join(retold.compared)} are "
-        "equal, bit for bit."
-    )
 
 
 KEPT: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)

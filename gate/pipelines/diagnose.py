@@ -23,6 +23,8 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.step_columns import PARAMETERS
 from gate.pipelines.comparisons import diagnosis_of, most_telling
 from gate.pipelines.kept_evidence import KeptEvidence
+from gate.report.brief import brief_of
+from gate.report.wording import short
 from gate.settings.gate_settings import ComparisonSettings
 from gate.text.digests import sha256_hex
 from gate.text.document import Document
@@ -70,6 +72,7 @@ class Retold(Document):
 
 
 PAIR: Final = 2
+EQUAL: Final = "equal"
 NO_BASELINE: Final = (
     "The baseline is not among the evidence, so no drift from it can be diagnosed: name its folder "
     "with --baseline."
@@ -229,4 +232,39 @@ def _without_fingerprints(comparison: Comparison) -> str:
         f"{comparison.expected} and {comparison.observed} have no fingerprints in common but the "
         "parameters' (none were recorded, or at other steps), so what came before the update "
         "cannot be told apart."
+    )
+
+
+def kept_diagnosis(retold: Retold, created_at: str) -> KeptDiagnosis:
+    """The document for programs, with the words of the comment."""
+    verdict = retold.verdict
+    if verdict is None:
+        return KeptDiagnosis(
+            commit=retold.commit,
+            created_at=created_at,
+            outcome=EQUAL,
+            summary=equal_words(retold),
+            missing=retold.missing,
+        )
+    compared = verdict.repeat or verdict.base_run or verdict.baseline
+    return KeptDiagnosis(
+        commit=retold.commit,
+        base_commit=verdict.base_commit,
+        created_at=created_at,
+        outcome=verdict.outcome.value,
+        expected=compared.expected if compared is not None else "",
+        observed=compared.observed if compared is not None else "",
+        summary=brief_of(verdict).happened,
+        diagnosis=verdict.diagnosis,
+        missing=retold.missing,
+    )
+
+
+def equal_words(retold: Retold) -> str:
+    """Nothing differs in what could be compared."""
+    if not retold.compared:
+        return f"Nothing to compare: commit {short(retold.commit)} ran once."
+    return (
+        f"Nothing to diagnose: of commit {short(retold.commit)}, {'; '.join(retold.compared)} are "
+        "equal, bit for bit."
     )

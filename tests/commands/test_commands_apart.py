@@ -42,6 +42,7 @@ NEED_NOT = {
     "baseline": f"{TRAINS}; so is what was downloaded, and the entries are those it judges by",
     **dict.fromkeys(("gate", "run", "judge", "operators", "cost", "noise"), TRAINS),
     **dict.fromkeys(("compare", "shake"), TRAINS),
+    "bisect": f"{TRAINS}; kept runs are read in a child: see its own tests",
 }
 # what each other verb is called with, and its exit code: it has come past what it read
 CALLS: dict[str, Callable[[Path, str], tuple[int, tuple[str | Path, ...]]]] = {

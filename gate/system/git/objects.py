@@ -23,6 +23,20 @@ class FolderCommit:
     names: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitFacts:
+    """What a commit says of itself, cut to what fits a line; its author's text is untrusted.
+
+    `parents` are full hashes, the first parent first; `committed_at` is ISO 8601.
+    """
+
+    commit: str
+    parents: tuple[str, ...]
+    author: str
+    committed_at: str
+    subject: str
+
+
 LINK = "120000"
 FOLDER = "040000"
 SUBMODULE = "160000"
@@ -171,6 +185,7 @@ MAX_BYTES = 4 * 1024 * 1024
 FORMAT = "--format=%x00%H%x00%cI%x00%an%x00"
 FIELDS = 4
 MAX_AUTHOR = 100
+MAX_SUBJECT = 200
 WALK = (
     "log",
     # a signature would be shown by the program that the repository's configuration names
@@ -194,6 +209,20 @@ def folder_history(git: GitCommand, folder: str, *, max_commits: int) -> tuple[F
     with git.stream(*WALK, f"--max-count={max_commits}", "HEAD", "--", folder) as listing:
         told = listing.read(MAX_BYTES)
     return tuple(_commits(told.split(b"\0")[1:], f"{folder}/"))
+
+
+def commit_facts(git: GitCommand, commit: str) -> CommitFacts:
+    """Author, date and subject of a commit, given by its full hash."""
+    form = "--format=%P%x00%an%x00%cI%x00%s%x00"
+    words = ("show", "-s", "--no-show-signature", "--encoding=UTF-8", form, commit)
+    parents, author, date, subject = git.output(*words).decode("utf-8", "replace").split("\0")[:4]
+    return CommitFacts(
+        commit=commit,
+        parents=tuple(parents.split()),
+        author=author[:MAX_AUTHOR],
+        committed_at=date,
+        subject=subject[:MAX_SUBJECT],
+    )
 
 
 def _commits(fields: list[bytes], below: str) -> Iterator[FolderCommit]:

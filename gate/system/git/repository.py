@@ -27,8 +27,10 @@ from gate.system.git.objects import (
     LINK,
     PERMISSIONS,
     SUBMODULE,
+    CommitFacts,
     FolderCommit,
     TreeEntry,
+    commit_facts,
     folder_history,
     listed_twice,
     parse_entries,
@@ -68,6 +70,18 @@ class Git(Protocol):
 
     def merge_base(self, first: str, second: str) -> str | None:
         """The commit that two lines of work share last, None where this clone knows of none."""
+        ...
+
+    def commits_of(self, reference: str, *, max_commits: int) -> tuple[str, ...]:
+        """The commits that a reference contains, no parent before its child."""
+        ...
+
+    def suspects(self, bad: str, good: tuple[str, ...], *, first_parent: bool) -> tuple[str, ...]:
+        """What a bisection between commits has left, the commit that halves it first."""
+        ...
+
+    def facts_of(self, commit: str) -> CommitFacts:
+        """Parents, author, date and subject of a commit."""
         ...
 
     def changed_between(self, first: str, second: str) -> tuple[str, ...]:
@@ -370,6 +384,23 @@ class GitRepository:
         # no option stands behind the names, which are full hashes
         done = self._git.run("merge-base", self.resolve(first), self.resolve(second))
         return done.stdout.decode("ascii").strip() if done.returncode == 0 else None
+
+    def suspects(self, bad: str, good: tuple[str, ...], *, first_parent: bool) -> tuple[str, ...]:
+        """The commits that a bad one contains and the good ones do not, and that descend from them.
+
+        The one that halves them best comes first, the bad one last. What came in by a merge from
+        before all good commits is not among them: the merge is. `first_parent` leaves out all that
+        a merge brought. Full hashes in and out.
+        """
+        words = ["--bisect-all", "--ancestry-path", *(["--first-parent"] if first_parent else [])]
+        told = self._git.output("rev-list", *words, bad, *(f"^{commit}" for commit in good))
+        # behind each hash stands how far it is from both ends
+        found = [line.split()[0].decode("ascii") for line in told.splitlines() if line]
+        return (*(commit for commit in found if commit != bad), *([bad] if bad in found else []))
+
+    def facts_of(self, commit: str) -> CommitFacts:
+        """Parents, author, date and subject of a commit, given by its full hash."""
+        return commit_facts(self._git, commit)
 
     def changed_between(self, first: str, second: str) -> tuple[str, ...]:
         """The sorted paths of the files that are not the same in two commits; trees alone are read.

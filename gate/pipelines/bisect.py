@@ -1,0 +1,512 @@
+"""Between a good and a bad commit: the one that moved the result, or made it nondeterministic.
+
+Every commit trains under the settings of the work tree, as isolated as in a gate call. A commit
+that differs from itself shows it in any two runs; one that is equal to itself may have been lucky.
+So it counts as good only after as many equal runs as the bad commit's own spread demands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.comparison.checks import first_not_finite
+from gate.comparison.compare import compare_results, distinct_results, equal_results, missed_share
+from gate.errors import CommitError, EvidenceError, RunError, SettingsError
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.commit_runs import CommitRuns, Runs, numbered, offered_evidence
+from gate.pipelines.diagnose import KeptDiagnosis, Retold, diagnose_kept
+from gate.pipelines.kept_evidence import KeptEvidence
+from gate.pipelines.snapshots import claim_out
+from gate.settings.load import settings_digest, training_digest
+from gate.system.git.objects import CommitFacts
+from gate.text.document import Document, Timestamp
+from gate.text.phrases import count
+from gate.training.runs import Commit
+from gate.verdict.blind_spots import RARE
+from gate.verdict.facts import answer_of
+from gate.verdict.request import GateRequest
+from gate.verdict.verdict import Answer
+
+BISECT_SCHEMA: Final = "repro-gate.bisect/1"
+MAX_COMMITS: Final = 10_000
+# how often a spread is seen before its rate is believed, and from how many runs at least
+STRUCK: Final = 3
+LEAST_SAMPLE: Final = 5
+PAIR: Final = 2
+SHORT: Final = 12
+WITHIN: Final = frozenset((Answer.EQUAL, Answer.INSIDE, Answer.REFUSED))
+MAX_TEXT: Final = 1000
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+
+
+class Sought(StrEnum):
+    """What the bad commit has and the good one has not: another result, or more than one."""
+
+    RESULT = "result"
+    NONDETERMINISM = "nondeterminism"
+
+
+class CommitAnswer(StrEnum):
+    """What became of one commit."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIPPED = "skipped"
+
+
+class JudgedCommit(Document):
+    """A commit that was looked at; `reused` of its `runs` are from before this call."""
+
+    commit: Hash
+    subject: Text
+    answer: CommitAnswer
+    runs: int = Field(ge=0)
+    reused: int = Field(default=0, ge=0)
+    why: Text = ""
+
+
+class Culprit(Document):
+    """The commit that did it, and `against` which good neighbour it was compared.
+
+    `changed` are the files that differ between the two.
+    """
+
+    commit: Hash
+    author: Text
+    committed_at: Annotated[str, Field(max_length=40)]
+    subject: Text
+    against: Hash
+    changed: tuple[str, ...]
+
+
+class Bisection(Document):
+    """The document of `repro-gate bisect`: `culprit`, or `left` where skipped commits hide it.
+
+    `needed_runs` equal runs made a commit good. `strikes` is the share of the bad commit's
+    `sample` runs that gave another result than its most frequent one; `confidence` is that no
+    commit was called good by luck, where the fault strikes that often. Both are None where every
+    commit that was trained gave one result in all of its runs.
+    """
+
+    schema_version: Literal["repro-gate.bisect/1"] = BISECT_SCHEMA
+    created_at: Timestamp
+    good: Hash
+    bad: Hash
+    first_parent: bool
+    sought: Sought
+    culprit: Culprit | None
+    left: tuple[Hash, ...] = ()
+    judged: tuple[JudgedCommit, ...]
+    needed_runs: int = Field(ge=1)
+    sample: int = Field(ge=1)
+    strikes: float | None = Field(default=None, ge=0, le=1)
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    settings_digest: str
+    training_digest: str
+    isolation: Text
+    diagnosis: KeptDiagnosis | None = None
+    notes: tuple[Text, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BisectCall:
+    """What a call asks for; `good`, `bad` and `skip` are full hashes."""
+
+    good: str
+    bad: str
+    skip: frozenset[str] = frozenset()
+    first_parent: bool = False
+    within_tolerance: bool = False
+    confidence: float = 0.95
+    max_runs: int = 50
+    evidence: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bisected:
+    """The document, and the difference between the commit that was found and its neighbour."""
+
+    document: Bisection
+    retold: Retold | None
+
+
+def bisect(request: GateRequest, adapters: Adapters, call: BisectCall) -> Bisected:
+    """Find the commit; what was trained for it is kept below `--out` and used again.
+
+    Raises `SettingsError` for ends that differ in nothing, or are no ends, and what a training
+    raises where that of an end fails.
+    """
+    suspects = _checked_ends(adapters, call)
+    claim_out(request.out, adapters.files)
+    offered = offered_evidence(request, adapters, call.evidence)
+    config = request.repository_path(request.config_name)
+    search = _Search(
+        request,
+        adapters,
+        call,
+        CommitRuns(request, adapters, offered),
+        uncommitted=config in adapters.git.changed_files(),
+    )
+    return search.run(suspects)
+
+
+def _checked_ends(adapters: Adapters, call: BisectCall) -> int:
+    """How many commits may be the one; `SettingsError` for ends that nothing is between."""
+    git, good, bad = adapters.git, call.good, call.bad
+    # refuses a shallow clone, which does not know what is between them
+    git.commits_of(bad, max_commits=1)
+    if good == bad:
+        raise SettingsError(
+            f"--good and --bad are the same commit, {good[:SHORT]}", hint="Name two commits."
+        )
+    base = git.merge_base(good, bad)
+    if base != good:
+        swapped = " They are the wrong way round." if base == bad else ""
+        shared = "" if base is None else f" Their merge base is {base[:SHORT]}."
+        raise SettingsError(
+            f"--good {good[:SHORT]} is no ancestor of --bad {bad[:SHORT]}.{swapped or shared}",
+            hint="Name a good commit that the bad one contains.",
+        )
+    suspects = git.suspects(bad, (good,), first_parent=call.first_parent)
+    if not suspects:
+        raise SettingsError(
+            f"--good {good[:SHORT]} is not on the first-parent line of --bad {bad[:SHORT]}",
+            hint="Leave out --first-parent, or name a good commit of the branch itself.",
+        )
+    if len(suspects) > MAX_COMMITS:
+        raise SettingsError(
+            f"there are {len(suspects):,} commits between the two, the limit is {MAX_COMMITS:,}",
+            hint="Name a later good commit, or give --first-parent.",
+        )
+    return len(suspects)
+
+
+def needed_runs(most_frequent: int, runs: int, *, confidence: float, commits: int) -> int:
+    """How many equal runs make a commit good, for a bad one with this spread of its results.
+
+    Of `runs` runs, `most_frequent` gave the same result. Where a run gives that one with the
+    probability q, all of n runs are equal with q^(n-1) at most. q is estimated by the rule of
+    succession, and the risk is shared by so many commits that may be called good.
+    """
+    share = (most_frequent + 1) / (runs + 2)
+    return max(PAIR, 1 + math.ceil(math.log((1 - confidence) / max(1, commits)) / math.log(share)))
+
+
+def most_frequent_result(runs: Runs) -> int:
+    """How many runs gave the result that most of them gave."""
+    return max((sum(equal_results(one, other) for other in runs) for one in runs), default=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ends:
+    """What the two ends show."""
+
+    good: RunEvidence
+    sought: Sought
+    needed: int
+    sample: int
+    most_frequent: int
+
+
+@contextmanager
+def _end(option: str, commit: str) -> Iterator[None]:
+    """Say which end it is whose training failed in the body."""
+    try:
+        yield
+    except (RunError, EvidenceError, CommitError) as fault:
+        hint = f"Name a commit that trains under this repro-gate.yml. {fault.hint}".strip()
+        raise type(fault)(
+            f"the training of {option} {commit[:SHORT]} failed: {fault.message}",
+            hint=hint,
+            details=fault.details,
+        ) from fault
+
+
+@dataclass(slots=True)
+class _Search:
+    request: GateRequest
+    adapters: Adapters
+    call: BisectCall
+    runs: CommitRuns
+    # asked before the first training, as all that git is asked about the work tree
+    uncommitted: bool
+    judged: dict[str, JudgedCommit] = field(default_factory=dict)
+
+    def run(self, suspects: int) -> Bisected:
+        """The whole bisection."""
+        ends = self._ends(suspects)
+        good, bad = [self.call.good], self.call.bad
+        while True:
+            left = self._left(bad, good)
+            untried = [one for one in left if one != bad and not self._skipped(one)]
+            if not untried:
+                break
+            # what was trained before costs nothing
+            ready = (one for one in untried if self._known(one, ends))
+            commit = next(ready, untried[0])
+            self.adapters.progress.step(
+                f"{count(len(left), 'commit')} left, about {math.ceil(math.log2(len(left)))} to "
+                f"train: {self._shown(commit)}"
+            )
+            answer = self._answer(commit, ends)
+            if answer is CommitAnswer.GOOD:
+                good.append(commit)
+            elif answer is CommitAnswer.BAD:
+                bad = commit
+        if len(left) > 1:
+            return Bisected(document=self._document(ends, None, left), retold=None)
+        return self._found(bad, good, ends)
+
+    def _left(self, bad: str, good: Sequence[str]) -> tuple[str, ...]:
+        first_parent = self.call.first_parent
+        return self.adapters.git.suspects(bad, tuple(good), first_parent=first_parent)
+
+    def _skipped(self, commit: str) -> bool:
+        judged = self.judged.get(commit)
+        failed = judged is not None and judged.answer is CommitAnswer.SKIPPED
+        return failed or commit in self.call.skip
+
+    def _shown(self, commit: str) -> str:
+        return f"{commit[:SHORT]} {self.adapters.git.facts_of(commit).subject}"
+
+    def _ends(self, suspects: int) -> _Ends:
+        """Train both ends, and find out what the bad one has that the good one has not."""
+        call, progress = self.call, self.adapters.progress
+        least = self.request.strict_runs
+        good = self._good_end(least, begin=True)
+        progress.step(f"the bad end: {self._shown(call.bad)}")
+        with _end("--bad", call.bad):
+            bad = self._more(call.bad, least)
+        if self._not_finite(bad) or (
+            distinct_results(bad) == 1 and not self._like(good[0], bad[0])
+        ):
+            ends = _Ends(
+                good=good[0],
+                sought=Sought.RESULT,
+                needed=least,
+                sample=len(bad),
+                most_frequent=len(bad),
+            )
+        else:
+            ends = self._rare(good[0], suspects)
+        self._mark(call.good, CommitAnswer.GOOD, "given as good")
+        self._mark(call.bad, CommitAnswer.BAD, "given as bad")
+        return ends
+
+    def _good_end(self, runs: int, *, begin: bool = False) -> Runs:
+        """Runs of the good end; `SettingsError` where it is bad itself."""
+        commit = self.call.good
+        with _end("--good", commit):
+            if begin:
+                self.adapters.progress.step(f"the good end: {self._shown(commit)}")
+                self.runs.begin(commit, runs)
+            good = self._more(commit, runs)
+        results, not_finite = distinct_results(good), self._not_finite(good)
+        if results > 1 or not_finite:
+            why = not_finite or f"{count(len(good), 'run')} gave {results} results"
+            raise SettingsError(
+                f"both are bad: of --good {commit[:SHORT]}, {why}",
+                hint="Name an earlier good commit.",
+            )
+        return good
+
+    def _rare(self, good: RunEvidence, suspects: int) -> _Ends:
+        """The ends where the bad one differs from itself: how often, so how many runs are needed.
+
+        Raises `SettingsError` where no run of it differs.
+        """
+        call, progress = self.call, self.adapters.progress
+        progress.step(
+            f"how often does the bad end differ from itself? {call.max_runs} runs at most"
+        )
+
+        def enough(runs: Runs) -> bool:
+            struck = len(runs) - most_frequent_result(runs)
+            return len(runs) >= LEAST_SAMPLE and struck >= STRUCK
+
+        with _end("--bad", call.bad):
+            bad = tuple(self.runs.more(call.bad, call.max_runs, enough).runs)
+        frequent, runs = most_frequent_result(bad), count(len(bad), "run")
+        if frequent == len(bad):
+            missed = missed_share(len(bad), RARE)
+            raise SettingsError(
+                f"both are good: {runs} of --bad {call.bad[:SHORT]} gave the result of --good "
+                f"{call.good[:SHORT]}",
+                hint=f"Name another bad commit, or a higher --max-runs: {runs} miss "
+                f"{missed * 100:.0f} % of the faults that strike one run in ten.",
+            )
+        commits = 1 + math.ceil(math.log2(suspects + 1))
+        needed = needed_runs(frequent, len(bad), confidence=call.confidence, commits=commits)
+        ends = _Ends(
+            good=good,
+            sought=Sought.NONDETERMINISM,
+            needed=min(needed, call.max_runs),
+            sample=len(bad),
+            most_frequent=frequent,
+        )
+        progress.step(
+            f"{len(bad) - frequent} of {runs} of the bad end differ from the others: "
+            f"{ends.needed} equal runs make a commit good"
+        )
+        self._good_end(ends.needed)
+        return ends
+
+    def _more(self, commit: str, number: int) -> Runs:
+        known = self.runs.more(commit, number, lambda runs: distinct_results(runs) > 1)
+        return tuple(known.runs)
+
+    def _not_finite(self, runs: Runs) -> str:
+        allowed = self.request.settings.compare.allow_not_finite
+        number = first_not_finite(runs, allowed)
+        return "" if number is None else f"{number.name} is not finite"
+
+    def _like(self, good: RunEvidence, run: RunEvidence) -> bool:
+        if equal_results(good, run):
+            return True
+        if not self.call.within_tolerance:
+            return False
+        settings = self.request.settings
+        compared = compare_results(good, run, settings.compare, ("good", run.run.label))
+        return answer_of(compared, settings) in WITHIN
+
+    def _why_bad(self, runs: Runs, ends: _Ends) -> str:
+        if not runs:
+            return ""
+        results, not_finite = distinct_results(runs), self._not_finite(runs)
+        if not_finite or results > 1:
+            return not_finite or f"{count(len(runs), 'run')} gave {results} results"
+        if ends.sought is Sought.RESULT and not self._like(ends.good, runs[0]):
+            return "gave another result than the good end"
+        return ""
+
+    def _known(self, commit: str, ends: _Ends) -> bool:
+        runs = tuple(self.runs.of(commit).runs)
+        return len(runs) >= ends.needed or bool(self._why_bad(runs, ends))
+
+    def _answer(self, commit: str, ends: _Ends) -> CommitAnswer:
+        """Good or bad, or skipped where the training fails."""
+        try:
+            known = self.runs.more(
+                commit, ends.needed, lambda runs: bool(self._why_bad(runs, ends))
+            )
+        except (RunError, EvidenceError, CommitError) as fault:
+            self._mark(commit, CommitAnswer.SKIPPED, f"its training failed: {fault.message}")
+            return CommitAnswer.SKIPPED
+        why = self._why_bad(tuple(known.runs), ends)
+        answer = CommitAnswer.BAD if why else CommitAnswer.GOOD
+        self._mark(commit, answer, why or f"gave one result in {count(len(known.runs), 'run')}")
+        return answer
+
+    def _mark(self, commit: str, answer: CommitAnswer, why: str) -> None:
+        known = self.runs.of(commit)
+        self.judged[commit] = JudgedCommit(
+            commit=commit,
+            subject=self.adapters.git.facts_of(commit).subject,
+            answer=answer,
+            runs=len(known.runs),
+            reused=len(known.runs) - known.fresh,
+            why=why[:MAX_TEXT],
+        )
+        self.adapters.progress.step(f"{commit[:SHORT]} is {answer.value}: {why}")
+
+    def _found(self, commit: str, good: Sequence[str], ends: _Ends) -> Bisected:
+        """The commit with its good neighbour: what changed between them, and what differs first."""
+        git = self.adapters.git
+        facts = git.facts_of(commit)
+        neighbour = self._neighbour(facts, good, ends)
+        culprit = Culprit(
+            commit=commit,
+            author=facts.author,
+            committed_at=facts.committed_at,
+            subject=facts.subject,
+            against=neighbour,
+            changed=git.changed_between(neighbour, commit),
+        )
+        head, base = self.runs.of(commit), self.runs.of(neighbour)
+        notes = []
+        if len(facts.parents) > 1:
+            notes.append(
+                f"{commit[:SHORT]} is a merge: what it brought from before the good end was not "
+                "trained by itself"
+            )
+        if _locks(head.evidence) != _locks(base.evidence):
+            notes.append(
+                "it changes a lock file, and every commit was trained with the packages that are "
+                "installed here"
+            )
+        document = self._document(ends, culprit, (), notes)
+        if head.evidence is None:
+            return Bisected(document=document, retold=None)
+        # as one call has them: the commit under test, and the base beside it
+        runs = (*numbered(tuple(head.runs)), *numbered(tuple(base.runs[:1]), Commit.BASE))
+        both = head.evidence.model_copy(update={"runs": runs, "base_commit": neighbour})
+        retold = diagnose_kept(KeptEvidence(evidence=both, settings=self.request.settings))
+        return Bisected(document=document, retold=_against_the_neighbour(retold))
+
+    def _neighbour(self, facts: CommitFacts, good: Sequence[str], ends: _Ends) -> str:
+        """A good parent with runs; one that is good because a later commit is trains now."""
+        trained = next((one for one in facts.parents if one in good), None)
+        if trained is not None:
+            return trained
+        for parent in facts.parents:
+            descends = self.adapters.git.merge_base(self.call.good, parent) == self.call.good
+            if descends and self._answer(parent, ends) is CommitAnswer.GOOD:
+                return parent
+        return self.call.good
+
+    def _document(
+        self,
+        ends: _Ends,
+        culprit: Culprit | None,
+        left: Sequence[str],
+        notes: Sequence[str] = (),
+    ) -> Bisection:
+        strikes = confidence = None
+        if ends.sought is Sought.NONDETERMINISM:
+            strikes = (ends.sample - ends.most_frequent) / ends.sample
+            share = (ends.most_frequent + 1) / (ends.sample + 2)
+            good = (one for one in self.judged.values() if one.answer is CommitAnswer.GOOD)
+            confidence = max(0.0, 1 - sum(share ** (one.runs - 1) for one in good))
+        if self.uncommitted:
+            name = self.request.config_name
+            notes = (*notes, f"every commit was trained under {name} as it is, uncommitted")
+        return Bisection(
+            created_at=self.adapters.clock.now().isoformat(),
+            good=self.call.good,
+            bad=self.call.bad,
+            first_parent=self.call.first_parent,
+            sought=ends.sought,
+            culprit=culprit,
+            left=tuple(left),
+            judged=tuple(self.judged.values()),
+            needed_runs=ends.needed,
+            sample=ends.sample,
+            strikes=strikes,
+            confidence=confidence,
+            settings_digest=settings_digest(self.request.settings),
+            training_digest=training_digest(self.request.settings),
+            isolation=self.runs.isolation,
+            notes=tuple(notes),
+        )
+
+
+def _against_the_neighbour(retold: Retold) -> Retold:
+    """Nothing is said of a baseline of the project's: the good neighbour stands in its place."""
+    verdict = retold.verdict
+    if verdict is not None and verdict.base_run is not None:
+        verdict = verdict.model_copy(update={"baseline": verdict.base_run, "base_run": None})
+    return retold.model_copy(update={"verdict": verdict, "missing": ()})
+
+
+def _locks(evidence: EvidenceSet | None) -> dict[str, str]:
+    return {} if evidence is None else {lock.path: lock.sha256 for lock in evidence.locks}

@@ -1,0 +1,223 @@
+"""Strict runs of many commits under one set of settings: trained once each, kept, used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from gate.errors import GateError
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
+from gate.settings.load import settings_digest
+from gate.settings.train_sections import MAX_LANES
+from gate.system.version import VERSION
+from gate.text.digests import sha256_hex
+from gate.text.documents import RecordForm
+from gate.text.json_text import canonical_json
+from gate.training.lanes import in_groups
+from gate.training.runs import Commit, PlannedRun, RunMode, label_of
+from gate.verdict.request import GateRequest
+
+KEPT: Final = "commits"
+MAX_CALLS: Final = 1000
+PLACE_DIGITS: Final = 16
+FORM: Final[RecordForm[KeptEvidence]] = RecordForm(KeptEvidence)
+Runs = tuple[RunEvidence, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class Known:
+    """What is known of one commit; `fresh` of its runs were made by this call."""
+
+    runs: list[RunEvidence] = field(default_factory=list)
+    fresh: int = 0
+    evidence: EvidenceSet | None = None
+
+
+class CommitRuns:
+    """The strict runs of commits: kept below `--out`, by settings and environment, and found again.
+
+    Which environment this is only a run can say, so a call begins with one. Evidence of a gate call
+    counts too, where its settings are the same and nothing of its environment moved.
+    """
+
+    def __init__(
+        self, request: GateRequest, adapters: Adapters, offered: Sequence[EvidenceSet] = ()
+    ) -> None:
+        """Nothing is trained."""
+        self._request = request
+        self._adapters = adapters
+        self._offered = offered
+        self._known: dict[str, Known] = {}
+        self._place: Path | None = None
+        self._first: RunEvidence | None = None
+        self.isolation = ""
+
+    @property
+    def kept(self) -> Path:
+        """Where runs are kept, of any environment."""
+        return self._request.out / KEPT
+
+    def begin(self, commit: str, count: int) -> RunEvidence:
+        """Train a commit, which shows the environment; what is known of it counts from now on.
+
+        Raises what a training raises that fails.
+        """
+        # where nothing can be found again, all that is needed at once
+        fresh = 1 if self._adapters.files.exists(self.kept) else count
+        known = self._train(commit, fresh, lambda _: False)
+        first = known.runs[0]
+        facts = (settings_digest(self._request.settings), first.environment.parts, VERSION)
+        name = sha256_hex(canonical_json(facts))[:PLACE_DIGITS]
+        self._place = self.kept / name
+        self._first = first
+        self._keep_all()
+        self.of(commit).fresh = known.fresh
+        return first
+
+    def of(self, commit: str) -> Known:
+        """All runs of a commit that count here, the oldest first."""
+        if commit not in self._known:
+            self._known[commit] = self._found(commit)
+        return self._known[commit]
+
+    def more(self, commit: str, count: int, enough: Callable[[Runs], bool]) -> Known:
+        """Train a commit until it has `count` runs, or until what it has is enough.
+
+        Raises what a training raises that fails; the runs before it are kept.
+        """
+        known = self.of(commit)
+        missing = count - len(known.runs)
+        if missing > 0 and not enough(tuple(known.runs)):
+            before = tuple(known.runs)
+            try:
+                made = self._train(commit, missing, lambda runs: enough((*before, *runs)))
+            finally:
+                self._keep_all()
+            known.runs += made.runs
+            known.fresh += made.fresh
+            known.evidence = made.evidence
+        return known
+
+    def _train(self, commit: str, count: int, enough: Callable[[Runs], bool]) -> Known:
+        request = replace(self._request, commit=commit, base_commit=None)
+        planned = tuple(
+            PlannedRun(label=label_of(RunMode.STRICT, number), mode=RunMode.STRICT)
+            for number in range(1, count + 1)
+        )
+        made: list[RunEvidence] = []
+        evidence: EvidenceSet | None = None
+        with prepare(request, self._adapters, at_a_time=min(count, MAX_LANES)) as prepared:
+            trainings = Trainings(prepared)
+            groups = in_groups(planned, trainings.at_a_time)
+            try:
+                with closing(trainings.in_turns(groups)) as turns:
+                    for turn in turns:
+                        made += turn
+                        if enough(tuple(made)):
+                            break
+            finally:
+                # a call that is stopped here goes on from what it has
+                if made:
+                    evidence = trainings.ended.evidence(tuple(made))
+            self.isolation = trainings.ended.isolation.described
+        return Known(runs=made, fresh=len(made), evidence=evidence)
+
+    def _keep_all(self) -> None:
+        """Move the documents of the newest training to where they are found again.
+
+        Without the values that they are about: no state is needed to compare results.
+        """
+        files, source = self._adapters.files, self._request.out / "evidence"
+        if self._place is None or not files.exists(source / "manifest.json"):
+            return
+        evidence = _read(self._adapters, source).evidence
+        folder = self._place / evidence.commit
+        number = len(self._calls(folder)) + 1
+        names = [f"{run.run.label}/evidence.json" for run in evidence.runs]
+        target = folder / f"{number:04}"
+        files.fresh_folder(target)
+        # the manifest last: a folder without one is passed over
+        for name in ("set.json", *names, "manifest.json"):
+            files.fresh_folder((target / name).parent) if "/" in name else None
+            files.move_file(source / name, target / name)
+        files.remove_tree(source)
+
+    def _calls(self, folder: Path) -> tuple[str, ...]:
+        files = self._adapters.files
+        if not files.exists(folder):
+            return ()
+        return tuple(sorted(files.list_names(folder, max_names=MAX_CALLS)))
+
+    def _found(self, commit: str) -> Known:
+        known, first = Known(), self._first
+        # a call begins with a run; tells the checker
+        assert self._place is not None and first is not None  # noqa: S101, PT018 - see above
+        folder = self._place / commit
+        for name in self._calls(folder):
+            try:
+                evidence = _read(self._adapters, folder / name).evidence
+            except GateError as fault:
+                step = f"kept runs of {commit[:12]} are passed over: {fault.message}"
+                self._adapters.progress.step(step)
+                continue
+            self._add(known, evidence, commit)
+        for evidence in self._offered:
+            if not any(first.environment.moved(run.environment) for run in evidence.runs):
+                self._add(known, evidence, commit)
+        return known
+
+    def _add(self, known: Known, evidence: EvidenceSet, commit: str) -> None:
+        if evidence.commit != commit or evidence.changed_files:
+            return
+        known.runs += evidence.runs_of(RunMode.STRICT)
+        known.evidence = evidence
+
+
+def numbered(runs: Runs, commit: Commit = Commit.HEAD) -> Runs:
+    """Runs of several calls as those of one side of one call, each with a label of its own."""
+    return tuple(
+        run.model_copy(
+            update={
+                "run": run.run.model_copy(
+                    update={"commit": commit, "label": label_of(RunMode.STRICT, number, commit)}
+                )
+            }
+        )
+        for number, run in enumerate(runs, 1)
+    )
+
+
+def _read(adapters: Adapters, place: Path) -> KeptEvidence:
+    """Kept evidence, read in a confined child: a commit under test wrote what is in it."""
+    return read_apart(
+        FORM,
+        lambda: open_kept_evidence(adapters.files, place),
+        what=str(place),
+        seconds=reading_seconds(place),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
+
+
+def offered_evidence(
+    request: GateRequest, adapters: Adapters, places: Sequence[Path]
+) -> tuple[EvidenceSet, ...]:
+    """Evidence of gate calls that trained under these very settings.
+
+    Raises `EvidenceError` for what is no evidence; of other settings it is left out, and said.
+    """
+    found: list[EvidenceSet] = []
+    for place in places:
+        evidence = _read(adapters, place).evidence
+        if evidence.settings_digest != settings_digest(request.settings):
+            adapters.progress.step(f"{place} is left out: it was made under other settings")
+            continue
+        found.append(evidence)
+    return tuple(found)
