@@ -21,7 +21,17 @@ from gate.report.judged import (
     time_words,
     timeline_section,
 )
-from gate.report.layout import Alert, Cell, Limits, Report, Row, Section, Table, table_of
+from gate.report.layout import (
+    FAILURE_MODE,
+    Alert,
+    Cell,
+    Limits,
+    Report,
+    Row,
+    Section,
+    Table,
+    table_of,
+)
 from gate.report.overview import overview
 from gate.report.wording import (
     headline,
@@ -36,7 +46,7 @@ from gate.report.wording import (
 from gate.settings.levels import Derivation
 from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
-from gate.verdict.verdict import DATA_MOVED, FAULT, Outcome, Severity, Verdict
+from gate.verdict.verdict import DATA_MOVED, FAULT, FailureMode, Outcome, Severity, Verdict
 
 
 def comparison_sections(
@@ -337,9 +347,18 @@ def _told(verdict: Verdict) -> frozenset[str]:
     return frozenset((FAULT, DATA_MOVED) if drifted else (FAULT,))
 
 
+def _failure_mode(verdict: Verdict) -> str:
+    if verdict.failure_mode is FailureMode.NONE:
+        return ""
+    # without its anchor, which a comment escapes as it does an issue's number
+    page = verdict.runbook.partition("#")[0]
+    return f"{verdict.failure_mode.value}, {page}"
+
+
 def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
     facts = (
         ("commit", context.commit_words(verdict)),
+        (FAILURE_MODE, _failure_mode(verdict)),
         ("checkpoint", short(verdict.checkpoint_digest)),
         ("package", links.package_path),
         ("published", links.published.reference),

@@ -16,7 +16,7 @@ from gate.report.escape import (
     spans,
     unlinked_lines,
 )
-from gate.report.layout import Cell, Limits, Report, Section, ShownLines
+from gate.report.layout import FAILURE_MODE, Cell, Limits, Report, Section, ShownLines
 from gate.report.markdown import (
     MarkdownPart,
     alert_markdown,
@@ -206,7 +206,8 @@ def _step_markdown(step: NextStep) -> str:
 def _footer(report: Report) -> str:
     url = safe_url(report.run_url)
     links = f" · [this run]({url}) · [its artifacts]({url}#artifacts)" if url else ""
-    facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *report.facts[:1])
+    short = (fact for fact in report.facts if fact[0].text in {"commit", FAILURE_MODE})
+    facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *short)
     time = f" · {prose(report.time)}" if report.time else ""
     return f"<sub>{facts_line(facts)}{time}{links}</sub>"
 

@@ -141,6 +141,8 @@ def facts_table(facts: Iterable[tuple[str, Cell]], limit: int) -> Table:
     return table_of(("What", "Value"), rows, limit)
 
 
+# the fact that names it, which a comment shows too
+FAILURE_MODE = "failure mode"
 BLOCKS = "▁▂▃▄▅▆▇█"
 GAP = "✕"
 WIDTH = 40

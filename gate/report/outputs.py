@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from gate.errors import ExitCode, PublishError
 from gate.report.comment import Publication
-from gate.verdict.verdict import Verdict
+from gate.verdict.verdict import FailureMode, Verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +20,7 @@ class StepOutputs:
     verdict: str = ""
     exit_reason: str = ""
     exit_code: str = ""
+    failure_mode: str = ""
     determinism_cost_pct: str = ""
     cost_low: str = ""
     cost_high: str = ""
@@ -49,6 +50,7 @@ def verdict_outputs(  # noqa: PLR0913 - each parameter is an output
         verdict=verdict.outcome.value,
         exit_reason=exit_reason(verdict.exit_code),
         exit_code=str(int(verdict.exit_code)),
+        failure_mode=verdict.failure_mode.value,
         determinism_cost_pct=_percent(cost.time_ratio if cost else None),
         cost_low=_percent(cost.low if cost else None),
         cost_high=_percent(cost.high if cost else None),
@@ -72,7 +74,10 @@ def run_outputs(evidence_path: str) -> StepOutputs:
 def fault_outputs(exit_code: ExitCode) -> StepOutputs:
     """The outputs of a gate that ended before it came to a verdict."""
     return StepOutputs(
-        verdict="error", exit_reason=exit_reason(exit_code), exit_code=str(int(exit_code))
+        verdict="error",
+        exit_reason=exit_reason(exit_code),
+        exit_code=str(int(exit_code)),
+        failure_mode=FailureMode.NONE.value,
     )
 
 

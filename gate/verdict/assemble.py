@@ -21,11 +21,13 @@ from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.evidence.trace import Claim, ShownChange
 from gate.isolation.modes import Isolation
 from gate.settings.load import settings_digest
+from gate.text.json_text import canonical_sha256
 from gate.training.runs import RunMode
 from gate.verdict import blind_spots, findings, operator_findings, reached_level
 from gate.verdict.determinism_budget import determinism_budget
 from gate.verdict.environment_findings import environment
 from gate.verdict.facts import Decision, Facts, answer_of
+from gate.verdict.failure_mode import with_failure_mode
 from gate.verdict.moved_data import moved_data_findings
 from gate.verdict.next_step import (
     after_entropy,
@@ -155,7 +157,8 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         tolerances=tuple(map(_shortened, assessment.tolerances)),
         policy_changes=request.policy_changes,
     )
-    return verdict.model_copy(update=_seen(assessment, request))
+    verdict = verdict.model_copy(update=_seen(assessment, request))
+    return with_failure_mode(verdict, passed_before=_passed_before(verdict, request))
 
 
 def _not_finite(facts: Facts) -> NotFiniteResult | None:
@@ -449,6 +452,20 @@ def _summary(series: MetricSeries, steps: tuple[int, ...]) -> SeriesSummary:
     )
 
 
+def _passed_before(verdict: Verdict, request: GateRequest) -> bool:
+    """Whether the history of this gate has a pass of the same commit.
+
+    In the same environment, where this verdict has one: another machine may give another answer.
+    """
+    parts = None if verdict.environment is None else canonical_sha256(verdict.environment.parts)
+    return any(
+        line.passes
+        and line.commit == verdict.commit
+        and (parts is None or (line.environment and parts.startswith(line.environment)))
+        for line in request.history.lines
+    )
+
+
 def error_verdict(
     request: GateRequest,
     commit: str,
@@ -457,7 +474,7 @@ def error_verdict(
     change: ShownChange | None = None,
 ) -> Verdict:
     """The verdict when a fault kept the gate from looking: never a pass, never a divergence."""
-    return fault_verdict(commit, created_at, fault).model_copy(
+    verdict = fault_verdict(commit, created_at, fault).model_copy(
         update={
             "next_steps": after_fault(fault, reader_place(request)),
             "change": change,
@@ -468,6 +485,7 @@ def error_verdict(
             "workdir": request.repository_path(request.settings.train.workdir),
         }
     )
+    return with_failure_mode(verdict, passed_before=_passed_before(verdict, request))
 
 
 def fault_verdict(commit: str, created_at: str, fault: GateError) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import MAY_BE_OPENED, Override, OverrideKind, SeedScope, SourceKind
@@ -13,6 +14,8 @@ from gate.verdict.facts import EntropyDraw
 from gate.verdict.findings import notice
 from gate.verdict.verdict import Finding, Severity
 
+# of the finding that a draw of entropy alone kept a result from passing
+ENTROPY_DRAWN: Final = "entropy-drawn"
 SHOWN = 5
 # as many lines of a place as a process tells, and of all: gate/harness/determinism/overrides.py
 MOST_OF_A_PLACE = 3
@@ -178,7 +181,7 @@ def entropy_stopped_pass(draw: EntropyDraw | None, *, by_chance: bool) -> tuple[
     if draw is None or not by_chance:
         return ()
     finding = Finding(
-        code="entropy-drawn",
+        code=ENTROPY_DRAWN,
         severity=Severity.WARNING,
         message=f"{draw.place} draws from {draw.call}, which no seed sets. Runs that draw and "
         "agree may have shared a number, so only equal bits pass, and no tolerance",

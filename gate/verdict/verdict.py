@@ -298,7 +298,9 @@ class Verdict(Document):
 
     `workdir` is the training's folder in the repository.
     `over_budget`: nothing but the price of determinism keeps it from passing; `missed_threshold`:
-    nothing but a threshold. `level` is what the result came to, None where it came to nothing;
+    nothing but a threshold. `failure_mode` is what is proven of a verdict that does not pass, and
+    `runbook` the page of this project that says what to do about it. `level` is what the result
+    came to, None where it came to nothing;
     `judged` is how one that several seeds decide was reached, or why it was not.
     `nothing_moved`: neither the code nor the environment is another than the baseline's.
     `nearest_entry` is what separates the nearest entry where none can judge a run here.
@@ -326,6 +328,8 @@ class Verdict(Document):
     passes: bool
     over_budget: bool = False
     missed_threshold: bool = False
+    failure_mode: FailureMode = FailureMode.NONE
+    runbook: str = ""
     level: ReachedLevel | None = None
     thresholds: tuple[ThresholdResult, ...] = ()
     judged: LevelResult | None = None

@@ -53,6 +53,7 @@ def test_a_pass_gives_every_output() -> None:
         "verdict": "reproduced",
         "exit_reason": "pass",
         "exit_code": "0",
+        "failure_mode": "none",
         "determinism_cost_pct": "4.18",
         "cost_low": f"{(cost.low - 1) * 100:.2f}",
         "cost_high": f"{(cost.high - 1) * 100:.2f}",
@@ -83,7 +84,7 @@ def test_a_cost_that_was_not_measured_is_empty(verdict: object) -> None:
 
 def test_a_fault_before_the_verdict_has_outputs_too() -> None:
     assert fault_outputs(ExitCode.USAGE) == StepOutputs(
-        verdict="error", exit_reason="usage", exit_code="2"
+        verdict="error", exit_reason="usage", exit_code="2", failure_mode="none"
     )
 
 

@@ -30,7 +30,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 KEPT_KEYS = frozenset((
     "schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at",
     "measured_at", "answers", "level", "cause_class", "shape", "sha256", "verify", "format",
-    "states", "work",
+    "states", "work", "failure_mode",
 ))  # fmt: skip
 
 
