@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
@@ -109,7 +109,8 @@ def main() -> int:
         run = partial(run_part, folder=folder, dry=asked.dry, seconds=asked.seconds)
         results = []
         with ThreadPoolExecutor(asked.jobs) as pool:
-            for result in pool.map(run, chosen):
+            for ended in as_completed([pool.submit(run, part) for part in chosen]):
+                result = ended.result()
                 print(section(result, seen), flush=True)
                 results.append(result)
                 if not asked.dry:

@@ -135,10 +135,30 @@ class Bench:
         shutil.copytree(source, clone / source.name)
         if settings:
             (clone / source.name / "repro-gate.yml").write_text(settings, "utf-8")
-        git = ("git", "-C", str(clone), "-c", "user.name=gpu", "-c", "user.email=gpu@invalid")
-        for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "As it is here")):
-            subprocess.run((*git, *words), check=True)
+        self.commit(clone, "As it is here", ("init", "-q"))
         return clone
+
+    def commit(self, clone: Path, message: str, *before: tuple[str, ...]) -> None:
+        """All that is in a clone, as a commit; git does what `before` says first."""
+        git = ("git", "-C", str(clone), "-c", "user.name=gpu", "-c", "user.email=gpu@invalid")
+        for words in (*before, ("add", "-A"), ("commit", "-q", "-m", message)):
+            subprocess.run((*git, *words), check=True)
+
+    def record(self, clone: Path, config: str) -> str:
+        """Record a baseline of this machine and commit it; why not, or empty."""
+        words = ("baseline", "record", "--config", config, "--out", str(self.fresh_folder()))
+        ended = subprocess.run(
+            (sys.executable, "-m", "gate", *words, "--reason", "this machine"),
+            cwd=clone,
+            env=here(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if ended.returncode:
+            return f"exit code {ended.returncode}: {last_line(ended.stderr)}"
+        self.commit(clone, "The baseline of this machine")
+        return ""
 
     def gate(self, verb: str, clone: Path, config: str, *options: str) -> GateCall:
         """`repro-gate VERB` in a clone, as a user calls it."""
@@ -175,8 +195,10 @@ class Bench:
         return yaml.safe_dump({"version": 1, "train": train, **asked})
 
     def fresh_folder(self) -> Path:
-        """A new folder below the bench's own."""
-        return Path(tempfile.mkdtemp(dir=self.folder))
+        """A new folder below the bench's own; the account that trains may look into it."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        folder.chmod(0o755)
+        return folder
 
 
 def path_here() -> str:

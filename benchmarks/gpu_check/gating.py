@@ -15,16 +15,18 @@ from gpu_check.trained import gated, isolation_of, median_step, refuse_cpu, verd
 
 MILLI = 1000
 AGREEING = 0.02
-# A baseline of another machine: the base commit, trained here, decides. That it gives another
-# result here than there is an answer too, where both trainings here agree.
-OF_THIS_MACHINE = (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE, Outcome.ENVIRONMENT_DRIFT)
+OF_THIS_MACHINE = (Outcome.REPRODUCED, Outcome.WITHIN_TOLERANCE)
+ROUNDS = 2
 
 
 def examples(bench: Bench) -> Iterator[Row]:
-    """The committed examples; the commit itself, run again, is their base."""
+    """The committed examples: a baseline is recorded on this machine, and the gate judges by it."""
     for name in bench.sizes.examples:
         clone = bench.repository(PROJECT / "examples")
-        call = bench.gate("gate", clone, f"examples/{name}/repro-gate.yml", "--base", "HEAD")
+        config = f"examples/{name}/repro-gate.yml"
+        obstacle = bench.record(clone, config)
+        yield held(f"{name}: baseline record", obstacle or "recorded", holds=not obstacle)
+        call = bench.gate("gate", clone, config, "--base", "HEAD")
         yield verdict_row(name, call, OF_THIS_MACHINE)
         yield from _details(name, bench, call)
 
@@ -77,13 +79,15 @@ def observing(bench: Bench) -> Iterator[Row]:
         "within 2 %": ({"record": {"overhead_budget": 0.02, "free_seconds": 0}}, True),
         "nothing observed": ({}, False),
     }
-    medians = {}
-    for name, (sections, observe) in arms.items():
+    medians: dict[str, float] = {}
+    # arms by turns, the best of each: clocks and neighbours make a step slower, never faster
+    for name, (sections, observe) in [*arms.items()] * (ROUNDS if bench.gpu else 1):
         run = bench.train(*arguments, sections=sections, observe=observe)
         refuse_cpu(bench, run)
-        medians[name] = median_step(run)
+        median = median_step(run)
+        medians[name] = min(median, medians.get(name, median))
         memory = f", {run.device_memory_bytes / 2**20:,.0f} MiB of the device"
-        yield told(name, f"median step {medians[name] * MILLI:.2f} ms{memory * bench.gpu}")
+        yield told(name, f"median step {median * MILLI:.2f} ms{memory * bench.gpu}")
     bare = medians["nothing observed"]
     apart = max(abs(median / bare - 1) for median in medians.values())
     seen = f"{apart:.1%} apart"

@@ -97,9 +97,18 @@ def cudnn_version() -> str:
     return str(_cudnn.version())
 
 
-def newest_supported_version() -> str:
-    """The newest CUDA version that the driver supports, for example 12080."""
-    return str(torch._C._cuda_getDriverVersion())  # type: ignore[attr-defined]  # noqa: SLF001 - only in CUDA builds, under no public name
+def newest_supported_version(load: Library = ctypes.CDLL) -> int:
+    """The newest CUDA version that the driver supports, for example 12080; 0 where none answers.
+
+    Asked of the driver's own library, which needs no device for it (`cuDriverGetVersion` of the
+    CUDA driver API): torch's binding of it is gone since 2.11.
+    """
+    version = ctypes.c_int()
+    try:
+        load("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return 0
+    return version.value
 
 
 def generators() -> tuple[torch.Generator, ...]:

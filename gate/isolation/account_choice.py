@@ -28,6 +28,7 @@ from gate.isolation.page_cache import PROOF_BYTES, cache_left_by, new_proof
 from gate.isolation.process_request import PrivateFolder, Processes, ProcessRequest
 from gate.isolation.process_table import processes
 from gate.isolation.restricted_paths import EVERYWHERE, WritablePaths, find_writable_paths
+from gate.isolation.sandboxed_start import first_blocked_folder
 from gate.system.files import trees, writing
 from gate.text.phrases import joined
 from gate.text.untrusted_text import safe_line
@@ -294,6 +295,11 @@ def _obstacle(
 
     Where its writing is guarded, it must also fail to write in a folder that is open to all.
     """
+    for needed in folders:
+        closed = first_blocked_folder(needed, account)
+        if closed is not None:
+            mode = stat.S_IMODE(closed.stat().st_mode)
+            return f"{safe_line(str(closed))} is closed to other accounts (mode {mode:04o})"
     with tempfile.TemporaryDirectory(prefix="repro-gate-trial-") as folder:
         writing.set_mode(Path(folder), 0o755)
         trap, own = Path(folder, "trap"), Path(folder, "own")

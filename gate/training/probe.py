@@ -38,6 +38,7 @@ import glob, json, os, re, stat, sys
 folder, device = sys.argv[1:]
 sys.path.insert(0, folder)
 import torch
+from repro_gate_harness import cuda
 from repro_gate_harness.lifecycle import environment_survey
 from repro_gate_harness.output import Problems
 gpus, refusal, supports, parts = [], "", 0, None
@@ -52,10 +53,7 @@ if device != "cpu":
             gpus.append([facts.name, str(getattr(facts, "uuid", "")), facts.total_memory])
     except Exception as error:
         refusal = str(error).strip()
-    try:
-        supports = torch._C._cuda_getDriverVersion()
-    except Exception:
-        pass
+    supports = cuda.newest_supported_version()
 files = []
 for path in sorted(glob.glob("/dev/nvidia*")):
     about = os.stat(path)

@@ -164,6 +164,23 @@ def test_a_cublas_that_cannot_be_asked_is_no_fault(
     assert devices.cublas_version(maps, load) == ""
 
 
+def test_the_driver_itself_tells_the_newest_cuda_that_it_supports() -> None:
+    def load(path: str) -> SimpleNamespace:
+        assert path == "libcuda.so.1"
+        return SimpleNamespace(cuDriverGetVersion=answer)
+
+    def answer(value: ctypes.Array[ctypes.c_int]) -> int:
+        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = 13000
+        return 0
+
+    assert devices.newest_supported_version(load) == 13000
+
+
+@pytest.mark.parametrize("load", [refusing_library, lambda _: SimpleNamespace()])
+def test_a_machine_without_a_driver_supports_no_cuda(load: Callable[[str], object]) -> None:
+    assert devices.newest_supported_version(load) == 0
+
+
 def test_a_plugin_that_chooses_for_nccl_is_told(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:

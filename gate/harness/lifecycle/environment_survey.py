@@ -354,7 +354,7 @@ def _cudnn() -> str:
 def _driver() -> str:
     if not cuda.in_use():
         return NONE
-    return cuda.driver_version() or f"for CUDA {cuda.newest_supported_version()}"
+    return cuda.driver_version() or f"for CUDA {cuda.newest_supported_version() or 'unknown'}"
 
 
 def _cublas() -> str:

@@ -15,6 +15,8 @@ from gate.training.environment import DEVICE, PACKAGES, Environment, moved_packa
 RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the folder."
 CONFIRM = "It is ignored until another call gives the same bits: record it again, and commit."
 SHOWN_PARTS = 4
+# a GPU with its compute capability, multiprocessors and memory takes about 70
+SHOWN = 100
 
 
 def examined_baseline(
@@ -33,7 +35,7 @@ def examined_baseline(
     if baseline is None or not baseline.entries:
         return _row(CheckResult.FAIL, f"{path}: no baseline is committed", RECORD)
     if nearest is not None:
-        recorded, now = nearest.environment.part(DEVICE)[:40], here.part(DEVICE)[:40]
+        recorded, now = nearest.environment.part(DEVICE)[:SHOWN], here.part(DEVICE)[:SHOWN]
         found = f"{path}: has no entry for {now}, only for {recorded}"
         return _row(CheckResult.FAIL, found, RECORD)
     if entry is None:
@@ -56,7 +58,7 @@ def _beside(entry: BaselineEntry, path: str, here: Environment) -> Examined:
         return _row(CheckResult.OK, f"{path}: has an entry for exactly this environment", "")
     packages = [move.described for move in moved_packages(then, here).counted]
     parts = [
-        f"{name} {here.part(name)[:40]} (was {then.part(name)[:40]})"
+        f"{name} {here.part(name)[:SHOWN]} (was {then.part(name)[:SHOWN]})"
         for name in moved
         if name != PACKAGES or not packages
     ]
