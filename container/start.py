@@ -132,7 +132,7 @@ def _make(folder: Path) -> None:
         venv.create(folder, clear=True, symlinks=True, with_pip=True)
     except (ImportError, OSError, subprocess.CalledProcessError) as error:
         raise StartError(
-            f"no environment can be made in {folder} ({type(error).__name__}): on Debian install "
+            f"cannot create an environment in {folder} ({type(error).__name__}): on Debian install "
             "python3-venv, and let the container run as root"
         ) from error
 

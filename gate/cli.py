@@ -54,7 +54,7 @@ def answer(words: Sequence[str], *, own_process: bool = False) -> None:
     except MemoryError as error:
         raise _ended(
             StorageError(
-                "what was read takes more memory than this machine gives",
+                "the input needs more memory than this machine has",
                 hint="Name fewer or smaller files.",
             )
         ) from error

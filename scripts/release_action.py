@@ -64,7 +64,7 @@ class ReleaseError(Exception):
 def checked_version(text: str) -> str:
     """The version as it was given, when it is one; raises `ReleaseError` otherwise."""
     if not VERSION.fullmatch(text):
-        raise ReleaseError(f"{text[:40]!r} is no version: write it as 1.2.3, without a v")
+        raise ReleaseError(f"{text[:40]!r} is not a version: write it as 1.2.3, without a v")
     return text
 
 

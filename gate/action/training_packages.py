@@ -56,7 +56,7 @@ def head_requirements(name: str, workspace: Path) -> bytes:
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
         raise SettingsError(
-            f"{INPUT}: {name[:80]!a} is no path inside the workspace",
+            f"{INPUT}: {name[:80]!a} is not a path inside the workspace",
             hint="Name the lock file relative to the repository's root.",
         )
     files = LocalFiles()
@@ -129,7 +129,7 @@ def install_packages(call: Call, data: bytes, folder: str, whose: str = "") -> N
     """Read a file and install what it pins; raises `GateError`."""
     around = Surroundings(variables=call.variables, workspace=call.workspace, guarded=call.guarded)
     installer = WheelInstaller(around, LocalProcesses(call.interrupts), call.interrupts, call.log)
-    call.log.step(f"{call.name}{whose}: making an environment for the training")
+    call.log.step(f"{call.name}{whose}: creating an environment for the training")
     installer.install(pinned_packages(call, data, whose), call.place / folder)
 
 

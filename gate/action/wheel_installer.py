@@ -66,7 +66,7 @@ MASK: Final = "****"
 # by step: what failed, and what a person does about it
 FAULTS: Final = {
     "environment": (
-        "no environment for the training's packages can be made",
+        "cannot create an environment for the training's packages",
         "On Debian install python3-venv, and let the container run as root.",
     ),
     "download": (
@@ -136,7 +136,7 @@ class WheelInstaller:
         if account is None:
             raise RunError(
                 "every account for installing packages is in use on this machine",
-                hint="Wait for the other gates to end, or look for leftover processes of theirs.",
+                hint="Wait for the other gates to end, or stop their leftover processes.",
             )
         guarded = self._around.guarded
         account = replace(account, guard=guarded.guard, shared=guarded.shared)

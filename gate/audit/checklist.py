@@ -87,27 +87,27 @@ ITEMS: Final = (
     _neurips(1, "Claims: abstract and introduction say what the paper shows"),
     _neurips(2, "Limitations: they are discussed"),
     _neurips(3, "Theory: assumptions and proofs are complete"),
-    _neurips(4, "Reproducibility: main results can be had again", Topic.REPRODUCIBILITY),
-    _neurips(5, "Open access: data and code, with what runs them", Topic.ACCESS),
+    _neurips(4, "Reproducibility: main results can be reproduced", Topic.REPRODUCIBILITY),
+    _neurips(5, "Open access: data, code and the commands to run them", Topic.ACCESS),
     _neurips(6, "Setting: splits, hyperparameters and how they were chosen", Topic.SETTING),
-    _neurips(7, "Significance: error bars, and what they are over", Topic.SIGNIFICANCE),
+    _neurips(7, "Significance: error bars, and what they cover", Topic.SIGNIFICANCE),
     _neurips(8, "Compute: workers, memory and time of each run", Topic.COMPUTE),
-    _neurips(9, "Ethics: the conference's code is kept"),
+    _neurips(9, "Ethics: the conference's code is followed"),
     _neurips(10, "Impact: effects on society are discussed"),
     _neurips(11, "Safeguards: against misuse of what is released"),
-    _neurips(12, "Licenses: of assets that others made"),
+    _neurips(12, "Licenses: of existing assets"),
     _neurips(13, "New assets: they are documented"),
     _neurips(14, "People: instructions and pay of participants"),
     _neurips(15, "People: risks were reviewed"),
     _neurips(16, "Language models: their use is declared"),
     _mlrc("Models and algorithms", "Model, setting and complexity are described"),
     _mlrc("Theory", "Claims have statements and proofs"),
-    _mlrc("Data", "Size, splits and what was left out, with where it is", Topic.DATA),
+    _mlrc("Data", "Size, splits, exclusions and where to get the data", Topic.DATA),
     _mlrc("Code", "Dependencies are specified", Topic.DEPENDENCIES),
     _mlrc("Code", "Code that trains, and the command for it", Topic.TRAINING_CODE),
     _mlrc("Code", "Code that evaluates, trained models, a table of results"),
     _mlrc("Experiments", "Hyperparameters: range, choice and values", Topic.HYPERPARAMETERS),
-    _mlrc("Experiments", "How many runs there were", Topic.RUNS),
+    _mlrc("Experiments", "Number of runs", Topic.RUNS),
     _mlrc("Experiments", "What is reported, with mean and variation", Topic.SIGNIFICANCE),
     _mlrc("Experiments", "Time of each run, and the machines", Topic.COMPUTE),
 )
@@ -186,7 +186,7 @@ def _setting(report: AuditReport) -> _Answer:
 def _significance(report: AuditReport) -> _Answer:
     seeds = report.fact("seeds_run")
     if seeds:
-        return ChecklistAnswer.PARTLY, (f"seeds run beside the first: {seeds}",)
+        return ChecklistAnswer.PARTLY, (f"seeds run besides the first: {seeds}",)
     return ChecklistAnswer.NO, (
         "one seed was run, so no spread is known",
         "with policy.level statistical the gate runs several seeds and reports mean and deviation",

@@ -81,8 +81,8 @@ def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
             return unknown(
                 part,
                 code,
-                "the package is of another version: it may know other settings",
-                risk="The runs may have had other settings than the ones that are written down.",
+                "another version made the package, and it may know other settings",
+                risk="The runs may have used settings other than those written down.",
                 remedy="Run the gate again with this version, or audit it with the version that "
                 "made it.",
                 command=RUN,
@@ -91,7 +91,7 @@ def _settings(facts: PackageFacts, verdict: Verdict) -> AuditItem:
             part,
             code,
             "the packed repro-gate.yml has another digest than the settings of the verdict",
-            risk="The runs had other settings than the ones that are written down.",
+            risk="The runs used settings other than those written down.",
             remedy=NOTHING_TO_TYPE,
         )
     return passed_item(part, code, f"repro-gate.yml, SHA-256 {facts.settings_digest[:12]}")
@@ -115,7 +115,7 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
                     part,
                     "seeds",
                     f"{len(bare)} of {len(document.processes)} processes name no seed",
-                    risk="Each run draws other numbers, so it is another experiment.",
+                    risk="Each run draws different numbers, so it is a different experiment.",
                     remedy="Run the gate again with this version.",
                     command=RUN,
                 )
@@ -129,8 +129,8 @@ def seeds(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 failed_item(
                     part,
                     "unseeded-generator",
-                    f"another seed in each run: {first(entropy)}",
-                    risk="Each run draws other numbers, so it is another experiment.",
+                    f"a different seed in each run: {first(entropy)}",
+                    risk="Each run draws different numbers, so it is a different experiment.",
                     remedy="Give each a fixed seed and run the gate again.",
                     command=RUN,
                 )
@@ -164,7 +164,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
             part,
             code,
             "no two runs were compared",
-            risk="A number that nobody got twice may be luck.",
+            risk="A number that was produced only once may be luck.",
             remedy="Run the gate again: it runs the training twice and compares.",
             command=RUN,
         )
@@ -172,7 +172,7 @@ def _repeat(facts: PackageFacts) -> AuditItem:
         part,
         code,
         "two runs with the same seeds differ",
-        risk="The number is one of many that this training gives.",
+        risk="The number is one of several that this training produces.",
         remedy="Find the first divergence with this command, fix it and run the gate again.",
         command=f"repro-gate diagnose {shlex.quote(facts.place)}",
     )
@@ -194,7 +194,7 @@ def hardware(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 part,
                 "machine",
                 "neither CPU nor GPU is named",
-                risk="Another device gives other last digits, or more.",
+                risk="Another device changes the last digits, or more.",
                 remedy="Run the gate again with this version.",
                 command=RUN,
             )
@@ -215,8 +215,9 @@ def _budget(facts: PackageFacts) -> AuditItem:
         return unknown(
             part,
             code,
-            "the verdict says nothing of the sources of nonreproducibility of a cluster",
-            risk="Order of reductions, neighbours or unlike machines may move the number.",
+            "the verdict does not report the sources of nonreproducibility on a cluster",
+            risk="The order of reductions, other work on the machine or mixed hardware may change "
+            "the number.",
             remedy="Run the gate again with this version.",
             command=RUN,
         )
@@ -230,7 +231,7 @@ def _budget(facts: PackageFacts) -> AuditItem:
             part,
             code,
             f"unlike hardware: {unlike[0].because}",
-            risk="What one part of the machine rounds differs from what another one does.",
+            risk="Different hardware rounds differently, so the ranks can disagree.",
             remedy="Give all ranks, and the baseline, one kind of machine and run the gate again.",
             command=RUN,
         )
@@ -266,15 +267,16 @@ FINDINGS: Final = {
     "gpu-unused": AuditedPart.HARDWARE,
 }
 RISKS: Final = {
-    AuditedPart.CODE: "Nobody here saw the runs that gave the number.",
-    AuditedPart.ENVIRONMENT: "The number was made with other libraries than the files say.",
+    AuditedPart.CODE: "Nobody observed the runs behind the number here.",
+    AuditedPart.ENVIRONMENT: "The number was produced with libraries other than those the files "
+    "list.",
     AuditedPart.DATA: "A data change would look like a code change.",
-    AuditedPart.CONFIGURATION: "The runs had other settings than the ones that are written down.",
-    AuditedPart.SEEDS: "Each run draws other numbers, so it is another experiment.",
-    AuditedPart.HARDWARE: "The number was made on another device than the one that was meant.",
+    AuditedPart.CONFIGURATION: "The runs used settings other than those written down.",
+    AuditedPart.SEEDS: "Each run draws different numbers, so it is a different experiment.",
+    AuditedPart.HARDWARE: "The number was produced on a device other than the intended one.",
 }
 NOT_KNOWN: Final = (
-    "Whether the training was honest: a package says what its runs said.",
+    "Whether the training was honest: a package repeats what its runs reported.",
     "Whether it gives the same numbers elsewhere: only another run shows that.",
 )
 
@@ -307,11 +309,13 @@ def _code(facts: PackageFacts) -> tuple[AuditItem, ...]:
     part, verdict = AuditedPart.CODE, facts.verdict
     if verdict is None:
         return (
-            missing_document(facts.problems, part, "verdict.json", "which code gave the number"),
+            missing_document(
+                facts.problems, part, "verdict.json", "which code produced the number"
+            ),
         )
     if facts.call is not None and facts.call.commit != verdict.commit:
         found = f"verdict.json is about {verdict.commit[:12]}, call.json about another commit"
-        risk = "The two are of different runs."
+        risk = "The two come from different runs."
         return (failed_item(part, "commit", found, risk=risk, remedy=NOTHING_TO_TYPE),)
     items = [passed_item(part, "commit", f"commit {verdict.commit[:12]}")]
     if verdict.changed_files:
@@ -340,9 +344,8 @@ def _source(facts: PackageFacts) -> AuditItem:
         part,
         code,
         "the package neither contains the code nor says where it is",
-        risk="Who has the package alone cannot run it again.",
-        remedy="Set package.source: true in repro-gate.yml, or let a job of GitHub make the "
-        "package.",
+        risk="Nobody can run it again from the package alone.",
+        remedy="Set package.source: true in repro-gate.yml, or make the package in a GitHub job.",
         command=RUN,
     )
 
@@ -352,10 +355,10 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
     if document is None:
         return (
             missing_document(
-                facts.problems, part, "environment.json", "which libraries gave the number"
+                facts.problems, part, "environment.json", "which libraries produced the number"
             ),
         )
-    risk = "Nobody can install again what the number was made with."
+    risk = "Nobody can reinstall what the number was produced with."
     if not document.packages:
         return (
             failed_item(
@@ -381,10 +384,11 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
                 part,
                 "lock-file",
                 "no lock file was part of the commit",
-                risk="The versions are known, the files behind them are not: an index may give "
-                "others under the same version.",
-                remedy="Commit a lock file with hashes, as this command makes one, and run the "
-                "gate again.",
+                risk="The versions are known, the files behind them are not: an index may serve "
+                "different files under the same version.",
+                remedy="Commit a lock file with hashes, which this command creates, and run the "
+                "gate "
+                "again.",
                 command=LOCK_AND_RUN,
             )
         )
@@ -394,20 +398,20 @@ def _environment(facts: PackageFacts) -> tuple[AuditItem, ...]:
 def _data(facts: PackageFacts) -> tuple[AuditItem, ...]:
     part, code, document = AuditedPart.DATA, "declared-data", facts.data
     if document is None:
-        return (missing_document(facts.problems, part, "data.json", "which data gave the number"),)
+        return (
+            missing_document(facts.problems, part, "data.json", "which data produced the number"),
+        )
     if document.sets:
         names = first([_described(one) for one in document.sets])
         return (passed_item(part, code, f"{count(len(document.sets), 'data set')}: {names}"),)
     verdict = facts.verdict
     if verdict is not None and verdict.runs and not verdict.isolation.image:
-        return (
-            passed_item(part, code, "no data is declared, and the runs were seen to read none"),
-        )
+        return (passed_item(part, code, "no data is declared, and the runs read none"),)
     return (
         unknown(
             part,
             code,
-            "none is declared, and what an image holds was not looked at",
+            "none is declared, and data inside the image was not checked",
             risk=RISKS[part],
             remedy="Declare what the training reads under data in repro-gate.yml and run the gate "
             "again.",
@@ -447,7 +451,7 @@ def _seal(facts: PackageFacts) -> AuditItem:
         f"repro-gate audit --package {shlex.quote(facts.place)} --trusted-keys trusted-keys.json "
         f"--commit {shlex.quote(commit)}"
     )
-    risk = "Whoever had the package since the run may have changed it."
+    risk = "Anyone who handled the package since the run may have changed it."
     if facts.seal is SealCheck.NOT_ASKED:
         return unknown(
             part,

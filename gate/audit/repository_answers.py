@@ -50,7 +50,7 @@ LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 TRUST_FILE: Final = ".repro-gate/trusted-keys.json"
 NOT_KNOWN: Final = (
-    "Scripts were read and not run: a line that is named may never be reached.",
+    "Scripts were read, not run: a reported line may never execute.",
     "Whether two runs are equal: `repro-gate gate` runs them.",
 )
 
@@ -66,7 +66,7 @@ def audit_repository(facts: RepositoryFacts) -> AuditReport:
         *lines_seeds(facts),
     )
     unread = (
-        f"Not read, as no Python of this version, a link or too large: {first(facts.unreadable)}."
+        f"Not read (not Python of this version, a link, or too large): {first(facts.unreadable)}."
     )
     not_known = (
         *NOT_KNOWN,
@@ -95,8 +95,8 @@ def _not_set_up() -> AuditItem:
         AuditedPart.CONFIGURATION,
         "not-set-up",
         f"there is no {FILE_NAME}, baseline, trusted key or workflow of repro-gate",
-        risk="Command, steps, tolerances and machine are in somebody's head or shell, and nothing "
-        "notices a change that moves the numbers.",
+        risk="Command, steps, tolerances and machine are in somebody's head or shell history, and "
+        "nothing detects a change that moves the numbers.",
         remedy="Set up the gate. Then audit again: it names what is still missing.",
         command="repro-gate init",
     )
@@ -110,7 +110,7 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 part,
                 "commit",
                 facts.git_problem or "there is no commit",
-                risk="Nobody can say which code gave a number, so nobody can run it again.",
+                risk="Nobody can say which code produced a number, so nobody can run it again.",
                 remedy="Put the code into a commit.",
                 command='git init && git add --all && git commit -m "first commit"',
             ),
@@ -122,8 +122,8 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 part,
                 "clean-tree",
                 f"{len(facts.changed):,} uncommitted: {first(facts.changed)}",
-                risk="A number that these files gave belongs to no commit.",
-                remedy="Commit them, or let git ignore what is no code.",
+                risk="A number produced with these files belongs to no commit.",
+                remedy="Commit them, or add what is not code to .gitignore.",
                 command='git add --all && git commit -m "what the numbers rest on"',
             )
         )
@@ -135,7 +135,7 @@ def _code(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 part,
                 "training-script",
                 f"train.command names {facts.script_missing}, which is not there",
-                risk="What is run is not what the settings say.",
+                risk="The code that runs is not what the settings name.",
                 remedy=f"Name a script of the commit in train.command of {FILE_NAME}.",
             )
         )
@@ -150,8 +150,9 @@ def _environment(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 AuditedPart.ENVIRONMENT,
                 "image-digest",
                 f"base image without a digest: {first(facts.images)}",
-                risk="A tag moves: a build of next month has other libraries, and other numbers.",
-                remedy="Write the digest that this command prints behind the name, as in "
+                risk="A tag moves: next month's build has different libraries and different "
+                "numbers.",
+                remedy="Write the digest that this command prints after the name, as in "
                 "`FROM python:3.11@sha256:…`.",
                 command=f"docker buildx imagetools inspect {shlex.quote(facts.images[0])}",
             )
@@ -164,7 +165,7 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     locks = sorted(facts.locks, key=lambda lock: lock.path)
     broken = [lock for lock in locks if lock.problem]
     sound = [lock for lock in locks if not lock.problem]
-    risk = "Another version of a library may give another number, and nobody sees that it moved."
+    risk = "Another library version may change the number, and nobody would notice."
     remedy = (
         "Make and commit a lock file: requirements with hashes, as this command writes them, "
         "uv.lock, poetry.lock or Pipfile.lock. Versions without hashes, as `pip freeze` prints "
@@ -183,7 +184,7 @@ def _locks(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 code,
                 f"{found}scripts import",
                 risk=risk,
-                remedy="Add it to what is locked, and lock again.",
+                remedy="Add it to the requirements and regenerate the lock file.",
                 command=f"{LOCKED_BY}printf '%s\\n' {' '.join(unlocked)} | {COMPILE} - -o "
                 "requirements-more.txt",
             ),
@@ -230,7 +231,7 @@ def _settings(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 part,
                 code,
                 problem or f"there is no {FILE_NAME}",
-                risk="Command, steps and tolerances live in somebody's head or shell.",
+                risk="Command, steps and tolerances are in somebody's head or shell history.",
                 remedy=f"Correct {FILE_NAME}."
                 if problem
                 else "Write the settings and commit them.",
@@ -267,7 +268,7 @@ def _baseline(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             part,
             code,
             problem or "no baseline is committed",
-            risk="A change that moves the numbers has nothing to be compared with.",
+            risk="Nothing detects a change that moves the numbers.",
             remedy="Restore it from version control." if problem else "Record one and commit it.",
             command=_record(facts),
         ),
@@ -281,8 +282,8 @@ def _workflow(facts: RepositoryFacts) -> AuditItem:
     return unknown(
         part,
         code,
-        "no workflow of .github calls repro-gate; another CI cannot be seen from here",
-        risk="What nobody runs on each change goes wrong between two checks.",
+        "no workflow in .github calls repro-gate; other CI systems are not visible from here",
+        risk="Without a check on every change, a regression goes unnoticed.",
         remedy="Run the gate on every pull request: this writes a workflow.",
         command="repro-gate init",
     )
@@ -301,9 +302,9 @@ def _hardware(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             code,
             "the baseline does not say where it was made"
             if entries
-            else "nothing says on which machine a number was made",
-            risk="Another GPU, driver or number of threads gives other last digits, or more.",
-            remedy="Record a baseline where the numbers are made: it names the machine.",
+            else "nothing records which machine produced a number",
+            risk="Another GPU, driver or thread count changes the last digits, or more.",
+            remedy="Record a baseline where the numbers are produced; it names the machine.",
             command=_record(facts),
         ),
     )

@@ -158,11 +158,11 @@ def _unseen_data(facts: RepositoryFacts) -> AuditItem:
     lines = _of(facts, LineKind.READS)
     read = [line for line in lines if _is_in_commit(line, facts)]
     computed = [line for line in lines if line not in read]
-    found = "no reading of data was found in the scripts"
+    found = "the scripts were not seen to read data"
     if computed:
-        found = f"where this reads from cannot be told without running it: {_places(computed)}"
+        found = f"only running it shows where this reads from: {_places(computed)}"
     elif read:
-        found = f"what is read is in the repository as far as can be seen: {_places(read)}"
+        found = f"all files that it was seen to read are in the repository: {_places(read)}"
     return unknown(
         AuditedPart.DATA,
         "declared-data",
@@ -241,7 +241,7 @@ def lines_configuration(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             AuditedPart.CONFIGURATION,
             "nondeterministic-flags",
             f"turned against determinism: {_places(flags)}",
-            risk="An algorithm is chosen by the clock, or adds in another order in each run.",
+            risk="An algorithm is chosen by timing, or adds in a different order in each run.",
             remedy="Remove these lines; the gate sets all of them from outside.",
         ),
     )
@@ -257,8 +257,8 @@ def lines_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
             failed_item(
                 part,
                 "unseeded-generator",
-                f"another seed in each run: {_places(unseeded)}",
-                risk="Each run draws other numbers, so it is another experiment.",
+                f"a different seed in each run: {_places(unseeded)}",
+                risk="Each run draws different numbers, so it is a different experiment.",
                 remedy="Give each a constant seed, such as 0.",
             )
         )
@@ -279,7 +279,7 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
     risk = "Initial weights, data order and dropout differ between runs."
     remedy = "Let the gate seed every generator before the script starts."
     if missing:
-        found = f"drawn from and never seeded: {first(missing)}"
+        found = f"used and never seeded: {first(missing)}"
         return (failed_item(part, code, found, risk=risk, remedy=remedy, command=command),)
     if seeds:
         found = (
@@ -298,7 +298,7 @@ def _set_seeds(facts: RepositoryFacts) -> tuple[AuditItem, ...]:
                 command=next_command(facts),
             ),
         )
-    found = "there is no Python file to look at"
+    found = "there is no Python file to read"
     return (unknown(part, code, found, risk=risk, remedy=remedy, command=command),)
 
 

@@ -118,7 +118,7 @@ SEEDING: Final[Mapping[str, str]] = {
 }
 # of any value: `torch.Generator().manual_seed(1)`, `L.seed_everything(1)`
 SEEDING_ENDS: Final[Mapping[str, str]] = {"seed_everything": ALL, "manual_seed": TORCH}
-# what gives another number in each run
+# what gives a different number in each run
 ENTROPY: Final = re.compile(
     r"^(?:time\.|datetime\.|os\.(?:urandom|getpid)|secrets\.|uuid\.|random\.SystemRandom|torch\.seed)"
 )

@@ -80,7 +80,7 @@ def read_entry(data: bytes, source: str) -> BaselineEntry:
 
 
 def read_entries(files: EntryFiles | None, source: str) -> Baseline | None:
-    """The entries of a folder's files, by name; None where there is no folder, or none in it.
+    """The entries of a folder's files, by name; None where there is not a folder, or none in it.
 
     `source` is the folder for messages. Raises `DocumentError` for what `read_entry` refuses, and
     for a file that does not have the name of its entry: a copy of an entry, or a renamed one.
@@ -112,8 +112,8 @@ def _misnamed(path: str, named: str, *, copied: bool) -> DocumentError:
 def files_in(files: Files, folder: Path, shown: str) -> EntryFiles | None:
     """The entries' files of a folder on disk by their names, or None where nothing lies there.
 
-    Raises `DocumentError` for what is no folder and for what `refuse_unfit` refuses, `StorageError`
-    for a link in it: none is followed.
+    Raises `DocumentError` for what is not a folder and for what `refuse_unfit` refuses,
+    `StorageError` for a link in it: none is followed.
     """
     if not files.exists(folder):
         return None

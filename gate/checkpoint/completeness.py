@@ -539,7 +539,7 @@ class State(StrEnum):
 
     SAVED = "saved"
     MISSING = "missing"
-    UNKNOWN = "could not be told"
+    UNKNOWN = "unknown"
     # whether a training has a scaler, or draws from NumPy, a file without it cannot say
     ABSENT = "not saved"
 

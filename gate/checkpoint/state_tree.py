@@ -93,7 +93,7 @@ def below(prefix: str, leaves: Iterable[Leaf]) -> list[Leaf]:
 def no_storages(tensor: TensorNode) -> TensorSource:
     """The sources of a file that has no place for storages."""
     del tensor
-    raise fault("refers to a storage, but it is no file that has any")
+    raise fault("refers to a storage, but this file format has none")
 
 
 def _leaf(path: str, node: object, source_of: SourceOf) -> Leaf:
@@ -284,7 +284,7 @@ def _content(member: object, budget: _Budget, set_nesting: int) -> bytes:
     for path, node in _walk(member, budget, set_nesting):
         if isinstance(node, TensorNode | StorageNode):
             raise fault(
-                "holds a set of tensors, whose order is that of their places in memory",
+                "holds a set of tensors, whose order depends on memory addresses",
                 hint="Save a list or a dictionary instead of the set.",
             )
         rows.append(_row(path, node))

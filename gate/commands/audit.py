@@ -41,7 +41,7 @@ class AuditFormat(StrEnum):
 def audit_command(
     path: Annotated[Path, typer.Argument(help="Folder to audit; default: this one.")] = HERE,
     package: Annotated[
-        Path | None, typer.Option(help="Audit this package.tar, and no folder.")
+        Path | None, typer.Option(help="Audit this package.tar instead of a folder.")
     ] = None,
     trusted_keys: Annotated[
         Path | None, typer.Option(help="Trust file: checks the package's seal too.")
@@ -54,7 +54,7 @@ def audit_command(
         typer.Option("--format", help="neurips fills in the NeurIPS and MLRC checklists."),
     ] = AuditFormat.TEXT,
 ) -> None:
-    """Say what a result rests on and lacks.
+    """Audit the evidence behind a result.
 
     Looks at code, environment, data, configuration, seeds, hardware and seals. Runs nothing of
     what it looks at. Exit code 1 when one of them fails, else 0: what is unknown fails nothing.
@@ -77,9 +77,7 @@ def audit_command(
 
 def _of_package(path: Path, package: Path, trusted_keys: Path | None, commit: str) -> AuditReport:
     if path != HERE:
-        raise SettingsError(
-            "a folder and --package are two audits", hint="Give the one that you mean."
-        )
+        raise SettingsError("a folder and --package are two audits", hint="Give one of the two.")
     if (trusted_keys is None) != (not commit):
         raise SettingsError(
             "a seal is checked with a trust file and a commit",

@@ -188,7 +188,7 @@ def _changes(
         short(captured_digest(known.checkpoint.tensors)) if known else "",
         short(captured_digest(proposed.checkpoint.tensors)),
     )
-    yield "Rests on", _rests_on(known) if known else "", _rests_on(proposed)
+    yield "Based on", _rests_on(known) if known else "", _rests_on(proposed)
     if proposed.moved is not None:
         yield "Moved", "", clean(movement_words(proposed.moved)) + _after(proposed.moved.outcome)
     if proposed.far is not None:
@@ -238,8 +238,8 @@ ARTIFACT_HELP = "The run's artifact; default: repro-gate-ID by report.gate_id, e
 RUNS_HELP = "Number of training runs; default: noise.runs."
 EVIDENCE_HELP = "Evidence, or an output folder, of a run of this code; once for each."
 STEPS_HELP = "`every`, `final` or a range such as 1-10; once for each."
-CONFIDENCE_HELP = "How sure it is that the tolerance holds 95 % of all runs."
-WRITE_HELP = "Put the tolerances into the settings file, between marks."
+CONFIDENCE_HELP = "Confidence that the tolerance covers 95 % of all runs."
+WRITE_HELP = "Write the tolerances into the settings file, between markers."
 # as GitHub's own command line takes them
 TOKENS: Final = ("GH_TOKEN", "GITHUB_TOKEN")
 
@@ -306,7 +306,7 @@ def accept_command(
             "--from and --run exclude each other", hint="Name one proposal to accept."
         )
     if artifact and not run:
-        raise SettingsError("--artifact needs --run", hint="A downloaded one is named with --from.")
+        raise SettingsError("--artifact needs --run", hint="Name a downloaded one with --from.")
     # whoever names a proposal may want to look at it first
     if not source and not run:
         _refuse_no_reason(reason)
@@ -406,7 +406,8 @@ def calibrate_command(  # noqa: PLR0913 - each parameter is an option of the com
     ranges = checked_ranges(tuple(steps or (EVERY,)))
     if folders and runs is not None:
         raise SettingsError(
-            "--from and --runs exclude each other", hint="Evidence has as many runs as it has."
+            "--from and --runs exclude each other",
+            hint="Leave --runs out: the evidence fixes the number of runs.",
         )
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
@@ -433,7 +434,7 @@ def _write_block(request: GateRequest, block: str) -> None:
     if FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES) != request.settings_text:
         raise SettingsError(
             f"{source}: changed while the trainings ran",
-            hint="Nothing was written. Copy the lines that were printed to where they belong.",
+            hint="Nothing was written. Copy the printed lines into the file yourself.",
         )
     FILES.write_bytes(path, with_block(request.settings_text, block, source))
     sys.stderr.write(f"written: {path}\nReview and commit it: tolerances decide what passes.\n")

@@ -216,7 +216,7 @@ def _of_package(
     if not package.saved_member:
         if complete:
             raise EvidenceError(
-                "the package holds no checkpoint of the script's",
+                "the package contains no checkpoint that the script saved",
                 hint="Set train.checkpoint, or name the checkpoint itself.",
             )
         return DigestedPath(states=(captured,))

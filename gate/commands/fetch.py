@@ -24,13 +24,16 @@ from gate.text.untrusted_text import safe_line
 
 def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     commit: Annotated[
-        str, typer.Argument(help="Whose package: a full hash, or in a clone any name of a commit.")
+        str,
+        typer.Argument(
+            help="Commit of the package: a full hash, or in a clone any name of a commit."
+        ),
     ],
     source: Annotated[
         str,
         typer.Option(
             "--from",
-            help="registry/name, with @sha256:... a certain package of it; default: publish.oci of "
+            help="registry/name, with @sha256:... one exact package; default: publish.oci of "
             "the settings.",
         ),
     ] = "",

@@ -107,7 +107,7 @@ def _data(done: Written) -> list[str]:
 def _commit(done: Written) -> list[str]:
     if not done.has_commit:
         return step_lines(
-            "There is no commit yet; the gate trains what one holds, the data included:",
+            "There is no commit yet. The gate trains a commit, data included:",
             "git add .",
             'git commit -m "First commit"',
         )
@@ -115,7 +115,7 @@ def _commit(done: Written) -> list[str]:
     if done.add:
         names = " ".join(map(shlex.quote, done.add))
         lines += step_lines(
-            "Commit them: the gate trains what a commit holds.",
+            "Commit them: the gate trains only committed files.",
             f"git add {names}",
             'git commit -m "repro-gate"',
         )
@@ -131,7 +131,8 @@ def _commit(done: Written) -> list[str]:
 
 def init_command(
     command: Annotated[
-        str, typer.Option(help="What trains, such as `python train.py`; default: looked for.")
+        str,
+        typer.Option(help="Training command, such as `python train.py`; default: found by search."),
     ] = "",
     config: Annotated[
         str,
@@ -193,7 +194,9 @@ def _asked(found: tuple[Training, ...]) -> str:
     """The command that a person types or takes from the list by its number; empty for neither."""
     for number, training in enumerate(found, start=1):
         typer.echo(f"  {number}  {safe_line(training.command)}  ({safe_line(training.why)})")
-    what = "Which of them trains? Its number, or a command" if found else "Which command trains?"
+    what = (
+        "Which one is the training? Its number, or a command" if found else "Which command trains?"
+    )
     typer.echo(f"{what}: ", nl=False)
     INTERRUPTS.wait_for_input(sys.stdin.fileno())
     # nothing at all: the input has ended (Ctrl-D)

@@ -106,10 +106,10 @@ TrustFile = Annotated[
 KeyId = Annotated[
     str, typer.Argument(metavar="ID", help="The key's id, or as much of it as names one.")
 ]
-Comment = Annotated[str, typer.Option(help="Kept beside the public key.")]
+Comment = Annotated[str, typer.Option(help="Comment to store with the public key.")]
 
 keys_app = typer.Typer(
-    help="Generate signing keys; say which count.",
+    help="Generate signing keys and manage trusted ones.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -183,7 +183,8 @@ def add_command(
         typer.Argument(
             metavar="PUBLIC.pem|WHERE",
             help="The public key in PEM; or pkcs11:…, vault:MOUNT/KEY or exec:COMMAND, which "
-            "are asked for it.",
+            "supply "
+            "it.",
         ),
     ],
     trusted_keys: TrustFile = None,
@@ -231,10 +232,10 @@ def revoke_command(
         str,
         typer.Option(
             metavar="TIME",
-            help="Since when others may have had it, such as 2026-01-31T12:00:00Z; default: now.",
+            help="Time from which it may have leaked, such as 2026-01-31T12:00:00Z; default: now.",
         ),
     ] = "",
-    reason: Annotated[str, typer.Option(help="Why; kept in the file.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason, stored in the file.")] = "",
 ) -> None:
     """Revoke a key; none of its seals counts.
 

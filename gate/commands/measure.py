@@ -67,8 +67,8 @@ BASE_HELP = "The other commit: a branch, a tag, a hash, HEAD~1."
 ROUNDS_HELP = "Runs of each commit in each of the two modes; an even number."
 ONLY_HELP = "Variations to try, separated by commas."
 SKIP_HELP = "Variations to skip, separated by commas."
-BUDGET_HELP = "Begin no further run that would end later than this many seconds."
-LIST_HELP = "List what can be varied, and end."
+BUDGET_HELP = "Start no run that would end after this many seconds."
+LIST_HELP = "List what can be varied, then exit."
 
 
 def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -132,7 +132,7 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run another commit beside this one.
+    """Train another commit too and compare.
 
     Says whether they are equal, and how their speed compares. Needs no baseline, judges nothing.
 
@@ -165,7 +165,7 @@ def shake_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Vary what must not matter, one thing a run.
+    """Find hidden dependencies: vary one thing per run.
 
     Names what the result depends on, and the line that reads it. Exit code 1 when there is any.
 

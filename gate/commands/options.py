@@ -62,7 +62,7 @@ QuietVerdict = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what the training prints.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the document as JSON on stdout.")]
 Reason = Annotated[
-    str, typer.Option("--reason", help="Why the result may change; kept in the file.")
+    str, typer.Option("--reason", help="Why the result may change; stored in the file.")
 ]
 
 

@@ -27,7 +27,7 @@ def full_hash(commit: str) -> str:
         return GitRepository(Path.cwd()).resolve(commit)
     except RepositoryError as error:
         raise SettingsError(
-            f"{safe_line(commit)!r} is no full hash, and cannot be looked up: {error.message}",
+            f"{safe_line(commit)!r} is not a full hash, and cannot be looked up: {error.message}",
             hint="Give all digits of the hash, or call this in a clone that has the commit.",
         ) from error
 

@@ -217,11 +217,11 @@ def next_words(reproduction: Reproduction) -> str:
     if reproduction.outcome is not ReproductionOutcome.DIFFERS:
         return NEXT_WORDS.get(reproduction.outcome, "")
     if not reproduction.same_code:
-        return "Other code was run than the package holds, so the difference may be the code's."
+        return "The code that ran is not the package's, so the code may cause the difference."
     if not reproduction.moved:
         return (
-            "Code and environment are as then, and the bits still differ: look at what the "
-            "environment does not name, such as data that is not declared, or faulty hardware."
+            "Code and environment are unchanged, but the bits differ. Look for what the "
+            "environment does not list, such as undeclared data or faulty hardware."
         )
     if not reproduction.spread:
         return (
@@ -250,12 +250,12 @@ Seeds = Annotated[
         min=0, max=MAX_SEEDS, help=("Train this many seeds here and report mean and spread.")
     ),
 ]
-Code = Annotated[str, typer.Option(help="Another commit of the clone to run in its place.")]
+Code = Annotated[str, typer.Option(help="Another commit of the clone to run instead.")]
 WorkTree = Annotated[
     bool, typer.Option("--work-tree", help="Run the clone's files as they are now.")
 ]
 Unsealed = Annotated[
-    bool, typer.Option("--unsealed", help="Run a package whose seal nobody checks.")
+    bool, typer.Option("--unsealed", help="Run the package without checking its seal.")
 ]
 
 

@@ -71,8 +71,9 @@ Looked = tuple[VerifiedPackage, PackedModel]
 LOOKED: Final[RecordForm[Looked]] = RecordForm(Looked)
 CANDIDATES: Final[RecordForm[tuple[Candidate, ...]]] = RecordForm(tuple[Candidate, ...])
 OLDER_HINT: Final = (
-    "Nothing was handed out. Find out why first; --older passes over it, says so, and takes the "
-    "next older package that verifies."
+    "Nothing was handed out. Find out why first; --older skips it, reports that, and takes the "
+    "next "
+    "older package that verifies."
 )
 
 
@@ -160,7 +161,7 @@ class _Choice:
             elif self.commits is not None and candidate.commit and candidate.commit not in known:
                 self._skip(candidate, SkipReason.NOT_ON_BRANCH, "the branch of --on lacks it")
             elif not candidate.sealed:
-                self._skip(candidate, SkipReason.NOT_SEALED, "no seal is beside it")
+                self._skip(candidate, SkipReason.NOT_SEALED, "no seal is next to it")
             else:
                 progress.step(f"verifying {candidate.shown}")
                 taken = self._verified(candidate)
@@ -266,14 +267,14 @@ From = Annotated[
 ]
 Packages = Annotated[
     Path | None,
-    typer.Option(help="Folder of packages with their seals beside them, in place of a registry."),
+    typer.Option(help="Folder of packages with their seals next to them, instead of a registry."),
 ]
 On = Annotated[str, typer.Option(help="Only commits that this branch of the clone contains.")]
 Except = Annotated[
     list[str] | None, typer.Option("--except", help="Commit that is not good; repeatable.")
 ]
 Older = Annotated[
-    bool, typer.Option("--older", help="Pass over a package that does not verify, and say so.")
+    bool, typer.Option("--older", help="Skip packages that do not verify, and report them.")
 ]
 Rehearse = Annotated[
     bool, typer.Option("--rehearse", help="Run the package again first, as `reproduce` does.")
@@ -418,7 +419,7 @@ def _source(
     place, digest = registry_place(source, settings)
     if digest:
         raise SettingsError(
-            "rollback looks for a package by itself",
+            "rollback finds the package itself",
             hint="Leave out the digest, or get that package with repro-gate fetch.",
         )
     return _Source(

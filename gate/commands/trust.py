@@ -24,9 +24,11 @@ TrustedKeysFile = Annotated[
     Path | None, typer.Option(help="Trust file, from a source that you trust.")
 ]
 CertificateIdentity = Annotated[
-    str, typer.Option(help="For a seal without a key: the workflow that must have sealed.")
+    str, typer.Option(help="For a keyless seal: the workflow that must have sealed.")
 ]
-CertificateIssuer = Annotated[str, typer.Option(help="Who must have told that identity.")]
+CertificateIssuer = Annotated[
+    str, typer.Option(help="Issuer that must have certified that identity.")
+]
 TrustedRootFile = Annotated[
     Path | None,
     typer.Option(help="Certificates and log keys to trust; default: the public services'."),
@@ -91,6 +93,6 @@ def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Tr
         raise SettingsError(
             "nobody is trusted yet",
             hint="Give --trusted-keys; for a seal without a key --certificate-identity and "
-            "--certificate-oidc-issuer, both: anybody can have a certificate of another name.",
+            "--certificate-oidc-issuer, both: anybody can get a certificate in another name.",
         )
     return Trust(keys=keys, identity=identity, root=root)

@@ -274,7 +274,7 @@ Commit = Annotated[
 Seals = Annotated[
     list[Path] | None,
     typer.Option(
-        "--seal", "--bundle", help="Seal to check, repeatable; default: all beside the package."
+        "--seal", "--bundle", help="Seal to check, repeatable; default: all next to the package."
     ),
 ]
 Repository = Annotated[
@@ -298,7 +298,7 @@ ModelFile = Annotated[
     Path | None, typer.Option("--model", help="Model file or folder: is it the sealed run's?")
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Print what to type for openssl, cosign and others.")
+    bool, typer.Option("--explain", help="Print the commands for openssl, cosign and others.")
 ]
 
 

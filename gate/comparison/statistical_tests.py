@@ -161,14 +161,16 @@ def equivalence(
         return _untested(metric, "a value is NaN or infinite")
     expected, observed = sample_of(baseline), sample_of(head)
     if expected is None or observed is None:
-        return _untested(metric, "the values are too large to be told apart")
+        return _untested(metric, "the values are too large to distinguish")
     if not _standard_error(expected, observed):
         # no spread was seen, so nothing says how far the means may be off
         reason = "does not vary with the seed; judge it by policy.thresholds"
         return _untested(metric, reason, expected, observed)
     tested = _tested(expected, observed, margin.around(expected.mean))
     if tested is None:
-        return _untested(metric, "the margin is none, as its mean is zero", expected, observed)
+        return _untested(
+            metric, "the relative margin is zero, because the mean is zero", expected, observed
+        )
     return Equivalence(
         metric=metric,
         agreement=_agreement(tested),
@@ -287,7 +289,7 @@ def ranking(baseline: Values, head: Values, better_is: Direction) -> Ranked:
         if expected is not None and observed is not None
     )
     if len(variants) < len(baseline):
-        return (), (), "the values are too large to be told apart"
+        return (), (), "the values are too large to distinguish"
     ordered = tuple(sorted(variants, key=lambda one: (-sign * one.baseline.mean, one.name)))
     pairs = tuple(_pair(one, other, (baseline, head), sign) for one, other in pairwise(ordered))
     return ordered, pairs, _problem(ordered, pairs, baseline, sign)
@@ -332,7 +334,7 @@ def _problem(
     sign: float,
 ) -> str:
     if all(pair.state is PairState.OPEN for pair in pairs):
-        return "the baseline separates no two neighbours of its ranking, so there is none to hold"
+        return "the baseline's ranking separates no two neighbours, so there is no order to keep"
     # not only neighbours: a leader must not fall behind the last past a pair that is open
     for one, other in combinations(ordered, 2):
         behind = sign * (one.head.mean - other.head.mean) <= 0

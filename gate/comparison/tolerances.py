@@ -121,7 +121,7 @@ def misfit(rule: Tolerance) -> str:
         )
     # a tolerance holds where any limit does, so another one beside it widens it
     if rule.relative or rule.ulp > 1:
-        return "relative or ulp beside the derived limit widens it"
+        return "relative or ulp in addition to the derived limit widens it"
     return ""
 
 

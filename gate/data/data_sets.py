@@ -208,7 +208,7 @@ def _what(move: DataMove) -> str:
         return (
             f"files in {move.moved_parts:,} of {move.parts:,} parts (first: {move.first} or later)"
         )
-    return f"another content, from {move.first} on" if move.first else "another content"
+    return f"different content, from {move.first} on" if move.first else "another content"
 
 
 def _files(count: int) -> str:

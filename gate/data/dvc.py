@@ -65,10 +65,12 @@ def fetch_config(
             remotes.setdefault(name, {}).update(_taken(name, values, top, own_files=own_files))
     if default not in remotes:
         raise DataError(
-            f"data: .dvc/config names the default remote {short_text(default)}, and has no such one"
+            f"data: .dvc/config names the default remote {short_text(default)}, which it does not "
+            "define"
             if default
-            else "data: .dvc/config names no default remote, so the place of the data is unknown",
-            hint=f"{REMOTE_HINT} In a pull request, the base commit's file counts.",
+            else "data: .dvc/config names no default remote, so nothing says where the data is "
+            "stored",
+            hint=f"{REMOTE_HINT} In a pull request, the base commit's file applies.",
         )
     lines = [
         *("[core]", f"remote = {default}", "analytics = false", "check_update = false"),
@@ -197,7 +199,7 @@ def read_listing(path: Path, entry: str) -> tuple[FolderFile, ...]:
     except DocumentError as error:
         raise _fault(entry, error.message) from error
     if not isinstance(rows, list) or len(rows) > MAX_FILES:
-        raise _fault(entry, f"it is no list of at most {MAX_FILES:,} files")
+        raise _fault(entry, f"it is not a list of at most {MAX_FILES:,} files")
     files = tuple(_listed_file(row, entry) for row in rows)
     if len({file.path for file in files}) < len(files):
         raise _fault(entry, "it names a file twice")
@@ -260,7 +262,7 @@ def _listed_file(row: object, entry: str) -> FolderFile:
         raise _fault(entry, f"{short_text(path)} cannot be the name of a file") from error
     wrong = not {b"", b".", b".."}.isdisjoint(parts) or "\0" in path
     if wrong or max(map(len, parts)) > MAX_NAME_BYTES or len(path) > MAX_PATH_BYTES:
-        raise _fault(entry, f"{short_text(path)} is no path below the folder")
+        raise _fault(entry, f"{short_text(path)} is not a path below the folder")
     return FolderFile(path, digest)
 
 

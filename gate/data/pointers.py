@@ -79,7 +79,7 @@ def _of_dvc(file: PointerFile, document: Mapping[str, object]) -> Iterator[DataP
         )
     wdir = document.get("wdir", ".")
     if not isinstance(wdir, str):
-        raise _fault(file, "wdir is no text")
+        raise _fault(file, "wdir is not text")
     for place, out in _rows(file, document.get("outs"), "outs"):
         yield _pointer(file, place, out, wdir)
 
@@ -89,7 +89,7 @@ def _of_lock(file: PointerFile, document: Mapping[str, object]) -> Iterator[Data
         raise _fault(file, f"schema is not '{SCHEMA}'")
     stages = document.get("stages")
     if not isinstance(stages, dict):
-        raise _fault(file, "stages is no mapping")
+        raise _fault(file, "stages is not a mapping")
     if file.stage and file.stage not in stages:
         known = ", ".join(plain_text(name) for name in list(stages)[:10])
         raise DataError(
@@ -99,7 +99,7 @@ def _of_lock(file: PointerFile, document: Mapping[str, object]) -> Iterator[Data
     for name in [file.stage] if file.stage else stages:
         stage = stages[name]
         if not isinstance(stage, dict):
-            raise _fault(file, f"stages.{plain_text(name)} is no mapping")
+            raise _fault(file, f"stages.{plain_text(name)} is not a mapping")
         for place, out in _rows(file, stage.get("outs", []), f"stages.{plain_text(name)}.outs"):
             yield _pointer(file, place, out, ".")
 
@@ -111,7 +111,7 @@ def _rows(
         raise _fault(file, f"{place} is no list")
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise _fault(file, f"{place}[{number}] is no mapping")
+            raise _fault(file, f"{place}[{number}] is not a mapping")
         yield f"{place}[{number}]", row
 
 
@@ -161,7 +161,7 @@ def _inside(file: PointerFile, place: str, path: object, wdir: str) -> str:
         raise DataError(
             f"{file.path}: {place} leaves the repository, or is a whole folder of it: "
             f"{short_text(path)}",
-            hint="Keep the .dvc file beside its data, inside the repository.",
+            hint="Keep the .dvc file next to its data, inside the repository.",
         )
     return whole
 
@@ -243,13 +243,13 @@ def _fields(path: str, data: bytes) -> dict[str, str]:
     for line in text.removesuffix("\n").split("\n"):
         key, space, value = line.partition(" ")
         if not space or not value or not _KEY.match(key):
-            raise _lfs_fault(path, f"has a line that is no key and value: {short_text(line)}")
+            raise _lfs_fault(path, f"has a line that is not a key and a value: {short_text(line)}")
         if key in fields:
             raise _lfs_fault(path, f"has the key {key} twice")
         fields[key] = value
     keys = list(fields)[1:]
     if keys != sorted(keys):
-        raise _lfs_fault(path, "has its keys in another order than Git LFS writes them")
+        raise _lfs_fault(path, "has its keys in a different order than Git LFS writes them")
     return fields
 
 

@@ -327,7 +327,7 @@ def _names(row: Sequence[str], *, is_header: bool) -> list[str]:
 
 def _transposed(rows: Sequence[Sequence[str]], width: int) -> Iterable[tuple[str, ...]]:
     if any(len(row) != width for row in rows):
-        raise ValueError("a row has another number of cells")
+        raise ValueError("a row has a different number of cells")
     return zip_longest(*(row[:MAX_STATISTICS] for row in rows))
 
 

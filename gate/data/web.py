@@ -226,7 +226,7 @@ class Download(Connection):
         if status == requests.codes.partial_content:
             if span is None or int(span["first"]) != part.size:
                 part.restart()
-                raise _TryAgainError("the server gave another part than it was asked for")
+                raise _TryAgainError("the server sent a different range than requested")
             part.resumed = True
             return None if span["all"] == "*" else int(span["all"])
         if status != requests.codes.ok:
@@ -256,7 +256,7 @@ class Download(Connection):
         asked = f", also when asked {tries} times" if tries > 1 else ""
         return DataError(
             f"data: {self._file.entry}: {_words(error)}{asked}",
-            hint="Run the job again later: what has come is kept. If it stays so, check the "
+            hint="Run the job again later: what has come is kept. If this persists, check the "
             "address in repro-gate.yml, and the proxy.",
             details=(safe_line(without_password(self._file.url)),),
         )
@@ -275,8 +275,9 @@ class Download(Connection):
     def _wrong(self, found: str, size: int) -> DataError:
         return DataError(
             f"data: {self._file.entry}: {self._file.url} has another SHA-256 than declared",
-            hint="If the new content is wanted, write its digest into repro-gate.yml; nothing of "
-            "it was kept.",
+            hint="If the new content is wanted, write its digest into repro-gate.yml; the download "
+            "was "
+            "discarded.",
             details=(
                 f"declared {self._file.sha256}",
                 f"found    {found} ({size:,} bytes)",

@@ -32,7 +32,7 @@ UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC
 WORK = frozenset((EventKind.SAMPLES, EventKind.ROWS, EventKind.PASSES, EventKind.TURNS))
 # what settings of a run set, and nothing else
 OF_THE_RUN = WORK | {EventKind.STEPS}
-# what another number of samples in the data set changes from the first step on
+# what a different number of samples in the data set changes from the first step on
 DATA = frozenset((EventKind.RANDOM, EventKind.BATCH, EventKind.INPUT))
 
 
@@ -100,10 +100,10 @@ REPEAT = {
         "sets in datasets, samplers and transforms.",
     ),
     EventKind.INPUT: Cause(
-        "weights and global random states are equal, but the model is called with something else: "
+        "weights and global random states are equal, but the model is called with different input: "
         "different samples, a different order, or numbers from a source of the script's own",
         "Look for generators without a seed, os.urandom, uuid, unsorted directories, sets and "
-        "threads in what the script reads, cuts and mixes by itself.",
+        "threads in any sampling, splitting or shuffling that the script does.",
     ),
     EventKind.OPTIMIZER: Cause(
         "the updated parameters are equal, but the optimizer's state is not, so the next update "
@@ -132,7 +132,7 @@ DRIFT = {
         "Look at changes to the number of samples, the batch size, the epochs and stopping rules.",
     ),
     EventKind.SAMPLES: Cause(
-        "a step reads another number of samples than in the baseline",
+        "a step reads a different number of samples than in the baseline",
         "Look at changes to the batch size, to the number of samples and to accumulation.",
     ),
     EventKind.ROWS: Cause(
@@ -144,7 +144,7 @@ DRIFT = {
         "Look at changes to how many updates each model gets before the other.",
     ),
     EventKind.PASSES: Cause(
-        "a step makes another number of backward passes than in the baseline",
+        "a step makes a different number of backward passes than in the baseline",
         "Look at changes to gradient accumulation, and to which losses are differentiated.",
     ),
     EventKind.STRUCTURE: Cause(
@@ -168,8 +168,8 @@ DRIFT = {
         "Look at changes to data, their order, their preprocessing and the batch size.",
     ),
     EventKind.INPUT: Cause(
-        "weights and random states equal the baseline's, but the model is called with something "
-        "else",
+        "weights and random states equal the baseline's, but the model is called with different "
+        "input",
         "Look at changes to data, their order, their preprocessing and the batch size.",
     ),
     EventKind.LOSS: Cause(
@@ -214,9 +214,9 @@ DRIFT = {
     ),
 }
 AND_DATA = {
-    EventKind.RANDOM: "another random state is seen",
-    EventKind.BATCH: "the data loader returns other batches",
-    EventKind.INPUT: "the model is called with something else",
+    EventKind.RANDOM: "a different random state is seen",
+    EventKind.BATCH: "the data loader returns different batches",
+    EventKind.INPUT: "the model is called with different input",
 }
 UPDATE = Cause(
     "the gradients are equal, but the updated parameters are not: the update itself differs, "
@@ -237,7 +237,7 @@ OWN_SOURCE_REMEDY = (
 
 
 REORDERED = Cause(
-    "every observed step is equal, but the state at the end holds the same tensors in another "
+    "every observed step is equal, but the state at the end holds the same tensors in a different "
     "order, such as that of a set",
     "Sort what the optimizer's parameters are collected from: sets, id(), hash order, names of "
     "files.",

@@ -48,7 +48,7 @@ BY_EVENT: Final = {
     EventKind.STATE: CauseClass.CHECKPOINT,
 }
 # what a commit changes in the computation itself is its code; whether a batch holds other data or
-# the same in another order, its digest does not tell
+# the same in a different order, its digest does not tell
 BY_DRIFT: Final = BY_EVENT | {
     EventKind.STEPS: CauseClass.RUN_SETTINGS,
     EventKind.SAMPLES: CauseClass.RUN_SETTINGS,
@@ -181,7 +181,7 @@ def diagnose_drift(comparison: Comparison, known: KnownLines = NOTHING_KNOWN) ->
     found = _diagnosis(comparison, CauseQuestion(drift=True), known)
     if found is None:
         return moved
-    beside = f"Beside that, {moved.cause}."
+    beside = f"Besides, {moved.cause}."
     return found.model_copy(update={"details": f"{found.details} {beside}".strip()})
 
 
@@ -273,10 +273,7 @@ def _seeded_at(suspect: Suspect) -> str:
 
 def _let_wait(suspect: Suspect) -> str:
     if suspect.call.startswith(AS_DONE):
-        return (
-            f"Take the results at {suspect.place} in the order of the work, and not as they are "
-            "done"
-        )
+        return f"Take the results at {suspect.place} in submission order, not as they complete"
     if suspect.call.startswith(MESSAGES):
         return f"Call wait() on what {suspect.call}() returns at {suspect.place}"
     return f"Let the training wait for the thread that {suspect.place} starts"
@@ -300,7 +297,7 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.COMPLETION: lambda one: (
         f"Receive from each rank by its number (src=) at {one.place}, in a fixed order"
         if one.call in FROM_ANY_RANK
-        else f"Take the results at {one.place} in the order of the work, and not as they are done"
+        else f"Take the results at {one.place} in submission order, not as they complete"
     ),
     SuspectKind.ORDER: lambda one: f"Sort what {one.call}() lists at {one.place}",
     SuspectKind.PRECISION: lambda one: (

@@ -190,7 +190,7 @@ def _exponential(first: GrowthPoint, fit: _Fit, until: int | None) -> _Named:
     if first.relative is not None and first.relative <= ROUNDING:
         words += (
             f", from {first.relative:.1g} of the value: chaos, the training amplifies a difference "
-            "of the size of rounding, and the size at the end says nothing of the cause"
+            "of the size of rounding, and the size at the end says nothing about the cause"
         )
     else:
         words += ": the training amplifies it"

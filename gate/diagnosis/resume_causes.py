@@ -1,4 +1,4 @@
-"""Why a resumed run gives another result: the state that it lacks, by name.
+"""Why a resumed run gives a different result: the state that it lacks, by name.
 
 Three sources say it. What each of the two runs stood with at the border, value by value. What the
 first steps after it were given and drew, against the same steps of the uninterrupted run. And the
@@ -54,7 +54,8 @@ REMEDIES: Final = {
     "made.",
     ResumeCauseKind.LOSS_SCALE: "Save `scaler.state_dict()`, and load it.",
     ResumeCauseKind.SCHEDULE: "Save `scheduler.state_dict()`, and load it after the optimizer's.",
-    ResumeCauseKind.SAMPLER: "Save how far the data was read, and go on from there: the sampler's "
+    ResumeCauseKind.SAMPLER: "Save how far the data was read, and continue from there: the "
+    "sampler's "
     "state, or the number of batches to skip.",
     ResumeCauseKind.RANDOM: "Save the state of each generator, and restore it last, after "
     "everything that draws while the run is set up.",
@@ -410,7 +411,8 @@ def _mask(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> lis
         return []
     sentence = (
         f"The input of step {step + 1} is equal and its loss is not: what the model draws, such as "
-        "a dropout mask, is another"
+        "a "
+        "dropout mask, is different"
     )
     return [sentence]
 

@@ -138,8 +138,8 @@ REMEDIES: Final = {
         "several threads."
     ),
     Setting.ONE_WORKER: (
-        "Take results of a pool in the order in which they were asked for (map), and not as they "
-        "are done (as_completed, imap_unordered, a shared sum)."
+        "Take results of a pool in submission order (map), not as they complete "
+        "(as_completed, imap_unordered, a shared sum)."
     ),
     Setting.NO_LOADER_WORKERS: (
         "Seed what a worker draws from by its own number (worker_init_fn), and share nothing "

@@ -191,7 +191,7 @@ def _nondeterministic(point: TraceDivergence) -> tuple[str, str]:
     if point.drift and own:
         end += ", or the change is inside it"
     return (
-        f"{_named(call)} gives another output for equal inputs: {end}",
+        f"{_named(call)} gives a different output for equal inputs: {end}",
         "Replace it by a deterministic operator.",
     )
 
@@ -213,7 +213,7 @@ def _setting(point: TraceDivergence) -> tuple[str, str]:
     ]
     return (
         (
-            f"{_named(point.call)} gives another output for equal inputs, because a setting "
+            f"{_named(point.call)} gives a different output for equal inputs, because a setting "
             f"differs: {', '.join(words)}"
         ),
         "Look for the line that changes this setting, and set it to one value in each run.",
@@ -226,7 +226,9 @@ def _instead(before: str, after: str, *, drift: bool) -> str:
 
 def _layout(point: TraceDivergence) -> tuple[str, str]:
     made, use = point.source or point.first_use, point.first_use
-    where = "" if made is use else f"; {_named(use)} is the first to compute another result from it"
+    where = (
+        "" if made is use else f"; {_named(use)} is the first to compute a different result from it"
+    )
     return (
         f"{_named(made)} has equal values in another memory layout{where}",
         "Look at memory formats (channels_last), transposes, .contiguous() and as_strided.",
@@ -274,11 +276,11 @@ def _random(point: TraceDivergence) -> tuple[str, str]:
     whose = "a generator of the script's own, whose" if own else "the global generator, whose"
     if point.drift:
         return (
-            f"{_named(call)} draws other random numbers from {whose} state is not the base's",
+            f"{_named(call)} draws different random numbers from {whose} state is not the base's",
             "Look at changes to seeds and to the number of random draws before this line.",
         )
     return (
-        f"{_named(call)} draws other random numbers from {whose} state differs",
+        f"{_named(call)} draws different random numbers from {whose} state differs",
         "Give that generator a constant seed."
         if own
         else "Look for what seeds the generator or draws from it in one run only.",
@@ -292,7 +294,7 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
     if point.source is not None and point.from_another_rank:
         return (
             (
-                f"the value that {_named(call)} brought from another rank differs; {_named(use)} "
+                f"the value that {_named(call)} received from another rank differs; {_named(use)} "
                 "uses it first"
             ),
             (
@@ -324,8 +326,9 @@ def _outside(point: TraceDivergence) -> tuple[str, str]:
     what = "torch.tensor or similar" if call.operator == TAKES_FROM_OUTSIDE else call.operator
     return (
         (
-            f"{what}{place_words(call)} takes a value that differs and that no traced operator "
-            "made: it comes from outside torch (NumPy, a file, a Python number), or from before "
+            f"{what}{place_words(call)} receives a different value that no traced operator "
+            "produced: it comes from outside torch (NumPy, a file, a Python number), or from "
+            "before "
             "the trace"
         ),
         (
@@ -365,8 +368,8 @@ def _other_tensors(point: TraceDivergence) -> tuple[str, str]:
     other = "the base commit" if point.drift else "the other run"
     return (
         (
-            f"{_named(point.call)} takes other tensors than in {other}, or the same ones in "
-            "another order: something outside torch chose them"
+            f"{_named(point.call)} takes different tensors than in {other}, or the same ones in a "
+            "different order: something outside torch chose them"
         ),
         (
             "Look at what orders or chooses them: a shuffled list, a set, names of files, keys "
@@ -388,7 +391,8 @@ def _below(point: TraceDivergence) -> tuple[str, str]:
         )
     return (
         (
-            f"compiled code{place_words(use)} gives another result ({use.operator}); what happens "
+            f"compiled code{place_words(use)} gives a different result ({use.operator}); what "
+            "happens "
             "inside it is below the dispatcher"
         ),
         "Run once without torch.compile: if the difference is gone, it is the compiled kernel.",

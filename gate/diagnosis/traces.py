@@ -300,7 +300,7 @@ def _other_reasons(pair: Pair, left: TracedCall, right: TracedCall) -> Iterator[
     if not (left.whole and right.whole):
         yield Shown(Claim.UNPROVEN, unchecked="one of its arguments could not be compared")
     if any(call.thread for trace in (pair.expected, pair.observed) for call in trace.calls):
-        yield Shown(Claim.UNPROVEN, unchecked="other threads ran operators beside it")
+        yield Shown(Claim.UNPROVEN, unchecked="other threads ran operators at the same time")
 
 
 def settings_apart(

@@ -240,7 +240,7 @@ def _names(files: Files, folder: Path) -> Iterator[str]:
 def _why_not(names: tuple[str, ...], *, is_folder: bool) -> str:
     """Why a state under these names is not packed; empty where it is."""
     if not is_folder and names[0].endswith(INDEX_SUFFIX):
-        return "it is an index of files beside it: name their folder"
+        return "it is an index of files next to it: name their folder"
     packed = [f"{MODEL_FOLDER}/{name}" for name in names]
     for name, member in zip(names, packed, strict=True):
         problem = name_problem(member)

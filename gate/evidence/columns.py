@@ -122,7 +122,7 @@ def whole_column(kind: Kind, part: object) -> Column:
     if isinstance(part, list):
         first, count, *same = part
         if type(first) is not int or type(count) is not int or not 0 < count <= MAX_ROWS:
-            message = "is no range of steps"
+            message = "is not a range of steps"
             raise ValueError(message)
         if not same:
             return array(kind, range(first, first + count))

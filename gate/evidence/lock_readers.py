@@ -125,9 +125,9 @@ def _gathered(found: PackageLines) -> tuple[LockedPackage, ...]:
     hashes: dict[str, dict[str, None]] = {}
     for name, version, files in found:
         if not _NAME.match(name) or len(name) > MAX_PACKAGE_TEXT:
-            raise EvidenceError(f"{short_text(name)} is no name of a package")
+            raise EvidenceError(f"{short_text(name)} is not the name of a package")
         if not version.isprintable() or len(version) > MAX_PACKAGE_TEXT:
-            raise EvidenceError(f"{name}: {short_text(version)} is no version")
+            raise EvidenceError(f"{name}: {short_text(version)} is not a version")
         key = normalized_name(name)
         versions.setdefault(key, {})[version] = None
         hashes.setdefault(key, {}).update((_checked_hash(text, name), None) for text in files)
@@ -154,7 +154,7 @@ def _checked_hash(text: str, name: str) -> str:
         or not _DIGEST.match(digits)
         or not digits.strip("0")
     ):
-        raise EvidenceError(f"{name}: {short_text(text)} is no hash of a file")
+        raise EvidenceError(f"{name}: {short_text(text)} is not the hash of a file")
     return f"{algorithm}:{digits.lower()}"
 
 
@@ -261,7 +261,9 @@ def _conda(text: str) -> PackageLines:
         ending = next((ending for ending in CONDA_ENDS if file.endswith(ending)), "")
         parts = file.removesuffix(ending).rsplit("-", 2)
         if not ending or len(parts) < 3:  # noqa: PLR2004 - name, version, build
-            raise EvidenceError(f"line {number} is no address of a package: {short_text(line)}")
+            raise EvidenceError(
+                f"line {number} is not the address of a package: {short_text(line)}"
+            )
         kind = "sha256" if len(digest.removeprefix("sha256:")) > _DIGITS["md5"][0] else "md5"
         hashes = [f"{kind}:{digest.removeprefix('sha256:')}"] if digest else []
         yield parts[0], parts[1], hashes

@@ -97,7 +97,7 @@ def read_pinned(shown: str, data: bytes) -> tuple[PinnedPackage, ...]:
     name = PurePosixPath(shown).name
     if name in LOCKS_OF_PROJECTS:
         raise DocumentError(
-            f"{shown} is no requirements file",
+            f"{shown} is not a requirements file",
             hint=f"Export one, commit it, and name it instead: {LOCKS_OF_PROJECTS[name]}",
         )
     if len(data) > MAX_REQUIREMENTS_BYTES:
@@ -184,7 +184,7 @@ def _package(line: str) -> PinnedPackage | _Refused:
         hashes.append(f"{algorithm}:{digits.lower()}")
         if not _HASH.fullmatch(hashes[-1]):
             return _Refused(
-                f"{short_text(text)} is no SHA-256, SHA-384 or SHA-512 of a file",
+                f"{short_text(text)} is not the SHA-256, SHA-384 or SHA-512 of a file",
                 f"regenerate the line; {MAKE_LOCK}",
             )
     return _pinned(" ".join(words[:options]), tuple(dict.fromkeys(hashes)))
@@ -275,6 +275,6 @@ def _behind_blanks(text: str, place: int) -> int:
 
 def _odd(text: str) -> _Refused:
     return _Refused(
-        f"{short_text(text)} is no condition that is understood",
+        f"{short_text(text)} is not a condition that the gate understands",
         'write it as `; python_version < "3.13"`, joined by `and`, `or` and parentheses',
     )

@@ -204,7 +204,7 @@ def in_order(
     known = max((line.optimizer for line in lines), default=0) < len(numbers)
     if sorted(numbers) != list(range(len(numbers))) or not known:
         raise EvidenceError(
-            f"{name}: the summary's optimizer_numbers are no order of its optimizers",
+            f"{name}: the summary's optimizer_numbers are not an order of its optimizers",
             hint="Only the harness may write into its output folder.",
         )
     ordered: list[StepLine] = []

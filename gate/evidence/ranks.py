@@ -90,7 +90,7 @@ def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...])
     failed = tuple(_failed(_read(files, out, processes), trained))
     if failed:
         raise EvidenceError(
-            f"{failed[0]}, and the command exited with 0 all the same",
+            f"{failed[0]}, but the command exited with 0",
             hint="Let the command fail where a rank does: pass on the exit code of each process "
             "that it starts.",
             details=failed[:MAX_SHOWN],

@@ -120,7 +120,7 @@ def _kept_name(name: str) -> str:
     """Refuse a name that could lie outside the folder of its run."""
     safe = {"", ".", ".."}.isdisjoint(name.split("/")) and "\\" not in name
     if not RUN_FILE.fullmatch(name) and not (SAVED_FILE.fullmatch(name) and safe):
-        message = "is no name of a kept file"
+        message = "is not the name of a kept file"
         raise ValueError(message)
     return name
 

@@ -265,7 +265,7 @@ class StepDigests(Rows[StepDigest]):
         ]
         steps = [one["step"] for one in records]
         if not {*map(type, steps)} <= {int}:
-            message = "a step is no whole number"
+            message = "a step is not a whole number"
             raise ValueError(message)
         return cls(steps, told)
 

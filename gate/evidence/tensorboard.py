@@ -275,7 +275,7 @@ def _scalars(opened: UntrustedFile) -> Iterator[tuple[Scalar, str]]:
             for scalar in scalars(data):
                 yield scalar, where
         except MalformedEventError as error:
-            raise opened.fault(f"{where} is no event: {error.message}") from error
+            raise opened.fault(f"{where} is not an event: {error.message}") from error
 
 
 def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:

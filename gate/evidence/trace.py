@@ -162,7 +162,7 @@ Place = Annotated[str, Field(max_length=320)]
 class Claim(StrEnum):
     """What the first call that parts two runs shows.
 
-    `NONDETERMINISTIC_OPERATOR`: another output, while inputs, their layouts, arguments, settings of
+    `NONDETERMINISTIC_OPERATOR`: a different output, while inputs, layouts, arguments, settings of
     torch's and the generator were compared and are equal. `UNPROVEN`: the same, but not all of that
     could be compared. `SETTING`: a setting of torch's differs there. `MEMORY_LAYOUT`: equal values
     lie in memory in another way. `ARRIVAL`: what came first from any rank. `CODE_PATH`: another
@@ -193,9 +193,9 @@ class NoTrace(StrEnum):
 
     `AGREE`: both traces are equal. `CUT`: they are as far as they go, and ended at a limit.
     `EXPLAINED`: settings of the run explain the difference, so none was made. `BUDGET`: no time
-    was left. `FAILED`: a traced run failed. `OTHER_RESULT`: one gave another result than without a
-    trace. `NOT_REACHED`: both ended before what differs was written. `NOTHING_LEFT`: no process
-    left a trace in both runs.
+    was left. `FAILED`: a traced run failed. `OTHER_RESULT`: one gave a different result than
+    without a trace. `NOT_REACHED`: both ended before what differs was written. `NOTHING_LEFT`:
+    no process left a trace in both runs.
     """
 
     AGREE = "agree"

@@ -44,7 +44,7 @@ def _refuse_other_run(run: RunEvidence) -> None:
     end = record.clock_seconds + record.wall_seconds
     if not record.clock_seconds - CLOCK_SECONDS <= stepped <= end + CLOCK_SECONDS:
         raise EvidenceError(
-            f"run {record.label}: its first step was not made while it was going",
-            hint="What was read are files of another run, or the training changed its clock. If it "
+            f"run {record.label}: its first step was not taken while it ran",
+            hint="The files are of another run, or the training changed its clock. If it "
             "did not, this is a bug in repro-gate; please report it.",
         )

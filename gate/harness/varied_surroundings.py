@@ -229,7 +229,7 @@ def _hold_when_started() -> None:
 
 
 def vary_gpu_index() -> Callbacks:
-    """The gate has named the GPUs in another order, which CUDA reads when it starts."""
+    """The gate has named the GPUs in a different order, which CUDA reads when it starts."""
     tell_varied("gpu-index", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return {}
 

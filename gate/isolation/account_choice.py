@@ -393,7 +393,7 @@ def accounts_beside(
     if isolation.guard is not WriteGuard.MOUNT_NAMESPACE:
         raise RunError("without a mount namespace two runs have other paths", hint=HINT)
     if isolation.network:
-        raise RunError("with a network (isolation.network) two runs could talk", hint=HINT)
+        raise RunError("with a network (isolation.network) two runs could communicate", hint=HINT)
     _refuse_shared(isolation)
     (own,) = isolation.own_accounts
     found = [account for _ in range(number) if (account := unused_account()) is not None]

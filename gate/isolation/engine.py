@@ -137,7 +137,7 @@ def connect_docker(address: str) -> Connect:
             raise RunError(
                 "the Python package docker is not installed",
                 hint=(
-                    "Install it beside the gate: `pip install 'docker>=7.1'`, or set "
+                    "Install it next to the gate: `pip install 'docker>=7.1'`, or set "
                     "isolation.mode to uid."
                 ),
             ) from error

@@ -110,7 +110,7 @@ class IsolationSettings(ContainerSettings):
     @model_validator(mode="after")
     def _mode_reaches_minimum(self) -> Self:
         if self.minimum is IsolationMode.AUTO:
-            message = "minimum: auto is no minimum; name a mode"
+            message = "minimum: auto is not a minimum; name a mode"
             raise ValueError(message)
         if IsolationMode.AUTO is not self.mode and self.mode.strength < self.minimum.strength:
             message = f"mode: {self.mode.value} is weaker than minimum: {self.minimum.value}"

@@ -474,8 +474,8 @@ def _not_permitted(request: ProcessRequest, name: str) -> RunError:
     mode = stat.S_IMODE(closed.stat().st_mode)
     return RunError(
         f"cannot start {name}: {folder} is closed to other accounts (mode {mode:04o})",
-        hint=f"Let other accounts pass through it (chmod o+x {folder}), or use an interpreter "
-        f"and a "
-        "repository that do not lie below it; an environment created from /usr/bin/python3 needs "
-        "nobody's home.",
+        hint=f"Let other accounts pass through it (chmod o+x {folder}), or use an interpreter and "
+        "a "
+        f"repository outside of it; an environment created from /usr/bin/python3 needs no "
+        "home folder.",
     )

@@ -198,7 +198,7 @@ def read_envelope(seal: SealFile) -> Envelope:
     """Read either form; nothing in it is verified yet.
 
     Raises `AttestationError` for what is too large, not strict JSON, not strict base64, has an
-    unknown key or another number of signatures than its form allows.
+    unknown key or a different number of signatures than its form allows.
     """
     limit = MAX_SEAL_BYTES
     value = read_object(seal.content, seal.name, max_bytes=limit, hint=DAMAGED_HINT)

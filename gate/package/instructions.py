@@ -244,7 +244,7 @@ MEMBER_MEANINGS = {
     "model/": "what the training's script saved itself",
     "evidence/": "each run: metrics at full precision, digests of steps and tensors, output",
     "locks/": "lock files of the commit",
-    "source.pack": "the commit itself: its files as a pack of git",
+    "source.pack": "the commit itself: its files as a git pack",
     "uncommitted.diff": "what was not committed when it was trained",
     SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
 }
@@ -273,7 +273,8 @@ WITHOUT_SOURCE = (
 AGAIN = (
     "It checks the seal, trains the commit again, and compares with the numbers in here; no "
     "baseline is needed. The same bits are promised in the same environment only "
-    "(`environment.json`); elsewhere it says what moved, and how far the numbers are apart."
+    "(`environment.json`); elsewhere the command reports what changed, and how far apart the "
+    "numbers are."
 )
 DIGESTS = "Digests of the states, which the seal names; each is what the command prints:"
 LIMIT = (

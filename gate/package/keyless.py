@@ -230,7 +230,7 @@ def token_identity(token: str, server_url: str) -> Identity:
     """
     parts = token.split(".")
     if len(parts) != JWT_PARTS:
-        raise SealServiceError("the identity token is no JWT", hint=RUNNER_HINT)
+        raise SealServiceError("the identity token is not a JWT", hint=RUNNER_HINT)
     try:
         # in a JWT the padding is left out (RFC 7515, 2)
         claims = read_object(

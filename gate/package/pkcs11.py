@@ -153,7 +153,7 @@ class TokenSigner:
             answer = _ANSWER.validate_json(self._program.ask(json.dumps(question).encode("utf-8")))
         except ValidationError as error:
             raise AttestationError(
-                "the token's library answered in no known way",
+                "the token's library gave an unknown answer",
                 hint=f"Check that {safe_line(str(place.module))} is a PKCS#11 library.",
             ) from error
         if answer.fault:
@@ -190,12 +190,12 @@ def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, s
     if find_spec("pkcs11") is None:
         raise SettingsError(
             "pkcs11: needs the package python-pkcs11",
-            hint="Install it beside the gate: `pip install 'python-pkcs11>=0.9'`.",
+            hint="Install it next to the gate: `pip install 'python-pkcs11>=0.9'`.",
         )
     if not files.exists(place.module):
         raise SettingsError(
             f"pkcs11: there is no library {safe_line(str(place.module))}",
-            hint="Name the file that the token's maker gives, by module-path.",
+            hint="Set module-path to the library file of the token's vendor.",
         )
     if not nobody_elses(place.module):
         raise SettingsError(

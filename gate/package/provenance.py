@@ -200,7 +200,7 @@ def write_provenance(facts: ProvenanceFacts) -> bytes:
     except ValueError as error:
         # 1e400 is a number to JSON, and infinity to whoever reads it
         raise AttestationError(
-            f"how this package was made holds a number that JSON has none for: {error}",
+            f"how this package was made holds a number that JSON cannot express: {error}",
             hint="Look for infinity or NaN in the settings.",
         ) from error
     if len(payload) > MAX_PROVENANCE_BYTES:
@@ -221,7 +221,7 @@ def read_provenance(payload: bytes) -> ProvenanceFacts:
         ProvenanceStatement, payload, SOURCE, max_bytes=MAX_PROVENANCE_BYTES, hint=OTHER_HINT
     )
     facts = _facts(statement)
-    # every part of it is a fact by now: what else it says, or in another order, is not ours
+    # every part of it is a fact by now: what else it says, or in a different order, is not ours
     if write_provenance(facts) != payload:
         raise AttestationError(f"{SOURCE} is not written as repro-gate writes it", hint=OTHER_HINT)
     return facts

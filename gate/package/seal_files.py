@@ -66,7 +66,7 @@ def seal_places(
     paths = chosen or [path for path in kinds if files.exists(path)]
     if not paths:
         raise AttestationError(
-            f"no seal found beside {package.name}",
+            f"no seal found next to {package.name}",
             hint=f"Put {seal_file_names(StatementKind.VERDICT, package)} there, with the other "
             "seals, or name them with --seal. Only a passing gate writes seals.",
         )

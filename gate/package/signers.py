@@ -258,7 +258,7 @@ def checked_address(variables: Mapping[str, str]) -> str:
     if parts.scheme != "https" and (parts.scheme != "http" or host not in LOOPBACK):
         raise SettingsError(
             f"vault: {ADDRESS_VARIABLE} does not begin with https://",
-            hint="The token would be sent for everybody on the way to read.",
+            hint="Anyone on the network path could read the token.",
         )
     return address
 
@@ -363,7 +363,7 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
     # asked of the file system: what is in the file is read after the training
     elif place.path.is_dir() or not os.access(place.path, os.R_OK):
         raise SettingsError(
-            f"the signing key {safe_line(str(place.path))} is no file that can be read",
+            f"the signing key {safe_line(str(place.path))} is not a readable file",
             hint="Name the PEM file, and let this account read it.",
         )
 
@@ -396,6 +396,6 @@ def refuse_programs_below(
     for path in paths:
         if path.startswith("/") and Path(path).resolve().is_relative_to(top):
             raise SettingsError(
-                f"{safe_line(path)} is in the checkout, which the pull request fills",
+                f"{safe_line(path)} is in the checkout, which the pull request controls",
                 hint="Keep what signs outside of it: in the image, or on the runner.",
             )

@@ -187,10 +187,10 @@ class Service:
         elif isinstance(error, requests.ConnectionError):
             why = "cannot be reached"
         else:
-            why = "broke its answer off"
+            why = "closed the connection too early"
         return SealServiceError(
             f"{self._name} {why}",
-            hint="Run the job again; if it stays so, check the network and the address.",
+            hint="Run the job again; if this persists, check the network and the address.",
         )
 
 

@@ -22,10 +22,11 @@ from gate.text.untrusted_text import masked
 if TYPE_CHECKING:
     from sigstore.models import TrustedRoot
 
-INSTALL_HINT: Final = "Install it beside the gate: `pip install 'sigstore>=4.5'`."
+INSTALL_HINT: Final = "Install it next to the gate: `pip install 'sigstore>=4.5'`."
 REFUSED_HINT: Final = (
-    "The seal was changed, is somebody else's, comes from other services than the trusted root is "
-    "about, or is younger than that root: find out which before you use the package."
+    "The seal was changed, belongs to somebody else, comes from services outside the trusted root, "
+    "or is "
+    "newer than that root: find out which before you use the package."
 )
 # "Source Repository URI" of Fulcio's extensions: the repository whose job was certified.
 SOURCE_REPOSITORY: Final = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
@@ -60,7 +61,7 @@ def verify_identity(
         kind, payload = Verifier(trusted_root=root).verify_dsse(read, wanted)
     except (Error, *_PARSING) as error:
         raise AttestationError(
-            "the keyless seal does not hold", hint=REFUSED_HINT, details=(_told(error),)
+            "the keyless seal does not verify", hint=REFUSED_HINT, details=(_told(error),)
         ) from error
     return IdentitySigned(
         payload=payload,

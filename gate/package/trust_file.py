@@ -16,7 +16,7 @@ from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
 from gate.package.signing import printable
 
 PUBLIC_HINT: Final = "A public key begins with `-----BEGIN PUBLIC KEY-----`."
-NEW_KEY_HINT: Final = "A key never goes back; make a new one with `repro-gate keys generate`."
+NEW_KEY_HINT: Final = "This cannot be undone; make a new key with `repro-gate keys generate`."
 LIST_HINT: Final = "See the ids with `repro-gate keys list`; give more of one."
 MAX_NAMED = 5
 _BEGINNING = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
@@ -99,7 +99,7 @@ def write_trusted_keys(document: TrustedKeys) -> bytes:
     if len(data) > MAX_TRUST_BYTES:
         raise AttestationError(
             f"the trust file would have more than {MAX_TRUST_BYTES:,} bytes",
-            hint="Begin a new file for new keys; keep this one beside what it verifies.",
+            hint="Begin a new file for new keys; keep this one with what it verifies.",
         )
     return data
 

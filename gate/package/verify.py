@@ -48,7 +48,7 @@ from gate.text.package_names import MAX_PACKAGE_BYTES
 OTHER_RESULT = {
     ReachedLevel.STATISTICAL: "its metrics are equivalent over seeds",
     ReachedLevel.FUNCTIONAL: "it met the policy's thresholds",
-    ReachedLevel.SCIENTIFIC: "it ranks the policy's variants alike",
+    ReachedLevel.SCIENTIFIC: "it ranks the policy's variants the same way",
 }
 NO_MODEL_SIGNATURE = (
     "The model has no signature of its own, which no Ed25519 key can make; the provenance lists "
@@ -175,7 +175,7 @@ def _verified_package(
 ) -> VerifiedPackage:
     facts, model = checked.facts, checked.model
     if facts.level in OTHER_RESULT:
-        notes += (f"The result is another one than the baseline's; {OTHER_RESULT[facts.level]}.",)
+        notes += (f"The result differs from the baseline's; {OTHER_RESULT[facts.level]}.",)
     if facts.imported_evidence:
         notes += ("Another job ran the training: isolation and numbers are what that job reports.",)
     if facts.isolation.mode is IsolationMode.NONE:

@@ -38,11 +38,11 @@ WISHES: Final = ("requirements*.txt", "pyproject.toml", "environment*.yml", "env
 def look_at_repository(place: Path, files: Files, git: Git) -> RepositoryFacts:
     """What lies at `place`, in a work tree or not.
 
-    Raises `StorageError` where there is no folder.
+    Raises `StorageError` where there is not a folder.
     """
     shown = safe_line(str(place))
     if not files.is_folder(place):
-        raise StorageError(f"{shown} is no folder", hint="Name a folder, or give --package.")
+        raise StorageError(f"{shown} is not a folder", hint="Name a folder, or give --package.")
     top, commit, problem = _work_tree(place, git)
     look = Look(top=top, files=files)
     changed = list_files(look, git if commit or not problem else None)

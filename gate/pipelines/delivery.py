@@ -213,7 +213,7 @@ def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool
     if not has_sigstore:
         raise SettingsError(
             "sign: sigstore needs the package sigstore",
-            hint="Install it beside the gate: `pip install 'sigstore>=4.5'`.",
+            hint="Install it next to the gate: `pip install 'sigstore>=4.5'`.",
         )
 
 

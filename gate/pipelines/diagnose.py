@@ -82,19 +82,20 @@ NO_ENTRY: Final = (
     "so no drift from it can be diagnosed."
 )
 NO_BASE_RUNS: Final = (
-    "The base commit was not run beside it: the gate does that where the environment moved, or the "
-    "change brings one."
+    "The base commit was not run: the gate does that when the environment changed, or when the "
+    "change "
+    "installs a new one."
 )
 NO_TRACE: Final = (
     "There is no operator trace: it needs two more trainings, which the gate makes after a "
     "difference unless diagnosis.escalate is false. So no operator is named."
 )
 NO_FULL_TRACE: Final = (
-    "The operator traces themselves are not kept, since they can be large: what they show cannot "
-    "be looked for again."
+    "The operator traces themselves are not kept, since they can be large: they cannot be examined "
+    "again."
 )
 NO_SECOND: Final = (
-    "There is one strict run only, so nothing says whether the commit repeats itself."
+    "There is only one strict run, so nothing shows whether the commit is repeatable."
 )
 
 
@@ -230,8 +231,8 @@ def _missing(
 def _without_fingerprints(comparison: Comparison) -> str:
     return (
         f"{comparison.expected} and {comparison.observed} have no fingerprints in common but the "
-        "parameters' (none were recorded, or at other steps), so what came before the update "
-        "cannot be told apart."
+        "parameters' (none were recorded, or at other steps), so nothing distinguishes what came "
+        "before the update."
     )
 
 

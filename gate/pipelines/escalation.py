@@ -38,7 +38,7 @@ from gate.verdict.verdict import DRIFTS, Outcome
 # the base commit is run again for these, whatever the baseline was recorded from; with the data
 # that moved it has nothing to show
 AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
-OTHER_RESULT = "a traced run gave another result than the same run without a trace"
+OTHER_RESULT = "a traced run gave a different result than the same run without a trace"
 EXPLAINED = "settings of the run explain the difference, so nothing was traced"
 NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
 

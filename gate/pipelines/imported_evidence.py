@@ -384,7 +384,7 @@ def _resume_runs(evidence: EvidenceSet, request: GateRequest) -> tuple[PlannedRu
     if resume is None or attempt is None:
         return ()
     if (attempt.checkpoint, attempt.at_step) != (resume.checkpoint, resume.at_step):
-        raise EvidenceError("the evidence is of another resume", hint=ALTERED_HINT)
+        raise EvidenceError("the evidence is of a different resume", hint=ALTERED_HINT)
     carried = CarriedCheckpoint(place=resume.checkpoint, step=attempt.step, files=())
     return plan_interrupted(resume), plan_resumed(resume, carried, request.settings.train)
 
@@ -419,7 +419,7 @@ def _check_seeds(evidence: EvidenceSet, request: GateRequest) -> None:
         _check_record(one.run, run, request)
         if (one.result.seed, one.result.variant) != (run.seed, run.variant):
             raise EvidenceError(
-                f"run {run.label}: is of another seed or variant than it was asked for",
+                f"run {run.label}: has a different seed or variant than requested",
                 hint=ALTERED_HINT,
             )
 

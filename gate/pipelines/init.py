@@ -52,8 +52,7 @@ def work_tree_root(git: Git) -> Path:
     except RepositoryError as fault:
         raise RepositoryError(
             fault.message,
-            hint="Run `git init` at the root of the project first: the gate trains what a commit "
-            "holds.",
+            hint="Run `git init` at the root of the project first: the gate trains a commit.",
         ) from fault
 
 
@@ -104,7 +103,7 @@ def given_config(config: str, start: Path, top: Path) -> str:
     path = (start / config).resolve()
     if not path.is_relative_to(top.resolve()) or path == top.resolve():
         raise SettingsError(
-            f"--config {config!r} is no file in the work tree {top}",
+            f"--config {config!r} is not a file in the work tree {top}",
             hint="Name a file such as research/nlp/repro-gate.yml.",
         )
     return path.relative_to(top.resolve()).as_posix()

@@ -130,7 +130,7 @@ def open_kept_package(files: Files, path: Path) -> KeptEvidence:
 def _of_package(opened: UntrustedFile) -> KeptEvidence:
     head = opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))
     if not looks_like_package(head):
-        raise EvidenceError(f"{opened.shown} is no package of repro-gate", hint=EVIDENCE_HINT)
+        raise EvidenceError(f"{opened.shown} is not a package of repro-gate", hint=EVIDENCE_HINT)
     try:
         sha256, members = _checked_members(opened)
     except AttestationError as error:

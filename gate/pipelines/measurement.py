@@ -357,7 +357,7 @@ def from_folders(request: GateRequest, files: Files, folders: tuple[Path, ...]) 
             )
         if one.snapshot_digest != sets[0].snapshot_digest:
             raise EvidenceError(
-                f"{folders[place]}: other code was trained there than in {folders[0]}",
+                f"{folders[place]}: different code was trained there than in {folders[0]}",
                 hint="Use the same commit everywhere: code changes are not noise.",
             )
     strict = [run for one in sets for run in one.runs_of(RunMode.STRICT)[:1]]

@@ -70,7 +70,7 @@ HEADLINES: Final = {
     ReproductionOutcome.WITHIN_SPREAD: "reproduced within the spread",
     ReproductionOutcome.DIFFERS: "not reproduced: the result differs",
     ReproductionOutcome.NOT_REPEATABLE: "not reproduced: the runs here differ from each other",
-    ReproductionOutcome.RESUME_DIFFERS: "not reproduced: a resumed run gives another result",
+    ReproductionOutcome.RESUME_DIFFERS: "not reproduced: a resumed run gives a different result",
 }
 
 
@@ -237,7 +237,7 @@ def _check_told(told: CallDocument, kept: KeptEvidence, settings: GateSettings) 
     """Does the package agree with itself? Its seal covers all of it, if it has one."""
     if kept.evidence.changed_files:
         raise EvidenceError(
-            "the package is of uncommitted changes",
+            "the package was made from uncommitted changes",
             hint="Its uncommitted.diff says what they were. Apply it to a clone, commit, and run "
             "the gate there.",
         )
@@ -259,7 +259,7 @@ def _repository(
     except RepositoryError as fault:
         if call.code is not None or call.work_tree or not told.source:
             raise RepositoryError(
-                f"commit {told.commit[:12]} is not at hand: {fault.message}", hint=CLONE_HINT
+                f"commit {told.commit[:12]} is not available:  {fault.message}", hint=CLONE_HINT
             ) from fault
     else:
         return clone, CodeSource.CLONE

@@ -164,7 +164,7 @@ def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Pr
     _refuse_other_training(
         entry,
         request,
-        hint="A pull request is run by the base commit's settings. Merge a change of them "
+        hint="A pull request runs with the base commit's settings. Merge changes to them "
         "first, or run `repro-gate baseline record` here.",
     )
     return proposal

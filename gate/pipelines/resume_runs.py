@@ -22,7 +22,8 @@ MAX_HINT = 2000
 MAX_DETAILS = 200
 WAIT_FOR_SAVE = (
     "Wait for the save to end before the next step, or in the handler of SIGTERM: a preemption "
-    "does not wait for it. Write to a name beside it, and rename that when it is whole."
+    "does not wait for it. Write to a temporary name in the same folder, and rename it when it is "
+    "complete."
 )
 
 

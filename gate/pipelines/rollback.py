@@ -264,7 +264,7 @@ def chosen_files(model: PackedModel, name: str) -> Mapping[str, PackedFile]:
     own = {file.name.removeprefix(start): file for file in model.files}
     wrong = next((path for path in own if name_problem(path)), None)
     if wrong is not None:
-        raise DocumentError(f"{safe_line(wrong)!r} is no name for a file of a model")
+        raise DocumentError(f"{safe_line(wrong)!r} is not the name of a file of a model")
     if not name:
         return own
     # what the harness captured has one name in every package

@@ -440,8 +440,9 @@ class Trainings:
         others = " and ".join(one.beside)
         self._failed_beside[one.planned.label] = one.beside
         self.prepared.adapters.progress.step(
-            f"run {one.planned.label} failed beside {others}, perhaps for lack of memory: it is "
-            "repeated alone"
+            f"run {one.planned.label} failed side by side with {others}, perhaps for lack of "
+            "memory: it is re-run "
+            "alone"
         )
         self._fitting.most = 1
         return self.run(one.planned)

@@ -354,11 +354,11 @@ jobs:
     steps:
       - uses: actions/checkout@v7
         with:
-          fetch-depth: 0          # the base commit decides, so it has to be there
+          fetch-depth: 0          # the base commit decides, so the clone needs it
           persist-credentials: false
       - uses: org/repro-gate@v1
       - uses: actions/upload-artifact@v7
-        if: ${{ !cancelled() }}   # a failed gate is what somebody wants to look at
+        if: ${{ !cancelled() }}   # upload the report of a failed gate too
         with:
           name: repro-gate
           path: repro-gate-out/

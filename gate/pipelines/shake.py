@@ -110,7 +110,7 @@ def cards_of(gpus: GpusSeen, isolation: Isolation, host: Mapping[str, str]) -> t
 
 
 def why_one_order(variation: Variation, cards: tuple[str, ...], gpus: GpusSeen) -> str:
-    """Why GPUs cannot be named in another order, or the empty text."""
+    """Why GPUs cannot be named in a different order, or the empty text."""
     if variation.name != GPU_INDEX:
         return ""
     if len(cards) < PAIR:
@@ -215,7 +215,7 @@ class _Shaking:
         if not varied:
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
         if comparison.environment:
-            why = f"the run saw another environment: {', '.join(comparison.moved)}"
+            why = f"the run had a different environment: {', '.join(comparison.moved)}"
             return _thing(variation, ShakeResult.NOT_TRIED, reason=why, run=run)
         if comparison.numerically_equal:
             return _thing(variation, ShakeResult.EQUAL, varied=varied, run=run)

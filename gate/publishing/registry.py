@@ -193,9 +193,7 @@ def _annotations(artifact: SealedArtifact) -> dict[str, str]:
 
 SHORT_DIGEST: Final = 12
 MAX_SETS: Final = 20
-TAKEN: Final = (
-    "The commit's tag names an earlier package, and still does: this one has a tag of its own."
-)
+TAKEN: Final = "The commit's tag still names an earlier package; this one has its own tag."
 SUBJECT_HEADER: Final = "oci-subject"
 # each tag that is looked at is a request
 MAX_LOOKED_AT: Final = 1000
@@ -332,7 +330,7 @@ class OciRegistry:
         if not found:
             raise PublishError(
                 f"{self._place} has the package, and no seal of it",
-                hint="Whoever copied it may have left out what refers to it: copy that too.",
+                hint="A copy may lack the objects that refer to it: copy those too.",
             )
         taken, seals = found[-1]
         several = f"There are {len(found)} sets of seals; this is {taken}."
@@ -418,7 +416,7 @@ def _package_layer(client: RegistryClient, manifest: Manifest, wanted: WantedPac
     layers = [layer for layer in manifest.layers if layer.media_type == PACKAGE_LAYER]
     if manifest.artifact_type != PACKAGE_TYPE or len(layers) != 1:
         raise DocumentError(
-            "what the registry has under this name is no package of repro-gate",
+            "the artifact under this name is not a package of repro-gate",
             hint="Check the name, and who else may push to it.",
         )
     if manifest.annotations.get(REVISION) != wanted.commit:
@@ -437,7 +435,7 @@ def _seal_layers(client: RegistryClient, seals: Manifest) -> dict[str, Descripto
         name = layer.annotations.get(TITLE, "")
         # a name becomes a path here: only those that a call writes
         if not SEAL_FILE.match(name) or name in found or layer.size > MAX_SEAL_BYTES:
-            raise client.wrong("lists a file among the seals that is none")
+            raise client.wrong("lists a file among the seals that is not a seal")
         found[name] = layer
     if not found:
         raise client.wrong("has an empty set of seals")

@@ -99,7 +99,7 @@ def _thresholds(verdict: Verdict) -> str:
 
 def _cause(verdict: Verdict) -> str:
     diagnosis = verdict.diagnosis
-    # what moved, and another number of steps, have been said: they are what happened
+    # what moved, and a different number of steps, have been said: they are what happened
     said = {EventKind.ENVIRONMENT, EventKind.STEPS}
     if diagnosis is None or verdict.passes or (diagnosis.kind in said and not diagnosis.likely):
         return ""
@@ -162,7 +162,7 @@ def _within(verdict: Verdict) -> str:
         if verdict.answers.base_run is not Answer.EQUAL:
             how = f"the same result within tolerance{worst_words(verdict.base_run)}"
         words = (
-            f"The committed baseline no longer holds on this machine{_since(verdict.baseline)}. "
+            f"The committed baseline no longer applies on this machine{_since(verdict.baseline)}. "
             f"The base commit, run here{_in_its_own(verdict)}, gives {how}."
         )
     else:
@@ -202,7 +202,7 @@ def _code_drift(verdict: Verdict) -> str:
     if verdict.base_run is not None:
         return (
             f"{numbers_words(verdict.base_run)} That is against the base commit run here"
-            f"{_in_its_own(verdict)}: the committed baseline does not hold on this machine"
+            f"{_in_its_own(verdict)}: the committed baseline does not apply on this machine"
             f"{_since(verdict.baseline)}."
         )
     return numbers_words(verdict.baseline)
@@ -228,8 +228,8 @@ def _base_gives_the_entry(verdict: Verdict) -> bool:
 def _environment_drift(verdict: Verdict) -> str:
     if verdict.nothing_moved:
         return (
-            "The code and the environment are the baseline's, and the result is not: data outside "
-            f"the repository moved, or the hardware. {numbers_words(verdict.baseline)}"
+            "Code and environment match the baseline, but the result does not: data outside the "
+            f"repository changed, or the hardware. {numbers_words(verdict.baseline)}"
         )
     moved = _moved(verdict.baseline)
     if led_by_settings(verdict.outcome, verdict.diagnosis):
@@ -350,10 +350,10 @@ def _named(moved: tuple[str, ...]) -> str:
 
 def _unmoved(verdict: Verdict) -> str:
     if verdict.untried_settings:
-        return f"{_untried(verdict)} With those, the result does not move."
+        return f"{_untried(verdict)} With those, the result is unchanged."
     if not verdict.compared_all:
-        return "It moves nothing that was compared. The findings name what was not compared."
-    return "It does not move the result."
+        return "No change in what was compared. The findings list what was not compared."
+    return "No change in the result."
 
 
 def _untried(verdict: Verdict) -> str:
@@ -370,8 +370,8 @@ def _within_change(verdict: Verdict) -> str:
     if verdict.base_run is not None:
         return "No. The base commit gives the same result here."
     if verdict.baseline is not None and not verdict.baseline.metrics:
-        return "Yes. It moves weights or buffers, and no metric."
-    return "It moves each metric by less than its tolerance."
+        return "Yes. It changes weights or buffers, but no metric."
+    return "It changes each metric by less than its tolerance."
 
 
 def _drift_change(verdict: Verdict) -> str:
@@ -379,13 +379,13 @@ def _drift_change(verdict: Verdict) -> str:
         return "Not known. The entry is in quarantine, and the base commit was not run here."
     if verdict.base_run is not None:
         where = _in_its_own(verdict) or ", with the same packages,"
-        return f"Yes. The base commit on this machine{where} gives another result."
+        return f"Yes. The base commit on this machine{where} gives a different result."
     return "Yes. The machine and the packages are the baseline's."
 
 
 def _environment_change(verdict: Verdict) -> str:
     if verdict.nothing_moved:
-        return "No. It has the very files that the baseline was recorded from."
+        return "No. Its files are exactly those that the baseline was recorded from."
     if verdict.base_run is None:
         return "Not known. The base commit was not run here, so the change could be the cause too."
     if not verdict.answers.base_repeat.good:
@@ -403,8 +403,8 @@ def _environment_change(verdict: Verdict) -> str:
 
 def _dependency_change(verdict: Verdict) -> str:
     if verdict.answers.base_here.good:
-        return "Yes, but not its code: the base commit, run in the new environment, moves as well."
-    return "Yes. The base commit in its own environment gives another result."
+        return "Yes, but not its code: the base commit's result changes in the new environment too."
+    return "Yes. The base commit in its own environment gives a different result."
 
 
 def _baseline_is_change(_: Verdict) -> str:
@@ -424,7 +424,7 @@ def _not_comparable_change(verdict: Verdict) -> str:
     if baseline is None or baseline.comparable:
         return "Only if it changes the settings; the machine does not matter here."
     if verdict.nothing_moved:
-        return "No. It has the very files that the baseline was recorded from."
+        return "No. Its files are exactly those that the baseline was recorded from."
     if baseline.same_environment:
         return "Yes. The machine and the packages are the baseline's."
     return f"Most likely. Of the environment, only {_moved(baseline)}."
@@ -432,19 +432,19 @@ def _not_comparable_change(verdict: Verdict) -> str:
 
 def _not_repeating_change(verdict: Verdict) -> str:
     if verdict.unrepeated is not None:
-        return "Not known. The base commit's preprocessing may not repeat either."
+        return "Not known. The base commit's preprocessing may not be repeatable either."
     if verdict.change is not None:
         facts, where = verdict.baseline_facts, verdict.change.places
         rests = f", and the baseline rests on {facts.equal_runs} equal runs" if facts else ""
         return f"Most likely: {where} is changed in this pull request{rests}."
     if verdict.named_unchanged:
         return "Not by that line: this pull request does not change it."
-    return "Not known. Only this commit was run; the base commit may not repeat either."
+    return "Not known. Only this commit was run; the base commit may not be repeatable either."
 
 
 def _not_finite_change(verdict: Verdict, found: NotFiniteResult) -> str:
     if found.in_base:
-        return "No. The base commit, run here, is not finite either."
+        return "No. The base commit's result here is not finite either."
     if found.brought and verdict.base_run is not None:
         return "Yes. The base commit, run on this machine, is finite."
     if found.brought:

@@ -212,7 +212,7 @@ def baseline_section(verdict: Verdict, limits: Limits) -> Section | None:
         ("Age", Cell(count(facts.age_days, "day") + (", stale" if facts.stale else ""))),
         ("Reason", Cell(facts.reason)),
         (
-            "Rests on",
+            "Based on",
             Cell(repeat_words(facts.equal_runs, facts.missed_faults, facts.recordings)),
         ),
         ("Accepted by", Cell(facts.accepted_by)),

@@ -196,13 +196,12 @@ def tried_words(tried: TriedSettings) -> str:
     runs = f"{one.runs} runs of {one.runs}"
     said = f"{_with(one)} the runs agree ({runs}){_price(one)}."
     if one.follows:
-        said += " The result changes with what memory is filled with: memory is read unwritten."
+        said += " The result changes with what memory is filled with: memory is read before it is "
+        "written."
     elif one.setting in FILLS:
-        said += (
-            " The result was not seen to change with the fill, so unwritten memory is not shown."
-        )
+        said += " The result did not change with the fill, so nothing points to unwritten memory."
     if one.setting is Setting.ONE_THREAD:
-        said += " The script reproduces only under one thread."
+        said += " The script is reproducible only with one thread."
     elif one.setting is Setting.ONE_WORKER:
         said += " It is the order in which workers finish."
     return said + _untried(tried)
@@ -247,9 +246,9 @@ def _untried(tried: TriedSettings) -> str:
 
 def _price(one: TriedSetting) -> str:
     if one.slower is None:
-        return "; its price was not measured"
+        return "; its cost was not measured"
     if one.slower < 1 + MEASURABLE:
-        return ", at no measurable price"
+        return ", at no measurable cost"
     return f"; a run takes {one.slower:.2g} times as long"
 
 
@@ -270,9 +269,13 @@ def _note(tried: TriedSettings, one: TriedSetting) -> str:
         return one.problem
     if one.helps and not tried.is_certain(one):
         pairs, differing = tried.without(one)
-        return f"chance may look like that: without it, {differing} of {pairs} pairs differ"
+        return f"this may be chance: without it, {differing} of {pairs} pairs differ"
     if one.helps and one.setting in FILLS:
-        return "the result follows the fill" if one.follows else "the result does not show the fill"
+        return (
+            "the result follows the fill"
+            if one.follows
+            else "the result does not change with the fill"
+        )
     return ""
 
 

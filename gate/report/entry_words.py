@@ -58,7 +58,7 @@ def numbers_words(comparison: Comparison | None) -> str:
 def tensor_words(delta: TensorDelta) -> str:
     """`state/model/0/head.weight moved by about 50 % of its size`."""
     if delta.distance is None:
-        return f"{delta.name} moved by a distance that is not known"
+        return f"{delta.name} changed by an unknown distance"
     return f"{delta.name} moved by about {percentage(delta.distance)} of its size"
 
 
@@ -113,7 +113,7 @@ def movement_words(moved: Movement) -> str:
 
 
 def _how_far(moved: Movement) -> str:
-    size = "more than can be said" if moved.relative is None else percentage(moved.relative)
+    size = "an unknown share" if moved.relative is None else percentage(moved.relative)
     size = points_words(moved.metric, moved.before, moved.after) or size
     return f"{size} ({_scale(moved)})"
 
@@ -137,7 +137,7 @@ def magnitude_of(times: float) -> str:
 def provisional_words(entry: ProvisionalEntry) -> str:
     """Why an entry that is there judges nothing yet, and whether this run confirms it."""
     whose = "the entry that this pull request includes" if entry.brought else "the baseline's entry"
-    again = "gives its bits again" if entry.repeated else "does not give its bits again"
+    again = "reproduces it exactly" if entry.repeated else "does not reproduce it exactly"
     return (
         f"But {whose} is far from its peers, the entries of other environments: "
         f"{entry.far.described}. It is ignored until it is recorded again. This run {again}."
@@ -152,7 +152,7 @@ def quarantine_sentence(verdict: Verdict) -> str:
     what = f"{', '.join(rule.metrics[:SHOWN_PATTERNS])} of the" if rule.metrics else "the"
     words = f"In quarantine until {rule.until}: {what} baseline ({rule.reason})."
     if verdict.base_run is None:
-        words += " That excuses nothing here: the base commit was not run, which would judge."
+        words += " It does not apply here: the base commit, which would judge, was not run."
     return words
 
 

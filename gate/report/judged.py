@@ -179,7 +179,7 @@ def data_change_words(verdict: Verdict) -> str:
     if verdict.data_brought:
         return "Yes. It names other data than the base commit; its code may move the result too."
     if verdict.nothing_moved:
-        return "No. It has the very files that the baseline was recorded from."
+        return "No. Its files are exactly those that the baseline was recorded from."
     if _base_agrees(verdict):
         return "No. The base commit gives the same result with this data."
     if verdict.base_run is not None and not verdict.answers.base_repeat.good:

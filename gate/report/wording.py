@@ -55,12 +55,12 @@ MAKERS = frozenset(("random.Random", "numpy.random.default_rng", "numpy.random.R
 
 # what can pass although it is not the committed baseline's result
 ANOTHER = frozenset((Outcome.BASELINE_CHANGE, Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT))
-OTHER_RESULT = "another result, which meets every threshold"
+OTHER_RESULT = "a different result, which meets every threshold"
 # at a level that several seeds decide
 OTHER_RESULTS: Mapping[ReachedLevel, str] = MappingProxyType(
     {
-        ReachedLevel.STATISTICAL: "another result, equivalent over the seeds",
-        ReachedLevel.SCIENTIFIC: "another result, and the variants rank as before",
+        ReachedLevel.STATISTICAL: "a different result, equivalent over the seeds",
+        ReachedLevel.SCIENTIFIC: "a different result, and the variants rank as before",
     }
 )
 # what a passing outcome is called, and a failing one; the word of `verdict.json` stands below
@@ -69,14 +69,14 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
         Outcome.REPRODUCED: ("same result, bit for bit", "determinism costs too much"),
         Outcome.WITHIN_TOLERANCE: ("same result, within tolerance", "equal bits are required"),
         Outcome.CODE_DRIFT: (OTHER_RESULT, "this change moves the result"),
-        Outcome.ENVIRONMENT_DRIFT: (OTHER_RESULT, "the environment moved, and the result with it"),
-        Outcome.DEPENDENCY_DRIFT: (OTHER_RESULT, "the new environment moves the result"),
-        Outcome.DATA_DRIFT: (OTHER_RESULT, "the data moved, and the result with it"),
+        Outcome.ENVIRONMENT_DRIFT: (OTHER_RESULT, "environment and result both changed"),
+        Outcome.DEPENDENCY_DRIFT: (OTHER_RESULT, "the new environment changes the result"),
+        Outcome.DATA_DRIFT: (OTHER_RESULT, "data and result both changed"),
         Outcome.BASELINE_CHANGE: ("new baseline", "a new baseline is not allowed here"),
         Outcome.NO_BASELINE: ("", "repeatable; no baseline yet"),
         Outcome.NOT_COMPARABLE: ("", "not comparable with the baseline"),
         Outcome.NONDETERMINISTIC: ("", "two runs of this commit gave different results"),
-        Outcome.RESUME_DIFFERS: ("", "a resumed run gives another result"),
+        Outcome.RESUME_DIFFERS: ("", "a resumed run gives a different result"),
         Outcome.ERROR: ("", "could not check"),
     }
 )
@@ -118,7 +118,7 @@ PARTS: Mapping[Part, str] = MappingProxyType(
 
 
 def icon(verdict: Verdict) -> str:
-    """One character for the outcome; another result may pass, but wants to be looked at."""
+    """One character for the outcome; a different result may pass, but wants to be looked at."""
     if verdict.outcome is Outcome.ERROR:
         return STOPPED if verdict.not_finite is None else BAD
     if verdict.nothing_to_compare:
@@ -137,7 +137,7 @@ def headline(verdict: Verdict) -> str:
 
 def _environment_title(verdict: Verdict) -> str:
     if verdict.nothing_moved:
-        return "another result from the same code"
+        return "a different result from the same code"
     if led_by_settings(verdict.outcome, verdict.diagnosis):
         return "a setting of the run is different, and the environment moved"
     return TITLES[Outcome.ENVIRONMENT_DRIFT][1]
@@ -248,12 +248,12 @@ def _does(suspect: Suspect) -> str:
         SuspectKind.SEED: f"gives {suspect.call} another seed{instead}",
         SuspectKind.ENTROPY: f"draws from {call}, which no seed sets",
         SuspectKind.DRAW: f"draws from {call} in a thread",
-        SuspectKind.COMPLETION: f"takes results from {call} as they are done, in another order",
+        SuspectKind.COMPLETION: f"takes results from {call} as they complete, in a different order",
         SuspectKind.ORDER: f"takes names from {call} in the file system's order",
-        SuspectKind.PROCESS: f"uses {call}, another number in each run",
+        SuspectKind.PROCESS: f"uses {call}, a different number in each run",
         SuspectKind.ADDRESS: f"makes a {suspect.call}, whose order may differ in each run"
         if suspect.call in {"set", "frozenset"}
-        else f"uses {call}, which may be another number in each run",
+        else f"uses {call}, which may be a different number in each run",
         SuspectKind.THREAD: _thread_words(suspect),
         SuspectKind.READ: f"reads {suspect.call}, which {_read_unlike(suspect)}",
     }[suspect.kind]
@@ -363,20 +363,19 @@ def threshold_words(result: ThresholdResult) -> str:
 
 
 def repeat_words(equal_runs: int, missed_faults: float, recordings: int) -> str:
-    """What an entry rests on: `3 equal runs, which miss 73 % of faults that strike 1 run in 10`."""
+    """What an entry rests on, such as `3 identical runs (a 1-in-10 fault is missed 73 % of …)`."""
     calls = f", recorded by {count(recordings, 'call')} with equal bits" if recordings > 1 else ""
-    return (
-        f"{equal_runs} equal runs, which miss {missed_faults * 100:.0f} % of faults that strike "
-        f"1 run in 10{calls}"
-    )
+    return f"{_identical(equal_runs, missed_faults)}{calls}"
 
 
 def missed_words(equal: EqualRuns) -> str:
-    """`4 equal runs, which miss 66 % of the faults that strike 1 run in 10`."""
-    return (
-        f"{equal.runs} equal runs, which miss {equal.missed * 100:.0f} % of the faults that strike "
-        "1 run in 10"
-    )
+    """Such as `4 identical runs (a 1-in-10 fault is missed 66 % of the time)`."""
+    return _identical(equal.runs, equal.missed)
+
+
+def _identical(runs: int, missed: float) -> str:
+    share = f"{missed * 100:.0f} %"
+    return f"{runs} identical runs (a 1-in-10 fault is missed {share} of the time)"
 
 
 def sentences(message: str, remedy: str) -> str:

@@ -205,15 +205,16 @@ class FetchSettings(Document):
 
     cache: MachinePath | None = Field(
         default=None,
-        description="Folder for what was fetched, by its absolute path; gates on one machine "
-        "share it. It is made if only it is missing, and must hold nothing else. Without it, "
+        description="Folder for fetched data, by its absolute path; gates on one machine share it. "
+        "The gate creates it if its parent exists; it must contain nothing else. Without it, "
         "`repro-gate` in the cache folder of the gate's account.",
     )
     max_bytes: int = Field(
         default=100 * GIB,
         ge=1,
         le=2**60,
-        description="Size limit of that folder, in bytes. What was unused for longest goes first.",
+        description="Size limit of that folder, in bytes. The least recently used data is removed "
+        "first.",
     )
     timeout_seconds: float = Field(
         default=3600.0,
@@ -279,7 +280,8 @@ DataSources = Annotated[
     tuple[DataSource, ...],
     Field(
         max_length=MAX_SOURCES,
-        description="What the training reads and the commit does not hold. Every run finds it "
+        description="Data that the training reads and the commit does not contain. Every run finds "
+        "it "
         "read-only at the same path; its digest is part of the baseline.",
     ),
     AfterValidator(distinct_names),

@@ -20,8 +20,8 @@ class PackageSettings(Document):
     )
     checkpoint: bool = Field(
         default=True,
-        description="Pack what the script saved itself (train.checkpoint) beside the captured "
-        "state. Without it the package is smaller, and the file is known by its digest alone.",
+        description="Pack what the script saved itself (train.checkpoint) next to the captured "
+        "state. Without it the package is smaller and has only the file's digest.",
     )
 
 
@@ -116,8 +116,8 @@ class SigningSettings(Document):
         default=None,
         description="With `sign: sigstore`: the file with the certificates and log keys of these "
         "services, relative to repro-gate.yml; the comment shows what a pull request changes in "
-        "it. Without one it is that of the public services, as the installed sigstore package has "
-        "it.",
+        "it. Default: the root of the public services in the installed sigstore "
+        "package.",
     )
 
     @field_validator("trusted_root")

@@ -255,11 +255,12 @@ class PolicySettings(LevelPolicy):
     data_drift: Literal["fail", "pass"] = Field(
         default="fail",
         description="When declared data is not what the baseline was recorded with, and the bits "
-        "differ: `fail`, or `pass` where the result is within tolerance all the same.",
+        "differ: `fail`, or `pass` where the result is within tolerance anyway.",
     )
     resume: Literal["fail", "warn"] = Field(
         default="fail",
-        description="When a resumed run gives another result than the uninterrupted one: `fail`, "
+        description="When a resumed run gives a different result than the uninterrupted one: "
+        "`fail`, "
         "or `warn`, which makes it a finding. Nothing is resumed without the section `resume`.",
     )
     images: tuple[ImagePattern, ...] = Field(
@@ -360,7 +361,7 @@ class GateSettings(Document):
     )
     diagnosis: DiagnosisSettings = Field(
         default_factory=DiagnosisSettings,
-        description="How the cause of a difference is looked for.",
+        description="How the cause of a difference is found.",
     )
     cost: CostSettings = Field(
         default_factory=CostSettings, description="How the price of determinism is measured."
@@ -379,7 +380,7 @@ class GateSettings(Document):
     )
     signing: SigningSettings = Field(
         default_factory=SigningSettings,
-        description="Which keys are trusted, and who is asked for a seal without one.",
+        description="Which keys are trusted, and which services certify a keyless seal.",
     )
     package: PackageSettings = Field(
         default_factory=PackageSettings, description="What the reproducibility package holds."

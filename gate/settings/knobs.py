@@ -183,7 +183,7 @@ KNOBS: Final = (
         gpu_alone=True,
     ),
     _variable(
-        # left alone NCCL chooses by size and topology, and each algorithm adds in another order
+        # left alone NCCL chooses by size and topology, and each algorithm adds in a different order
         "nccl_algorithm",
         "NCCL_ALGO",
         "Ring",
@@ -223,7 +223,7 @@ def check_override(name: str, word: str) -> None:
     """Raise `ValueError` for a knob that does not exist or a value that it cannot take."""
     knob = BY_NAME.get(name)
     if knob is None:
-        message = f"{name!r} is no knob; there are {', '.join(BY_NAME)}"
+        message = f"{name!r} is not a knob; there are {', '.join(BY_NAME)}"
         raise ValueError(message)
     if word in {ON, OFF, KEEP} and (knob.acts is not Acts.TORCH or knob.accepts_value(word)):
         return

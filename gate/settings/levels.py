@@ -72,7 +72,7 @@ class Derivation(Document):
         description="The largest standard deviation at any step, in the metric's unit, rounded up.",
     )
     confidence: float = Field(
-        gt=0.5, lt=1, description="How sure it is that the limit holds 95 % of all runs."
+        gt=0.5, lt=1, description="Confidence that the limit covers 95 % of all runs."
     )
 
 
@@ -116,7 +116,8 @@ class Tolerance(Document):
         default=Improvement.FAIL,
         description="`pass` makes the tolerance one-sided: a metric that is better passes, by "
         "however much. It needs `better_is`. By default both directions count: a result that is "
-        "better than expected is another result too.",
+        "better "
+        "than expected differs too.",
     )
     derived: Derivation | None = Field(
         default=None,
@@ -192,24 +193,23 @@ class Quarantine(Document):
     """An entry of the baseline that does not judge, why, and until when."""
 
     reason: str = Field(
-        min_length=1, max_length=200, description="Why it may not judge. Every report prints it."
+        min_length=1, max_length=200, description="Why it is ignored. Every report prints it."
     )
     since: Day = Field(description="The first day (UTC), for example `2026-01-31`.")
     until: Day = Field(
-        description="The last day (UTC), 30 days after `since` at most. From the next day on it "
-        "excuses nothing."
+        description="The last day (UTC), 30 days after `since` at most. After that it has expired."
     )
     environment: dict[str, Pattern] = Field(
         default_factory=dict,
         max_length=20,
         description="Which entries: shell-style patterns of parts of their environment, for "
-        "example `cpu: AMD EPYC*`. All must fit; without any, every entry is meant.",
+        "example `cpu: AMD EPYC*`. All must match; without any, the rule covers every entry.",
     )
     metrics: tuple[Pattern, ...] = Field(
         default=(),
         max_length=50,
         description="Shell-style patterns of metrics: then everything else still has to match the "
-        "entry. Without any, the whole entry is meant.",
+        "entry. Without any, the rule covers the whole entry.",
     )
 
     @model_validator(mode="after")
@@ -247,7 +247,7 @@ def _together(rules: tuple[Quarantine, ...]) -> tuple[Quarantine, ...]:
     if (last - first).days > MAX_DAYS_TOGETHER:
         message = (
             f"last {(last - first).days} days together, and {MAX_DAYS_TOGETHER} are the most: "
-            "remove those that are over, and those that have not begun"
+            "remove those that have expired, and those that have not begun"
         )
         raise ValueError(message)
     return rules
@@ -371,7 +371,7 @@ class LevelPolicy(Document):
 
     level: Level = Field(
         default=Level.NUMERICAL,
-        description="The least that passes: `numerical` (equal to the baseline, or within "
+        description="The lowest level that passes: `numerical` (equal to the baseline, or within "
         "tolerance). Another result that repeats passes too at `statistical` (its metrics are "
         "equivalent over `seeds`), `functional` (it meets every threshold) or `scientific` (it "
         "ranks `variants` as the baseline does).",
@@ -475,7 +475,7 @@ def why_not_judged(
         return f"policy.level: {level} needs seeds, for example seeds: [{seed}, 1, 2, 3, 4]"
     if seeds and seed not in seeds:
         return (
-            f"seeds: must hold train.seed ({seed}), whose strict runs count as one of them; add "
+            f"seeds: must include train.seed ({seed}), whose strict runs count as one of them; add "
             "it, or set train.seed to one of them"
         )
     if level is Level.SCIENTIFIC and not variants:

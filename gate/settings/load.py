@@ -18,7 +18,7 @@ from gate.text.strict_yaml import parse_yaml
 
 BEGIN: Final = "# >>> repro-gate baseline calibrate (replaced by the next --write)"
 END: Final = "# <<< repro-gate baseline calibrate"
-COPY_HINT: Final = "Nothing was written. Copy the lines that were printed to where they belong."
+COPY_HINT: Final = "Nothing was written. Copy the printed lines into the file yourself."
 
 
 def with_block(data: bytes, block: str, source: str) -> bytes:

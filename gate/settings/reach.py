@@ -183,7 +183,7 @@ def refuse_reach(settings: GateSettings, source: str) -> None:
         f"{source} comes with this pull request, and {keys} in it would reach outside its files: "
         f"{', '.join(found)}",
         hint=f"The base branch has no {source} yet, so nobody has approved these keys. Merge the "
-        "settings file first, in a pull request without the workflow: they hold from then on. Or "
+        "settings file first, in a pull request without the workflow: they apply from then on. Or "
         "remove them here.",
         details=tuple(f"{key}: {reason}" for key, reason in found.items()),
     )

@@ -99,7 +99,7 @@ def read_signer_place(text: str) -> SignerPlace:
         return _vault(rest)
     if scheme == "pkcs11":
         return _token(rest)
-    raise SettingsError(f"{scheme}: is no kind of signer", hint=KINDS_HINT)
+    raise SettingsError(f"{scheme}: is not a kind of signer", hint=KINDS_HINT)
 
 
 def _command(rest: str) -> CommandPlace:

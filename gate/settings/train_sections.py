@@ -117,8 +117,10 @@ class EnvironmentSettings(Document):
     locks: tuple[RelativePath, ...] = Field(
         default=(),
         max_length=MAX_NAMED_LOCKS,
-        description="Lock files of the training's packages, relative to repro-gate.yml, beside "
-        "those that are found next to it and at the root of the repository: uv.lock, poetry.lock, "
+        description="Lock files of the training's packages, relative to repro-gate.yml, in "
+        "addition "
+        "to those that are found next to it and at the root of the repository: uv.lock, "
+        "poetry.lock, "
         "Pipfile.lock, pylock.toml, pixi.lock, kernels.lock, requirements*.txt with hashes, and "
         "conda's explicit lists.",
     )
@@ -196,9 +198,10 @@ class RecordSettings(Document):
         default=2.0,
         ge=0,
         le=3600,
-        description="Digests may take this many seconds of a whole run, however short its steps "
-        "are: in a run of fewer than 100 steps on any of them, so that every step of a short "
-        "training is observed; in a longer one on its first ten.",
+        description="Digests may always take this many seconds of a run, however short its steps "
+        "are: "
+        "on any step of a run below 100 steps, so that a short training is observed at every step; "
+        "on the first ten of a longer one.",
     )
 
 
@@ -230,8 +233,9 @@ class DiagnosisSettings(Document):
         gt=0,
         le=86_400,
         allow_inf_nan=False,
-        description="The most seconds that these runs may take together. Default: as long as all "
-        "other runs of the call took, those that were left out counted too, and 60 at least.",
+        description="Time limit of these runs together, in seconds. Default: as long as all other "
+        "runs "
+        "of the call took, including those left out, and at least 60.",
     )
 
 

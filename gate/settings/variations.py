@@ -136,7 +136,7 @@ VARIATIONS: Final = (
     ),
     Variation(
         name="host-name",
-        changes="the host has another name",
+        changes="the host has a different name",
         reaches=f"{PYTHON_ONLY}: `os`, `socket` and `platform`",
         remedy="Keep the host's name out of seeds, splits and file names.",
     ),
@@ -155,7 +155,7 @@ VARIATIONS: Final = (
     ),
     Variation(
         name=HASH_SEED,
-        changes="PYTHONHASHSEED is another, so sets of text have another order",
+        changes="PYTHONHASHSEED is different, so sets of text have a different order",
         reaches="everything",
         remedy="Sort sets before going through them, and use hashlib instead of hash().",
         owned_by_user=(HASH_SEED_VARIABLE,),
@@ -169,14 +169,14 @@ VARIATIONS: Final = (
     ),
     Variation(
         name="cpu-load",
-        changes="a busy process for each CPU runs beside the training",
+        changes="a busy process for each CPU runs during the training",
         reaches="everything",
         remedy="Results must not depend on timing or thread order.",
         kinds=("clock", "thread", "draw", "reading"),
     ),
     Variation(
         name="thread-delays",
-        changes="threads of Python begin up to 0.06 s late, in another order",
+        changes="threads of Python begin up to 0.06 s late, in a different order",
         reaches=f"{PYTHON_ONLY}: `threading`",
         remedy="Join threads in a fixed order, and give each its own generator.",
         kinds=("thread", "draw"),
@@ -184,7 +184,7 @@ VARIATIONS: Final = (
     ),
     Variation(
         name="uninitialized-memory",
-        changes="memory that nobody has written holds another value",
+        changes="memory that nothing has written holds a different value",
         reaches="empty() of torch and numpy, and the C library's malloc",
         remedy="Write memory before it is read: zeros() instead of empty().",
         variables=(("MALLOC_PERTURB_", "165"), (TUNABLES, perturbed_heap(165))),
@@ -200,7 +200,7 @@ VARIATIONS: Final = (
     ),
     Variation(
         name=GPU_INDEX,
-        changes="CUDA_VISIBLE_DEVICES names the GPUs in another order",
+        changes="CUDA_VISIBLE_DEVICES names the GPUs in a different order",
         reaches="everything",
         remedy="Keep the number of the GPU out of seeds and splits.",
         on_gpu=True,

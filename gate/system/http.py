@@ -41,7 +41,7 @@ UNKNOWN_WAIT_SECONDS: Final = 60.0
 TOLD_CHARACTERS: Final = 200
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 TRANSIENT: Final = frozenset({requests.codes.too_many_requests, *range(500, 600)})
-AGAIN: Final = "Try again; if it stays so, check the network and the address."
+AGAIN: Final = "Try again; if this persists, check the network and the address."
 _T = TypeVar("_T")
 
 
@@ -286,7 +286,7 @@ class Astray(Enum):
     """Why an address is not asked."""
 
     NO_ADDRESS = "no address"
-    NOT_HTTPS = "everybody on the way could read it"
+    NOT_HTTPS = "anyone on the network path could read it"
     NO_HOST = "no host, or a user name"
 
 
@@ -513,8 +513,8 @@ class Connection:
         """An address that is not asked."""
         shown = self._shown(url)
         if why is Astray.NO_ADDRESS:
-            return self.fault(f"leads to {shown}, which is no address")
-        hint = "Without TLS only this very machine is spoken with."
+            return self.fault(f"leads to {shown}, which is not an address")
+        hint = "Without TLS only this machine itself is contacted."
         return self.fault(f"leads to {shown}, which is not https", hint)
 
     def unreached(self, error: Exception) -> GateError:
@@ -523,7 +523,7 @@ class Connection:
         words = {
             Trouble.SILENT: silence,
             Trouble.CERTIFICATE: "has a certificate that is not trusted here",
-            Trouble.CUT: "broke its answer off",
+            Trouble.CUT: "closed the connection too early",
             Trouble.UNREADABLE: "gave an answer that cannot be read",
         }
         why = words.get(trouble_of(error), "cannot be reached")

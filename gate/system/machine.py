@@ -104,7 +104,7 @@ class GpuObstacle(StrEnum):
 
 
 GIVE_ONE = "docs/gpu.md has six ways to give a container one."
-MEANT = "Or set train.device to cpu, if a CPU is meant."
+MEANT = "Or set train.device to cpu, if you want a CPU."
 # here and not beside the words of what was found: these may come from another job, a fix never does
 GPU_FIXES = {
     GpuObstacle.CPU_BUILD: "Install a build of torch for CUDA where the training runs.",

@@ -127,7 +127,7 @@ class PackageMove:
 
     @property
     def pin(self) -> str:
-        """The former version as pip takes it; empty where that is no version by its name alone."""
+        """The former version as pip takes it; empty where its name alone is not a version."""
         return f"{self.name}=={self.before}" if VERSION.fullmatch(self.before) else ""
 
     @property

@@ -238,7 +238,7 @@ def _account() -> Credentials:
     if found is None:
         raise RunError(
             "every account for trainings is in use on this machine",
-            hint="Wait for the other gates to end, or look for leftover training processes.",
+            hint="Wait for the other gates to end, or stop leftover training processes.",
         )
     return found
 
@@ -309,7 +309,7 @@ class Isolating:
         if found is None:
             raise RunError(
                 "every account for trainings is in use on this machine",
-                hint="Wait for the other gates to end, or look for leftover training processes.",
+                hint="Wait for the other gates to end, or stop leftover training processes.",
             )
         self._accounts.append(found.uid)
         reading = replace(account, uid=found.uid, gid=found.gid, groups=())

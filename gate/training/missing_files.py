@@ -37,9 +37,7 @@ PREPARER: Final = re.compile(
 SCRIPT_FOLDERS: Final = ("scripts", "tools", "data")
 MAX_FOLDERS: Final = 20
 MAX_NAMES: Final = 2000
-NOT_IN_A_COMMIT = (
-    "The gate trains what the commit holds; ignored and untracked files are not there."
-)
+NOT_IN_A_COMMIT = "The gate trains only committed files; ignored and untracked ones are missing."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,11 +101,11 @@ def inside_tree(path: str, tree: Path, workdir: str) -> str | None:
 def _hint(path: str, left_out: NotCommitted, tree: Path, project: Project) -> str:
     if _among(path, left_out.ignored):
         return (
-            f"{path} is ignored by git; the gate trains what the commit holds. "
+            f"{path} is ignored by git; the gate trains only committed files. "
             f"{ways_to_have(path, left_out.ignored, tree, project)}"
         )
     if _among(path, left_out.untracked):
-        return f"{path} is in no commit yet; the gate trains what the commit holds. git add it."
+        return f"{path} is in no commit yet; the gate trains only committed files. git add it."
     way = _made_by(path, (), tree, project)
     return f"{path} is not in the commit. {way or NOT_IN_A_COMMIT}"
 

@@ -89,7 +89,7 @@ def _modules(files: Files, top: Path, within: PurePath) -> Iterator[tuple[str, b
         if name.endswith(".py"):
             for each, data in _with_byte_code(files, top / path, path):
                 yield each.as_posix(), data
-        # a link to a folder is no folder here, so nothing from elsewhere comes along
+        # a link to a folder is not a folder here, so nothing from elsewhere comes along
         elif name not in LEFT_BEHIND and files.is_folder(top / path):
             yield from _modules(files, top, path)
 

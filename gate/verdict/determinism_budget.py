@@ -217,12 +217,12 @@ def _neighbours(
     source = ClusterSource.NEIGHBOURS
     on_gpu = judged[0].environment.on_gpu
     if len(ranks.ranks) == 1 and not on_gpu and all(map(one_thread, judged)):
-        because = "one thread, which no load of the machine adds to or takes away"
+        because = "one thread, whatever else runs on the machine"
         return _state(source, SourceStatus.ELIMINATED, because)
     known = _known_limits(judged[0])
     if on_gpu:
         known += _known_sharing(machine)
-    because = ", ".join(known) if known else "nothing is known of other work on the machine"
+    because = ", ".join(known) if known else "nothing is known about other work on the machine"
     return _state(source, SourceStatus.RECORDED, because)
 
 
@@ -263,7 +263,7 @@ def _workers(runs: Sequence[RunEvidence], ranks: RunRanks) -> SourceState:
         return _state(source, SourceStatus.ELIMINATED, because)
     counts = sorted({len(ranks_of(run).ranks) for run in runs})
     seen = " or ".join(map(str, counts))
-    because = f"{seen} ranks trained, and not every rank says that it knows of as many"
+    because = f"{seen} ranks trained, but not every rank reports that many"
     return _state(source, SourceStatus.RECORDED, because)
 
 
@@ -283,7 +283,7 @@ def _hardware(run: RunEvidence, ranks: RunRanks, baseline: Comparison | None) ->
     known = [part for part in HARDWARE_PARTS if part in run.environment.parts]
     what = f"all {len(ranks.ranks)} ranks" if len(ranks.ranks) > 1 else "all GPUs of the process"
     if not known:
-        return _state(source, SourceStatus.RECORDED, f"{what} say nothing of their hardware")
+        return _state(source, SourceStatus.RECORDED, f"{what} report no hardware")
     return _state(source, SourceStatus.ELIMINATED, f"{what} have the same {', '.join(known)}")
 
 

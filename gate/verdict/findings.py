@@ -57,7 +57,7 @@ def repeated_alone(evidence: EvidenceSet) -> tuple[Finding, ...]:
     if not records:
         return ()
     told = [
-        f"{record.label} (it failed beside {' and '.join(record.failed_beside)})"
+        f"{record.label} (it failed side by side with {' and '.join(record.failed_beside)})"
         for record in records
     ]
     return notice(
@@ -83,8 +83,7 @@ def not_packed(evidence: EvidenceSet, checkpoint: str | None) -> tuple[Finding, 
     return notice(
         "not-packed",
         message=f"{checkpoint} is not in the package: {saved.left_out}",
-        remedy="Its digest is sealed all the same. To pack it, let the script save under plain "
-        "names.",
+        remedy="Its digest is sealed anyway. To pack it, let the script save under plain names.",
     )
 
 
@@ -106,7 +105,7 @@ def checkpoint_incomplete(run: RunEvidence, checkpoint: str | None) -> tuple[Fin
         )
     if untold:
         sentences.append(
-            f"whether {checkpoint} contains {joined(map(_lack, untold))} could not be told"
+            f"it is unknown whether {checkpoint} contains {joined(map(_lack, untold))}"
         )
     places = [CodePlace.known(lack.file, lack.line) for lack in missing]
     used = next((place for place in places if place is not None), None)
@@ -132,7 +131,7 @@ def checkpoint_overwritten(run: RunEvidence, checkpoint: str | None) -> tuple[Fi
         Finding(
             code="checkpoint-overwritten",
             severity=Severity.NOTICE,
-            message=f"{who} saves {checkpoint} into the file of the save before: a process that is "
+            message=f"{who} saves {checkpoint} over the previous save: a process that is "
             "killed during a save leaves no complete checkpoint",
             remedy="Save under another name in the same folder, call os.fsync, and rename it with "
             "os.replace.",

@@ -59,7 +59,7 @@ def moved_data_findings(facts: Facts) -> tuple[Finding, ...]:
     remedy = (
         "This change introduces it: review the data as you review code."
         if facts.data_brought
-        else "Every commit trains on it now. If that is meant, record the baseline again."
+        else "Every commit trains on it now. If that is intended, record the baseline again."
     )
     return tuple(
         Finding(

@@ -27,9 +27,10 @@ LOOK_AT_ENTRY = (
     "Check that the entry was recorded from the right code and data: another machine moves only "
     "the last digits."
 )
-OTHER_THRESHOLD = "If intended: change policy.thresholds in a pull request of its own."
+OTHER_THRESHOLD = "If intended: change policy.thresholds in a separate pull request."
 REPEAT_PREPROCESSING = (
-    "Make the preprocessing repeat: seed its random draws, sort what it lists, and write no time "
+    "Make the preprocessing repeatable: seed its random draws, sort what it lists, and write no "
+    "time "
     "and no path into its output. The trainings are judged after that."
 )
 ANOTHER_RESULT = "The result differs from the baseline: merge only if that is intended."
@@ -138,7 +139,7 @@ def where_settings_differ(
     place: ReaderPlace, settings: tuple[OtherSetting, ...], *, proposed: bool
 ) -> tuple[NextStep, ...]:
     """What to do where the entry was recorded with other settings of the training."""
-    undo = _step(f"{UNINTENDED}: undo the change of {settings_words(settings)}.")
+    undo = _step(f"{UNINTENDED}: undo the change to {settings_words(settings)}.")
     return (undo, _accept(place, INTENDED, "new settings")) if proposed else (undo,)
 
 
@@ -162,7 +163,7 @@ def where_not_finite(
     if change is not None and change.how is HowKnown.RAN_BEFORE_NAN:
         steps.append(_step(f"Look at {change.places} first, the nearest changed line. {NO_ENTRY}"))
     elif change is not None:
-        steps.append(_step(f"Undo the change of {change.places}. {NO_ENTRY}"))
+        steps.append(_step(f"Undo the change to {change.places}. {NO_ENTRY}"))
     else:
         steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))
     if result.number.step is None:
@@ -237,7 +238,7 @@ def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str
     if change is not None and change.how is HowKnown.RAN:
         return f"{UNINTENDED}: look at {change.places} first, the nearest changed line."
     if change is not None:
-        return f"{UNINTENDED}: undo the change of {change.places}."
+        return f"{UNINTENDED}: undo the change to {change.places}."
     if diagnosis is None:
         return f"{UNINTENDED}: {_within_sentence(LOOK)}"
     changes = diagnosis.optimizer_settings

@@ -301,7 +301,7 @@ def _seed_finding(override: Override, *, repeats: bool) -> Finding:
     if override.kind is OverrideKind.ENTROPY:
         does = f"creates a generator with a nondeterministic seed: {override.name}"
     else:
-        does = f"gives {override.name} another seed in each run"
+        does = f"gives {override.name} a different seed in each run"
     remedy = "Seed with a constant, or leave the seed to the gate."
     if override.importing:
         does += ", while a library is imported"

@@ -16,7 +16,7 @@ from gate.verdict.facts import agree
 from gate.verdict.findings import notice, warning
 from gate.verdict.verdict import DRIFTS, Finding, Outcome
 
-# what another result than the baseline's has to have reached
+# what a different result than the baseline's has to have reached
 ENOUGH: Mapping[Level, ReachedLevel] = MappingProxyType(
     {
         Level.STATISTICAL: ReachedLevel.STATISTICAL,
@@ -28,7 +28,7 @@ HELD: Mapping[Level, str] = MappingProxyType(
     {
         Level.STATISTICAL: "every judged metric is equivalent over the seeds",
         Level.FUNCTIONAL: "every threshold is met",
-        Level.SCIENTIFIC: "the variants rank as they did",
+        Level.SCIENTIFIC: "the variants rank as before",
     }
 )
 
@@ -55,12 +55,12 @@ def reached(
 
 
 def is_enough(level: ReachedLevel | None, asked: Level) -> bool:
-    """Whether another result than the baseline's passes: it reached what the policy asks for."""
+    """Whether a result other than the baseline's passes: it reached what the policy asks for."""
     return level is not None and ENOUGH.get(asked) is level
 
 
 def why(asked: Level, level: ReachedLevel | None, judged: LevelResult | None) -> str:
-    """Why another result passes at the level, or did not reach it; empty where none was judged."""
+    """Why a different result passes at the level, or misses it; empty where none was judged."""
     if is_enough(level, asked):
         return f"{HELD[asked]}, and policy.level asks for no more"
     if judged is None:
@@ -112,7 +112,7 @@ def seeds_of_entry(seeds: SeedsOfBrought) -> tuple[Finding, ...]:
     return ()
 
 
-RENEW = "Record the entry again, or find out why it does not hold; then remove the quarantine."
+RENEW = "Record the entry again, or find out why it does not match; then remove the quarantine."
 
 
 def in_force(
@@ -166,8 +166,9 @@ def quarantine_findings(
         if day > until:
             found += warning(
                 "quarantine-expired",
-                message=f"the quarantine of {rule_subject(rule)} ended on {rule.until} and excuses "
-                f"nothing any more: {rule.reason}",
+                message=f"the quarantine of {rule_subject(rule)} ended on {rule.until} and no "
+                "longer "
+                f"applies: {rule.reason}",
                 remedy=RENEW,
             )
         elif day < date.fromisoformat(rule.since):

@@ -205,7 +205,7 @@ def provisional(entry: ProvisionalEntry) -> str:
     again = (
         "this run gives the same bits: accept it to confirm"
         if entry.repeated
-        else "this run gives another result than it does"
+        else "this run gives a different result than it does"
     )
     return (
         f"{whose} of this environment is far from its peers, those of other environments "
@@ -343,7 +343,7 @@ def _form(described: str) -> str:
 def _number(delta: MetricDelta) -> str:
     words = f"{delta.metric} at step {delta.step} is {delta.observed}, expected {delta.expected}"
     # it did not fail for being bad, and whoever reads this should not look for a regression
-    return f"{words}: better, and outside the tolerance all the same" if delta.better else words
+    return f"{words}: better, but still outside the tolerance" if delta.better else words
 
 
 def nearness(comparison: Comparison) -> str:
@@ -386,7 +386,7 @@ def software_moved(baseline: Comparison, moved: str) -> str:
 def same_code(baseline: Comparison) -> str:
     """Why a result that moved is nothing that the change could have done."""
     return (
-        "same code, same environment, another result: data outside the repository, or the "
+        "same code, same environment, a different result: data outside the repository, or the "
         f"hardware; {drift(baseline, 'the baseline')}"
     )
 

@@ -70,7 +70,7 @@ def _other_precision(first: RunEvidence, second: RunEvidence) -> tuple[Source, .
 
 
 def _other_orders(first: RunEvidence, second: RunEvidence) -> tuple[Source, ...]:
-    """Directories of the same names, and the same pieces of work, in another order."""
+    """Directories of the same names, and the same pieces of work, in a different order."""
     orders = {_ordered(source): source.after for source in second.sources}
     return tuple(
         source
@@ -171,8 +171,8 @@ def undeclared_reads(
             severity=Severity.NOTICE,
             message=f"read and not declared: {first}{many} ({line.place}){rest}",
             remedy=f"Declare it in repro-gate.yml: `{entries_for(names)}`, and read it from "
-            f"$REPRO_GATE_DATA/{names[first]}. Until then a change of it is taken for one of the "
-            "code.",
+            f"$REPRO_GATE_DATA/{names[first]}. Until then a change to it looks like a code "
+            "change.",
             code_place=CodePlace.known(line.file, line.line),
         ),
     )
@@ -261,10 +261,9 @@ def splits_by_listing(run: RunEvidence) -> tuple[Finding, ...]:
     ]
     more = f"; and {len(lines) - len(told)} more" if len(lines) > len(told) else ""
     sorts = all(source.after == "sorted" for source in lines.values())
-    order = "" if sorts else "; unsorted, another disk's order does too"
+    order = "" if sorts else "; unsorted, the order of a different disk does too"
     return notice(
         "split-by-listing",
-        message=f"{'; '.join(told)}{more}: one new file moves every row to another side{order}",
-        remedy="Choose the side of each file by a hash of its name: docs/data.md has a function "
-        "for it.",
+        message=f"{'; '.join(told)}{more}: adding one file reshuffles the split{order}",
+        remedy="Assign each file by a hash of its name: docs/data.md has a function for it.",
     )

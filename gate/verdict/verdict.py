@@ -161,7 +161,7 @@ class FailureMode(StrEnum):
     FLAKY = "F8"
 
 
-# another result than the one that it is compared with, which the runs agree on
+# a different result than the one that it is compared with, which the runs agree on
 DRIFTS: Final = frozenset(
     (Outcome.CODE_DRIFT, Outcome.ENVIRONMENT_DRIFT, Outcome.DEPENDENCY_DRIFT, Outcome.DATA_DRIFT)
 )

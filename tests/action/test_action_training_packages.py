@@ -98,10 +98,10 @@ def test_a_lock_is_read_from_the_workspace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("/etc/passwd", "is no path inside the workspace"),
-        ("../x", "is no path inside the workspace"),
-        ("a/../../x", "is no path inside the workspace"),
-        ("", "is no path inside the workspace"),
+        ("/etc/passwd", "is not a path inside the workspace"),
+        ("../x", "is not a path inside the workspace"),
+        ("a/../../x", "is not a path inside the workspace"),
+        ("", "is not a path inside the workspace"),
         ("missing", "is not in the workspace"),
         ("link", "link"),
         ("folder/passwd", "link"),

@@ -102,12 +102,12 @@ def test_nothing_of_the_vault_is_asked_for_a_fork(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"INPUT_SIGNER": "kms:gate"}, "input signer: kms: is no kind of signer"),
+        ({"INPUT_SIGNER": "kms:gate"}, "input signer: kms: is not a kind of signer"),
         ({"INPUT_SIGNER": "vault:transit/gate"}, "vault: VAULT_ADDR is not set"),
         ({"INPUT_SIGNER": "no-key.pem"}, "there is no signing key no-key.pem"),
         ({"INPUT_SIGNER": "a", "INPUT_SIGNING_KEY": "b"}, "are two ways to give one key"),
         ({"INPUT_SIGNING_KEY": "b"}, "the signing key has no pass phrase"),
-        ({"INPUT_SIGNER": "exec:/bin/sh WORKSPACE/x"}, "which the pull request fills"),
+        ({"INPUT_SIGNER": "exec:/bin/sh WORKSPACE/x"}, "which the pull request controls"),
     ],
 )
 def test_a_signer_that_cannot_sign_is_refused_before_anything_is_judged(

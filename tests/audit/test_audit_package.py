@@ -168,7 +168,7 @@ def test_settings_of_another_digest_fail_and_those_of_another_version_are_unknow
     older = other | {"call.json": other["call.json"].replace(b'"1.0.0"', b'"0.9.0"')}
     one = item(audited(tmp_path, older), "settings")
     assert one.result is AuditResult.UNKNOWN
-    assert one.found.startswith("the package is of another version")
+    assert one.found.startswith("another version made the package")
 
 
 def test_a_call_about_another_commit_fails_the_code(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_whole_repository_fails_in_nothing_and_what_cannot_be_seen_is_unknown(
         (
             {"lines": (line(LineKind.UNSEEDED, "random.seed()"),)},
             "unseeded-generator",
-            "another seed in each run: train.py:3 random.seed()",
+            "a different seed in each run: train.py:3 random.seed()",
         ),
         (
             {"lines": (line(LineKind.DOWNLOADS, "load_dataset", "imdb"),)},
@@ -143,9 +143,7 @@ def test_without_a_gate_seeds_of_a_script_are_unknown_and_missing_ones_fail() ->
     bare = replace(WHOLE, settings=None)
     draws = line(LineKind.DRAWS, "torch.rand", "torch")
     seeds = line(LineKind.SEEDS, "torch.manual_seed", "torch")
-    assert item(replace(bare, lines=(draws,)), "seeds").found == (
-        "drawn from and never seeded: torch"
-    )
+    assert item(replace(bare, lines=(draws,)), "seeds").found == ("used and never seeded: torch")
     both = item(replace(bare, lines=(draws, seeds)), "seeds")
     assert both.result is AuditResult.UNKNOWN
     assert "static analysis cannot tell whether this runs before the first draw" in both.found
@@ -178,7 +176,7 @@ def test_what_is_read_from_a_computed_name_cannot_be_told() -> None:
     one = item(replace(WHOLE, lines=(inside, computed, alone)), "declared-data")
     assert one.result is AuditResult.UNKNOWN
     assert one.found == (
-        "no data is declared, and where this reads from cannot be told without running it: "
+        "no data is declared, and only running it shows where this reads from: "
         "train.py:4 numpy.memmap, train.py:5 torch.load(weights.pt)"
     )
 

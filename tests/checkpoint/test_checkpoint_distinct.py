@@ -133,7 +133,7 @@ def test_keys_that_are_no_text_are_written_by_their_kind(tmp_path: Path) -> None
     [
         (
             Opcodes(b"\x8f(" + tensor() + b"\x90"),
-            "holds a set of tensors, whose order is that of their places in memory",
+            "holds a set of tensors, whose order depends on memory addresses",
         ),
         (Opcodes(b"(" * 9 + b"N" + b"\x91" * 9), "nests sets deeper than 8 levels"),
         (name("a:b", "c"), "refers to a module with an impossible name"),

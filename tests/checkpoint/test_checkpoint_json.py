@@ -100,5 +100,5 @@ def test_a_pickle_that_refers_to_a_storage_is_refused(tmp_path: Path) -> None:
     reference = (
         b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x04tQ."
     )
-    with pytest.raises(EvidenceError, match="refers to a storage, but it is no file that has any"):
+    with pytest.raises(EvidenceError, match="refers to a storage, but this file format has none"):
         content_of(written(tmp_path, reference))

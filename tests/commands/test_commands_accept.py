@@ -109,7 +109,7 @@ def test_what_would_change_is_shown_and_without_a_reason_nothing_is_written(
     assert "Last loss 2.125 1.75" in shown
     assert "Moved loss at step 3: 2.125 → 1.75, moved by 17.6 % (no tolerance); weights " in shown
     assert "(the gate's outcome: code-drift)" in shown
-    assert "2 equal runs, which miss 82 % of faults" in shown
+    assert "2 identical runs (a 1-in-10 fault is missed 82 % of" in shown
     assert re.search(r"Environment \S.*torch.* \S", shown) or "Environment cpu" in shown
     assert committed(project)["reason"] == "first"
 

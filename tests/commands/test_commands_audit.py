@@ -51,7 +51,7 @@ def test_a_repository_without_a_gate_is_read_and_not_run(tmp_path: Path, run: Ru
     ended = run("audit", made.path)
     assert ended.code == 1
     assert parts(ended.out)["code"] == "pass"
-    assert "FAIL  unseeded-generator: another seed in each run: train.py:5" in ended.out
+    assert "FAIL  unseeded-generator: a different seed in each run: train.py:5" in ended.out
     assert "train.py:6 open(/srv/data/x.npy)" in " ".join(ended.out.split())
     assert "requirements.txt names no version of torch" in " ".join(ended.out.split())
     assert not (tmp_path / "ran").exists()
@@ -111,7 +111,7 @@ def test_the_document_is_read_back_and_has_a_schema(tmp_path: Path, run: Run) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nowhere",), "error: {here}/nowhere is no folder"),
+        (("nowhere",), "error: {here}/nowhere is not a folder"),
         (("--package", "nowhere"), "error: reading nowhere failed: No such file"),
         (("--commit", "x"), "error: --trusted-keys and --commit are for a package"),
         (("a", "--package", "b"), "error: a folder and --package are two audits"),

@@ -166,7 +166,7 @@ def test_a_requirement_with_a_hash_of_zeros_locks_nothing(project: Project, run:
     found = item(run, "lock-file")
     assert found is not None
     assert found["result"] == "fail"
-    assert "is no hash of a file" in found["found"]
+    assert "is not the hash of a file" in found["found"]
 
 
 def test_a_script_that_prepares_the_data_is_looked_at(project: Project, run: Run) -> None:

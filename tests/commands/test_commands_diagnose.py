@@ -77,7 +77,7 @@ def test_the_terminal_has_both_lines_the_suspects_and_both_traces(kept: Path, ru
     assert "Is it this change?" in out
     assert "Diagnosis: the first divergence" in out
     assert "Operator trace: both runs around the point" in out
-    assert "aten::scatter_add at train.py:1 gives another output for equal inputs" in out
+    assert "aten::scatter_add at train.py:1 gives a different output for equal inputs" in out
 
 
 def test_a_package_is_read_as_well_and_its_seal_is_not_checked(kept: Path, run: Run) -> None:
@@ -145,8 +145,8 @@ def _fault(run: Run, *words: object) -> list[str]:
     [
         (Path.exists, "there is nothing at "),
         (lambda path: path.mkdir(), "there is no evidence in "),
-        (lambda path: path.write_bytes(b""), "is no package of repro-gate"),
-        (lambda path: path.write_text("hello"), "is no package of repro-gate"),
+        (lambda path: path.write_bytes(b""), "is not a package of repro-gate"),
+        (lambda path: path.write_text("hello"), "is not a package of repro-gate"),
         (os.mkfifo, "is a FIFO, not a regular file"),
     ],
 )

@@ -160,7 +160,7 @@ def test_settings_in_a_folder_that_the_command_does_not_name_are_refused(
     ("options", "fault"),
     [
         (("--gate-id", "a b"), "--gate-id 'a b' is not the id of a gate"),
-        (("--config", "../x.yml"), "--config '../x.yml' is no file in the work tree"),
+        (("--config", "../x.yml"), "--config '../x.yml' is not a file in the work tree"),
         (("--gate-id", "x"), "repro-gate.yml is there already, with report.gate_id default"),
     ],
 )
@@ -237,7 +237,7 @@ def test_without_a_commit_it_says_to_make_one(
     monkeypatch.chdir(made.path)
     ended = run("init")
     assert ended.code == 0
-    assert "- There is no commit yet; the gate trains what one holds" in ended.out
+    assert "- There is no commit yet. The gate trains a commit" in ended.out
     assert '\n  git add .\n  git commit -m "First commit"\n' in ended.out
 
 
@@ -280,7 +280,7 @@ def test_a_baseline_that_is_there_is_compared_with(fresh: Repository, run: Run) 
 def test_on_a_terminal_one_question_is_asked(fresh: Repository, typed: str, command: str) -> None:
     fresh.write("fine.py", LOOP)
     shown, code = _on_a_terminal(f"{typed}\n".encode())
-    assert "Which of them trains? Its number, or a command:" in shown
+    assert "Which one is the training? Its number, or a command:" in shown
     assert code == 0
     assert " ".join(_settings(fresh)[0]) == command
 

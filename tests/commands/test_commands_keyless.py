@@ -81,7 +81,7 @@ def test_the_bundle_may_lie_elsewhere_and_programs_read_the_answer(
     found = json.loads(verify(project, run, tmp_path, *asked).out)
     assert (found["identity"], found["issuer"]) == (IDENTITY.name, IDENTITY.issuer)
     gone = verify(project, run, tmp_path, *NAMED, "--trusted-root", root)
-    assert (gone.code, "no seal found beside package.tar" in gone.err) == (1, True)
+    assert (gone.code, "no seal found next to package.tar" in gone.err) == (1, True)
 
 
 @pytest.mark.parametrize(

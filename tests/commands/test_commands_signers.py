@@ -120,9 +120,9 @@ def test_the_training_sees_no_secret_and_no_signer_is_asked_before_it_is_over(
     ("where", "message"),
     [
         ("", "the signer is named by an empty text"),
-        (".", "the signing key . is no file that can be read"),
+        (".", "the signing key . is not a readable file"),
         ("missing.pem", "there is no signing key missing.pem"),
-        ("awskms:///alias/gate", "awskms: is no kind of signer"),
+        ("awskms:///alias/gate", "awskms: is not a kind of signer"),
         ("exec:no-such-program", "exec:no-such-program: no such program"),
         ("exec:./sign", "exec: ./sign is a relative path"),
         ("vault:transit/gate", "vault: VAULT_ADDR is not set"),

@@ -110,7 +110,7 @@ def test_parts_that_were_cut_as_recorded_count_without_the_listing(
 def test_without_the_listing_nobody_counts_parts_with_other_cuts() -> None:
     after = _set(MANY_FILES | {"a/0500x.npy": "new"})
     assert _sentences(_set(MANY_FILES), after) == [
-        "mini, another content, from a/0500.npy on, 2,400 → 2,401 files"
+        "mini, different content, from a/0500.npy on, 2,400 → 2,401 files"
     ]
 
 

@@ -100,8 +100,8 @@ def test_more_confidence_and_fewer_runs_need_a_larger_factor() -> None:
     ("rule", "why"),
     [
         (_derived(absolute=0.5), "absolute is 0.5, but 5.094 x sqrt(2) x 0.00013 gives 0.00094"),
-        (_derived(relative=0.1), "relative or ulp beside the derived limit widens it"),
-        (_derived(ulp=9), "relative or ulp beside the derived limit widens it"),
+        (_derived(relative=0.1), "relative or ulp in addition to the derived limit widens it"),
+        (_derived(ulp=9), "relative or ulp in addition to the derived limit widens it"),
         (
             _derived(derived=Derivation(runs=5, factor=9, spread=1.3e-4, confidence=0.95)),
             "the factor is 9, but 5 runs at a confidence of 0.95 give 5.094",

@@ -167,7 +167,7 @@ def test_a_listing_that_leads_out_is_refused_before_dvc_sees_it(
         there.write_bytes(data)
     repository.write("x.dvc", f"outs:\n- md5: {folder}.dir\n  hash: md5\n  path: x\n")
     error = refused(bench, "x.dvc")
-    assert "'../../../../escaped' is no path below the folder" in error.message
+    assert "'../../../../escaped' is not a path below the folder" in error.message
     assert list(bench.root.rglob("escaped")) == []
 
 

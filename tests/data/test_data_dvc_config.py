@@ -76,7 +76,10 @@ def test_a_login_in_the_clone_counts_only_where_the_clone_is_trusted() -> None:
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        (b"", "data: .dvc/config names no default remote, so the place of the data is unknown"),
+        (
+            b"",
+            "data: .dvc/config names no default remote, so nothing says where the data is stored",
+        ),
         (b"[core]\nremote = x\n", "data: .dvc/config names the default remote 'x', and has no"),
         (b"no section\n", "data: .dvc/config cannot be read: "),
         (b"\xff", "data: .dvc/config cannot be read: "),

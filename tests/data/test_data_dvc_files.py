@@ -119,7 +119,7 @@ def test_a_working_folder_outside_of_the_repository_is_refused(wdir: str) -> Non
         ("", "data/train.dvc: outs is no list"),
         ("- a\n", "data/train.dvc: must be a mapping of keys to values"),
         ("outs: []\n", "data/train.dvc: names no data"),
-        ("outs: [1]\n", "data/train.dvc: outs[0] is no mapping"),
+        ("outs: [1]\n", "data/train.dvc: outs[0] is not a mapping"),
         ("outs: [{path: x}]\n", "data/train.dvc: outs[0] has no MD5 as DVC writes it: 'None'"),
         (f"outs: [{{md5: {A}}}]\n", "data/train.dvc: outs[0] has no path"),
         (FOLDER.replace("hash: md5", "hash: sha1"), "outs[0] has no MD5 as DVC writes it"),
@@ -138,7 +138,7 @@ def test_a_spoilt_file_is_one_error(text: str, told: str) -> None:
 
 def test_a_lock_of_another_schema_is_refused() -> None:
     assert refusal(LOCK.replace("2.0", "3.0"), "dvc.lock") == "dvc.lock: schema is not '2.0'"
-    assert refusal("schema: '2.0'\n", "dvc.lock") == "dvc.lock: stages is no mapping"
+    assert refusal("schema: '2.0'\n", "dvc.lock") == "dvc.lock: stages is not a mapping"
 
 
 @given(

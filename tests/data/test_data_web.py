@@ -205,7 +205,7 @@ def test_a_redirect_is_followed_but_not_out_of_https(bench: DataBench, server: F
     assert error.message.endswith("redirects more than 5 times")
     server.behaviours.append(status(302, Location="https://["))
     error = refused(lambda: bench.one({**source(server), "sha256": "0" * 64}))
-    assert error.message.endswith("redirects to 'https://[', which is no address")
+    assert error.message.endswith("redirects to 'https://[', which is not an address")
 
 
 def test_two_gates_at_once_fetch_once(
@@ -247,6 +247,6 @@ def test_what_the_cache_holds_is_read_again_and_fetched_anew_when_damaged(
 def test_a_port_that_is_none_is_refused(bench: DataBench, server: FileServer, port: str) -> None:
     server.behaviours.append(status(302, Location=f"http://127.0.0.1:{port}/x"))
     error = refused(lambda: bench.one(source(server)))
-    assert "which is no address" in error.message
+    assert "which is not an address" in error.message
     with pytest.raises(ValidationError, match="Port"):
         DataSource(url=f"https://example.org:{port}/x", sha256=DIGEST)

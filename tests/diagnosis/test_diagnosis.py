@@ -329,7 +329,7 @@ def test_the_same_tensors_under_each_others_names_are_an_order_of_a_set() -> Non
     )
     found = _diagnose(other, one)
     assert (found.kind, found.cause_class) == ("state", CauseClass.STRUCTURE)
-    assert "holds the same tensors in another order, such as that of a set" in found.cause
+    assert "holds the same tensors in a different order, such as that of a set" in found.cause
     assert _diagnose(evidence_of(weights=b"WEIGHTS")).cause_class is CauseClass.CHECKPOINT
 
 

@@ -115,7 +115,7 @@ CASES = {
         ),
         CauseClass.SEED,
         (
-            "script.py:4 gives random.Random another seed in each run, "
+            "script.py:4 gives random.Random a different seed in each run, "
             "first used in step 1's input of the model"
         ),
     ),
@@ -154,7 +154,7 @@ CASES = {
         ),
         CauseClass.SEED,
         (
-            "script.py:6 uses os.getpid(), another number in each run, "
+            "script.py:6 uses os.getpid(), a different number in each run, "
             "first used in step 1's input of the model"
         ),
     ),
@@ -170,8 +170,9 @@ CASES = {
         ),
         CauseClass.THREAD_RACE,
         (
-            "script.py:13 takes results from concurrent.futures.as_completed() as they are done, "
-            "in another order, first used in step 1's input of the model"
+            "script.py:13 takes results from concurrent.futures.as_completed() as they complete, "
+            "in a "
+            "different order, first used in step 1's input of the model"
         ),
     ),
     "rate-by-the-clock": (
@@ -183,7 +184,7 @@ CASES = {
         script(forward="x = x + (step > 1) * (os.getpid() % 1000) * 1e-3"),
         CauseClass.RANDOM_STATE,
         (
-            "script.py:13 uses os.getpid(), another number in each run, "
+            "script.py:13 uses os.getpid(), a different number in each run, "
             "first used in step 2's input of the model"
         ),
     ),
@@ -236,7 +237,7 @@ def test_an_address_is_a_possibility_and_no_claim(runs: HarnessRuns) -> None:
     assert found.likely == ()
     assert " Possibly: script.py:9 uses " in cause_words(found)
     assert cause_words(found).endswith(
-        "which may be another number in each run, first used in step 1's input of the model"
+        "which may be a different number in each run, first used in step 1's input of the model"
     )
 
 

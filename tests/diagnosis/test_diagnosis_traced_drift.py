@@ -68,7 +68,7 @@ def test_another_seed_is_the_state_of_the_generator(traced: TracedRuns) -> None:
         changed("model = Model()", "torch.manual_seed(2)\nmodel = Model()"),
     )
     assert (found.claim, found.operator) == (Claim.RANDOM_STATE, "aten::uniform_")
-    assert "draws other random numbers from the global generator" in found.sentence
+    assert "draws different random numbers from the global generator" in found.sentence
 
 
 def test_the_lines_of_the_diff_that_ran_come_nearest_first(traced: TracedRuns) -> None:

@@ -31,7 +31,7 @@ NUMPY_NOISE = changed(
     "    optimizer.zero_grad()",
 )
 NUMBER = changed("square().mean()", "square().mean() * (1 + time.time_ns() % 1000 / 1e6)")
-# what an allocator leaves in memory is chance: here it is another number in each run for certain
+# what an allocator leaves in memory is chance: here it is sure to differ in each run
 UNWRITTEN = changed(
     "    optimizer.zero_grad()",
     "    scratch = torch.empty(1000)\n"
@@ -64,7 +64,8 @@ def test_noise_in_an_own_backward_is_named_with_its_line(traced: TracedRuns) -> 
     assert (found.claim, found.operator) == (Claim.RANDOM_STATE, "aten::randn")
     assert (found.line, found.phase) == (line_of(OWN_FUNCTION, "torch.randn(g"), Phase.BACKWARD)
     assert found.sentence == (
-        f"aten::randn at script.py:{found.line} in the backward pass draws other random numbers "
+        f"aten::randn at script.py:{found.line} in the backward pass draws different random "
+        "numbers "
         "from a generator of the script's own, whose state differs"
     )
     assert found.forward_place == f"script.py:{line_of(OWN_FUNCTION, 'return x * 1')}"

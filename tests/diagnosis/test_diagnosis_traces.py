@@ -24,7 +24,7 @@ def test_equal_inputs_and_another_output_are_a_nondeterministic_operator() -> No
     found = compared(chain("abcd"), chain("abxy"))
     assert found.claim is Claim.NONDETERMINISTIC_OPERATOR
     assert found.sentence == (
-        "aten::mul at train.py:3 gives another output for equal inputs: the operator is "
+        "aten::mul at train.py:3 gives a different output for equal inputs: the operator is "
         "nondeterministic"
     )
     assert [row.state for row in found.rows if row.here] == ["output differs"]
@@ -91,7 +91,7 @@ def test_what_another_rank_sent_is_said_so() -> None:
     found = compared(one, other)
     assert found.claim is Claim.OUTSIDE_VALUE
     assert found.sentence.startswith(
-        "the value that c10d::allreduce_ at train.py:1 brought from another"
+        "the value that c10d::allreduce_ at train.py:1 received from another"
     )
 
 
@@ -104,7 +104,7 @@ def test_a_rank_that_made_the_difference_goes_before_one_that_received_it() -> N
     second = [chain(f"aa{content}").model_copy(update={"rank": 1}) for content in "bc"]
     found = compare_traces((first[0], second[0]), (first[1], second[1]), drift=False)
     assert (found.rank, found.claim) == (1, Claim.NONDETERMINISTIC_OPERATOR)
-    assert found.sentence.startswith("on rank 1: aten::mul at train.py:3 gives another output")
+    assert found.sentence.startswith("on rank 1: aten::mul at train.py:3 gives a different output")
 
 
 def test_a_difference_that_a_collective_passed_on_is_told_where_it_entered() -> None:
@@ -270,8 +270,10 @@ def test_rows_that_python_shuffles_are_other_tensors_and_no_write_past_torch() -
         found = compared(run(0, 2), run(*rows))
         assert (found.claim, found.place) == (Claim.OTHER_TENSORS, "train.py:5")
         assert found.sentence == (
-            "aten::stack at train.py:5 takes other tensors than in the other run, or the same ones "
-            "in another order: something outside torch chose them"
+            "aten::stack at train.py:5 takes different tensors than in the other run, or the same "
+            "ones "
+            "in a "
+            "different order: something outside torch chose them"
         )
     changed = run(0, 2).calls[4].model_copy(update={"inputs": (value("written", 0, 2),)})
     written = trace(*run(0, 2).calls[:4], changed.model_copy(update={"outputs": (value("x"),)}))

@@ -64,7 +64,7 @@ def test_an_operator_beside_other_threads_is_not_blamed() -> None:
     beside = call(1, "aten::add_", (value("z"),), (value("z"),), thread=3)
     found = compared(*(traced(made, beside) for made in "xy"))
     assert found.claim is Claim.UNPROVEN
-    assert "but other threads ran operators beside it" in found.sentence
+    assert "but other threads ran operators at the same time" in found.sentence
 
 
 def test_another_number_of_threads_is_said_to_be_the_reason() -> None:
@@ -72,7 +72,7 @@ def test_another_number_of_threads_is_said_to_be_the_reason() -> None:
     found = compared(one, other)
     assert found.claim is Claim.SETTING
     assert found.sentence == (
-        "aten::sum at train.py:1 gives another output for equal inputs, because a setting "
+        "aten::sum at train.py:1 gives a different output for equal inputs, because a setting "
         "differs: the number of threads is 1 in one run, 2 in the other"
     )
     assert "threads is 2 instead of 1" in compared(one, other, drift=True).sentence
@@ -98,7 +98,7 @@ def test_another_layout_is_followed_to_the_call_that_made_it() -> None:
     assert found.claim is Claim.MEMORY_LAYOUT
     assert found.sentence == (
         "aten::clone at train.py:1 has equal values in another memory layout; "
-        "aten::sum at train.py:3 is the first to compute another result from it"
+        "aten::sum at train.py:3 is the first to compute a different result from it"
     )
 
 

@@ -195,7 +195,7 @@ def test_a_line_that_only_sets_the_pace_of_workers_is_acquitted() -> None:
     told = with_tried(blamed, tried(Setting.ONE_WORKER))
     assert (told.likely, told.cause_class) == ((), CauseClass.THREAD_RACE)
     assert told.suspects == (URANDOM.model_copy(update={"possible": True}),)
-    assert told.remedy.startswith("Take results of a pool in the order")
+    assert told.remedy.startswith("Take results of a pool in submission order")
 
 
 def test_the_line_that_workers_race_for_stays_the_likely_one() -> None:

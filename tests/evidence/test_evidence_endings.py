@@ -100,6 +100,6 @@ def test_a_rank_that_crashed_is_refused_though_the_command_ended_with_0(
     with pytest.raises(EvidenceError) as caught:
         collect(harness)
     assert caught.value.message == (
-        "rank 1 failed with builtins.OSError, and the command exited with 0 all the same"
+        "rank 1 failed with builtins.OSError, but the command exited with 0"
     )
     assert caught.value.hint.startswith("Let the command fail where a rank does")

@@ -55,5 +55,5 @@ def test_a_model_may_have_an_optimizer_for_each_of_thousands_of_parameters() -> 
 
 @pytest.mark.parametrize("numbers", [(0,), (0, 0), (1, 2), (5,)])
 def test_numbers_that_are_no_order_are_refused(numbers: tuple[int, ...]) -> None:
-    with pytest.raises(EvidenceError, match="optimizer_numbers are no order of its optimizers"):
+    with pytest.raises(EvidenceError, match="optimizer_numbers are not an order of its optimizers"):
         in_order(lines_of((0, 1, 2)), numbers, NAME)

@@ -118,11 +118,11 @@ def test_the_locks_of_this_repository_are_read_whole(name: str) -> None:
         (f"${{A}}==1 {HASH}", "pins no single version", "write it as `name==version"),
         (f"а==1 {HASH}", "pins no single version", "write it as `name==version"),  # noqa: RUF001 - Cyrillic
         (f"a==1.0+x.zip {HASH}", "looks like a file", "write it as `name==version"),
-        (f"a==1 ; os.system('x') {HASH}", "no condition that is understood", "python_version <"),
-        (f"a==1 ; (os_name == 'x' {HASH}", "no condition that is understood", "python_version <"),
-        (f"a==1 ; os_name == '-x' {HASH}", "no condition that is understood", "python_version <"),
-        (f"a==1 ; os_name == 'x' == 'y' {HASH}", "no condition that", "python_version <"),
-        (f"a==1 ; {'(' * 30}os_name == 'x'{')' * 30} {HASH}", "no condition", "python_version <"),
+        (f"a==1 ; os.system('x') {HASH}", "not a condition that", "python_version <"),
+        (f"a==1 ; (os_name == 'x' {HASH}", "not a condition that", "python_version <"),
+        (f"a==1 ; os_name == '-x' {HASH}", "not a condition that", "python_version <"),
+        (f"a==1 ; os_name == 'x' == 'y' {HASH}", "not a condition that", "python_version <"),
+        (f"a==1 ; {'(' * 30}os_name == 'x'{')' * 30} {HASH}", "not a condition", "python_version <"),
     ],
 )
 def test_what_an_installer_would_obey_is_refused_by_its_line(
@@ -153,7 +153,7 @@ def test_every_refused_line_is_told_at_once() -> None:
     ],
 )
 def test_the_lock_of_another_tool_is_refused_with_its_export(name: str, advised: str) -> None:
-    with pytest.raises(DocumentError, match="is no requirements file") as caught:
+    with pytest.raises(DocumentError, match="is not a requirements file") as caught:
         read_pinned(name, b"version = 1\n")
     assert advised in caught.value.hint
 

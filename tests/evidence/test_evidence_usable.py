@@ -26,10 +26,10 @@ def test_a_first_step_in_the_runs_own_time_is_its_own(stepped: float | None) -> 
 
 @pytest.mark.parametrize("stepped", [0.0, 90.0, 120.0])
 def test_a_first_step_of_another_time_is_another_runs(stepped: float) -> None:
-    expected = "run strict-2: its first step was not made while it was going"
+    expected = "run strict-2: its first step was not taken while it ran"
     with pytest.raises(EvidenceError, match=expected) as caught:
         refuse_unusable(run_of(stepped), settings_of())
-    assert caught.value.hint.startswith("What was read are files of another run")
+    assert caught.value.hint.startswith("The files are of another run")
 
 
 def test_a_container_may_have_another_clock() -> None:

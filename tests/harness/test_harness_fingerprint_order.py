@@ -1,4 +1,4 @@
-"""Parameters and optimizers that come in another order in each run, as those of a `set` do."""
+"""Parameters and optimizers that come in a different order in each run, as those of a `set` do."""
 
 from __future__ import annotations
 

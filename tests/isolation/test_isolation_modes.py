@@ -166,7 +166,7 @@ def test_a_machine_below_the_minimum_is_an_error() -> None:
     ("mode", "minimum", "fault"),
     [
         ("none", "uid", "mode: none is weaker than minimum: uid"),
-        ("uid", "auto", "minimum: auto is no minimum; name a mode"),
+        ("uid", "auto", "minimum: auto is not a minimum; name a mode"),
     ],
 )
 def test_settings_that_contradict_themselves_are_refused(

@@ -117,7 +117,7 @@ def test_another_identity_is_refused(
 ) -> None:
     bundle = sealed(sigstore, tmp_path, in_o_model())
     fault = fault_of(verified, sigstore, tmp_path, bundle, identity)
-    assert fault.message == "the keyless seal does not hold"
+    assert fault.message == "the keyless seal does not verify"
     assert told in fault.details[0]
 
 
@@ -136,7 +136,7 @@ def test_the_public_root_is_asked_where_none_is_given(
         monkeypatch.setenv(name, str(tmp_path))
     bundle = sealed(sigstore, tmp_path)
     fault = fault_of(verify_identity, bundle, IDENTITY, None)
-    assert fault.message == "the keyless seal does not hold"
+    assert fault.message == "the keyless seal does not verify"
 
 
 @pytest.mark.parametrize("root", [b"", b"{}", b"[]", b"\xff", b'{"mediaType": "x"}'])
@@ -203,7 +203,7 @@ def test_a_wrong_answer_of_the_log_makes_no_seal(
     sigstore: FakeSigstore, tmp_path: Path, change: Change
 ) -> None:
     sigstore.change(ENTRIES_PATH, change)
-    assert fault_of(sealed, sigstore, tmp_path).message == "the keyless seal does not hold"
+    assert fault_of(sealed, sigstore, tmp_path).message == "the keyless seal does not verify"
 
 
 @pytest.mark.parametrize("which", ["promises_with", "heads_with"])
@@ -211,7 +211,7 @@ def test_a_log_that_signs_with_another_key_makes_no_seal(
     sigstore: FakeSigstore, tmp_path: Path, which: str
 ) -> None:
     setattr(sigstore.log, which, new_key())
-    assert fault_of(sealed, sigstore, tmp_path).message == "the keyless seal does not hold"
+    assert fault_of(sealed, sigstore, tmp_path).message == "the keyless seal does not verify"
 
 
 @pytest.mark.parametrize("which", ["signs_with", "promises_with"])
@@ -219,7 +219,7 @@ def test_an_authority_that_signs_with_another_key_makes_no_seal(
     sigstore: FakeSigstore, tmp_path: Path, which: str
 ) -> None:
     setattr(sigstore.authority, which, new_key())
-    assert fault_of(sealed, sigstore, tmp_path).message == "the keyless seal does not hold"
+    assert fault_of(sealed, sigstore, tmp_path).message == "the keyless seal does not verify"
 
 
 def test_a_certificate_of_another_key_is_not_published(

@@ -157,7 +157,7 @@ FORMS: dict[str, tuple[Change, str]] = {
         lambda value: value["predicate"]["buildDefinition"].update(buildType="urn:x"),
         "must be 'urn:repro-gate:smoke-training:v1'",
     ),
-    "dependencies in another order": (
+    "dependencies in a different order": (
         lambda value: value["predicate"]["buildDefinition"]["resolvedDependencies"].reverse(),
         "not written as repro-gate writes it",
     ),
@@ -201,10 +201,10 @@ def test_facts_that_no_statement_can_say_are_refused(facts: ProvenanceFacts) -> 
 
 def test_a_number_beyond_all_numbers_is_refused(sealed: Sealed, facts: ProvenanceFacts) -> None:
     payload = write_provenance(facts).replace(b'"seed":42', b'"seed":1e400')
-    with pytest.raises(AttestationError, match="a number that JSON has none for"):
+    with pytest.raises(AttestationError, match="a number that JSON cannot express"):
         read_provenance(payload)
     (seal,) = signed(payload)
-    with pytest.raises(AttestationError, match="a number that JSON has none for"):
+    with pytest.raises(AttestationError, match="a number that JSON cannot express"):
         sealed.verified(seals=(*sealed.seals[:2], seal, sealed.seals[4]))
 
 

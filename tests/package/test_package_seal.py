@@ -148,5 +148,5 @@ def test_written_seals_are_found_beside_the_package(tmp_path: Path) -> None:
 def test_missing_seal_is_told(tmp_path: Path) -> None:
     with pytest.raises(AttestationError) as caught:
         find_seals(tmp_path / "package.tar", FILES)
-    assert caught.value.message == "no seal found beside package.tar"
+    assert caught.value.message == "no seal found next to package.tar"
     assert "package.dsse.json or package.sigstore.json" in caught.value.hint

@@ -220,7 +220,7 @@ def test_nothing_that_a_pull_request_brings_is_started_to_sign(tmp_path: Path, w
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     place = read_signer_place(where.format(tmp_path, tmp_path.name))
-    with pytest.raises(SettingsError, match="is in the checkout, which the pull request fills"):
+    with pytest.raises(SettingsError, match="is in the checkout, which the pull request controls"):
         refuse_programs_below(tmp_path, place, os.environ)
     refuse_programs_below(tmp_path / "elsewhere", place, os.environ)
     refuse_programs_below(tmp_path, None, os.environ)

@@ -118,7 +118,7 @@ def test_isolated_training_with_an_active_key_needs_no_note(tmp_path: Path) -> N
     [
         (ReachedLevel.STATISTICAL, "its metrics are equivalent over seeds"),
         (ReachedLevel.FUNCTIONAL, "it met the policy's thresholds"),
-        (ReachedLevel.SCIENTIFIC, "it ranks the policy's variants alike"),
+        (ReachedLevel.SCIENTIFIC, "it ranks the policy's variants the same way"),
     ],
 )
 def test_another_result_that_was_good_enough_is_told(
@@ -128,7 +128,7 @@ def test_another_result_that_was_good_enough_is_told(
         outcome=Outcome.CODE_DRIFT, level=level, isolation=RunIsolation(mode=IsolationMode.UID)
     )
     assert sealed_in(tmp_path, verdict).verified().notes == (
-        f"The result is another one than the baseline's; {words}.",
+        f"The result differs from the baseline's; {words}.",
     )
 
 

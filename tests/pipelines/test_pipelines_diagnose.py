@@ -71,14 +71,14 @@ def test_equal_runs_alone_say_what_is_missing() -> None:
     assert (found.verdict, found.compared) == (None, ("strict-1 and strict-2",))
     assert [sentence.partition(",")[0] for sentence in found.missing] == [
         "The baseline is not among the evidence",
-        "The base commit was not run beside it: the gate does that where the environment moved",
+        "The base commit was not run: the gate does that when the environment changed",
     ]
 
 
 def test_one_run_alone_says_nothing_of_repeating() -> None:
     found = retold(run("strict-1"))
     assert found.compared == ()
-    assert found.missing[0].startswith("There is one strict run only")
+    assert found.missing[0].startswith("There is only one strict run")
 
 
 def test_evidence_without_a_strict_run_is_refused() -> None:

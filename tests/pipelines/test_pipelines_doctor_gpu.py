@@ -161,7 +161,7 @@ def test_each_way_is_named_with_its_fix(way: str) -> None:
     assert missed.found.startswith("NVIDIA H100; ")
     assert found in missed.found
     assert fix in missed.fix
-    assert missed.fix.endswith("Or set train.device to cpu, if a CPU is meant.")
+    assert missed.fix.endswith("Or set train.device to cpu, if you want a CPU.")
 
 
 def test_every_obstacle_is_played_above() -> None:

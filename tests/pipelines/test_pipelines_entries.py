@@ -100,8 +100,8 @@ def test_the_right_program_does_not_confirm_a_poisoned_entry() -> None:
     poisoned = _recorded(POISONED, _baseline(PEER))
     gated = _gated(both(), _baseline(PEER, poisoned))
     assert gated.verdict.outcome is Outcome.NO_BASELINE
-    assert gated.verdict.cause.endswith("this run gives another result than it does")
-    assert "This run does not give its bits again." in brief_of(gated.verdict).happened
+    assert gated.verdict.cause.endswith("this run gives a different result than it does")
+    assert "This run does not reproduce it exactly." in brief_of(gated.verdict).happened
     # its own result is near the peer: accepted, it judges at once
     assert gated.proposed is not None
     assert (gated.proposed.far, gated.proposed.recordings) == (None, 1)
@@ -216,7 +216,7 @@ def test_without_the_base_commit_it_fails_and_says_so() -> None:
     wrong = _baseline(entry(POISONED[0], recorded_at=FIRST))
     verdict = _gated(both(), wrong, under=QUARANTINED).verdict
     assert (verdict.outcome, verdict.passes) == (Outcome.CODE_DRIFT, False)
-    assert "That excuses nothing here" in brief_of(verdict).happened
+    assert "It does not apply here" in brief_of(verdict).happened
 
 
 def test_the_day_after_its_end_it_excuses_nothing() -> None:

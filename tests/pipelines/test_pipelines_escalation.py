@@ -31,7 +31,7 @@ def traced(verdict: Verdict) -> TraceFinding:
 
 DRAWS = lines("aten::scatter_add", "grid64:DRAWN")
 SENTENCE = (
-    "aten::scatter_add at train.py:1 gives another output for equal inputs: the operator is "
+    "aten::scatter_add at train.py:1 gives a different output for equal inputs: the operator is "
     "nondeterministic"
 )
 
@@ -143,7 +143,7 @@ def test_a_result_that_passes_is_not_traced(bench: Bench, project: Project) -> N
         ({}, "no training process left a trace in both runs"),
         (
             {"trace": DRAWS, "traced": {"losses": ["9.5", "2.25", "2.125"]}},
-            "a traced run gave another result than the same run without a trace",
+            "a traced run gave a different result than the same run without a trace",
         ),
     ],
 )

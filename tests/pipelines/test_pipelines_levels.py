@@ -31,7 +31,7 @@ def test_another_result_that_meets_every_threshold_passes_where_the_policy_asks_
     assert (verdict.outcome, verdict.passes) == (Outcome.CODE_DRIFT, True)
     assert verdict.level is ReachedLevel.FUNCTIONAL
     headline, happened, rows = _told(gated)
-    assert headline == "passed: another result, which meets every threshold"
+    assert headline == "passed: a different result, which meets every threshold"
     assert happened.endswith("It passes at the functional level: loss is 2.0 (at most 2.2).")
     assert rows["Thresholds"] == "✅ 1 met"
     assert [step.text for step in verdict.next_steps] == [

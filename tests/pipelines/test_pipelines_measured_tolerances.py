@@ -111,7 +111,7 @@ def test_other_code_other_settings_and_no_evidence_are_refused(
     project.play(losses=["2.5", "2.25", "2.0"])
     other = Bench(project, tmp_path / "other")
     other.gate()
-    with pytest.raises(EvidenceError, match="other code was trained there than in"):
+    with pytest.raises(EvidenceError, match="different code was trained there than in"):
         _folders(priced.out, other.out, priced=priced)
     project.settings("determinism: {threads: 2}")
     with pytest.raises(EvidenceError, match="under other training settings"):

@@ -147,7 +147,7 @@ def test_the_code_of_the_package_is_run_where_there_is_no_clone(
 
 def test_without_clone_and_code_it_is_said_what_to_do(bench: Bench, tmp_path: Path) -> None:
     package = packed(bench, tmp_path)
-    with pytest.raises(RepositoryError, match=r"commit [0-9a-f]{12} is not at hand") as raised:
+    with pytest.raises(RepositoryError, match=r"commit [0-9a-f]{12} is not available") as raised:
         opened_at(package, tmp_path)
     assert raised.value.hint.startswith("Clone the repository and name it with --repository.")
 
@@ -162,7 +162,7 @@ def test_other_code_is_named_with_its_lines_and_what_it_did(
     assert f"  code         {other[:12]}, other files than the package's\n" in text
     assert "  changed      play.json:1\n" in text
     assert re.search(r"loss +3 +2\.125 +1\.125 +47\.1 %", text)
-    assert "Other code was run than the package holds" in text
+    assert "The code that ran is not the package's" in text
 
 
 def test_a_changed_work_tree_is_named_by_its_files(
@@ -186,7 +186,7 @@ def test_runs_that_differ_here_say_nothing_of_the_package(
 def test_in_the_same_environment_nothing_excuses_other_bits(package: Path, tmp_path: Path) -> None:
     found = again(made_then(opened_at(package, tmp_path), loss=2.126))
     assert found.outcome is ReproductionOutcome.DIFFERS
-    assert "Code and environment are as then, and the bits still differ" in text_of(found)
+    assert "Code and environment are unchanged, but the bits differ" in text_of(found)
 
 
 def test_the_tolerances_of_the_package_count(
@@ -231,7 +231,7 @@ def test_a_package_of_a_dirty_tree_is_refused(
 ) -> None:
     project.write("notes.txt", "not committed")
     package = packed(bench, tmp_path, allow_dirty=True)
-    with pytest.raises(EvidenceError, match="the package is of uncommitted changes"):
+    with pytest.raises(EvidenceError, match="the package was made from uncommitted changes"):
         opened_at(package, tmp_path, repository=project.path)
 
 

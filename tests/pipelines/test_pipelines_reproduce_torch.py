@@ -103,7 +103,7 @@ def test_a_resume_is_repeated_with_its_package(tmp_path: Path) -> None:
     other = _again(package, clone, tmp_path / "other")
     assert (other.outcome, int(other.exit_code)) == (ReproductionOutcome.RESUME_DIFFERS, 1)
     shown = _text(other)
-    assert shown.startswith("❌ not reproduced: a resumed run gives another result")
+    assert shown.startswith("❌ not reproduced: a resumed run gives a different result")
     assert "The first difference of the resumed run: torch's generator was not restored." in shown
 
     project.write("train.py", SCRIPT.replace(SAVES, ""))

@@ -90,7 +90,7 @@ def test_another_order_of_draws_drifts_and_passes_at_the_statistical_level(
     assert loss.head is not None
     assert loss.head.seeds == 3
     headline, happened, rows, titles = _told(gated)
-    assert headline == "passed: another result, equivalent over the seeds"
+    assert headline == "passed: a different result, equivalent over the seeds"
     assert "The statistical level is reached: loss is 2.1" in happened
     assert "over 3 seeds, the baseline's 2.1" in happened
     assert happened.endswith("of each other (margin ±0.05).")
@@ -192,7 +192,7 @@ def test_a_swapped_ranking_fails_at_the_scientific_level(bench: Bench, seeded: P
     assert (gated.verdict.outcome, gated.verdict.passes) == (Outcome.CODE_DRIFT, True)
     assert gated.verdict.level is ReachedLevel.SCIENTIFIC
     headline, happened, rows, titles = _told(gated)
-    assert headline == "passed: another result, and the variants rank as before"
+    assert headline == "passed: a different result, and the variants rank as before"
     assert happened.endswith(
         "The scientific level is reached: the variants rank as before (adam > sgd)."
     )
@@ -274,7 +274,7 @@ def test_results_of_seeds_are_taken_over_from_another_job(
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["documents"][0]["sha256"] = sha256_hex((folder / "set.json").read_bytes())
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(EvidenceError, match="run seed-1: is of another seed or variant than it"):
+    with pytest.raises(EvidenceError, match="run seed-1: has a different seed or variant than"):
         judging(folder)(request, bench.adapters(), None)
 
 

@@ -35,7 +35,7 @@ def test_a_script_that_repeats_under_one_thread_alone_is_told(
     assert (one.written, one.runs, one.agree) == ("determinism.threads: 1", 4, True)
     said = brief_of(verdict).happened
     assert "With one thread (determinism.threads: 1) the runs agree (4 runs of 4)" in said
-    assert said.endswith("The script reproduces only under one thread.")
+    assert said.endswith("The script is reproducible only with one thread.")
     assert verdict.diagnosis is not None
     assert verdict.diagnosis.cause_class is CauseClass.THREAD_RACE
 

@@ -106,7 +106,9 @@ def test_a_run_that_runs_out_of_memory_beside_another_is_repeated_alone(
     assert verdict.outcome is Outcome.NO_BASELINE
     assert [run.failed_beside for run in verdict.runs].count(("strict-2",)) == 1
     messages = {one.code: one.message for one in verdict.findings}
-    assert messages["repeated-alone"] == ("re-run on its own: strict-1 (it failed beside strict-2)")
+    assert messages["repeated-alone"] == (
+        "re-run on its own: strict-1 (it failed side by side with strict-2)"
+    )
     repeated = next(run for run in verdict.runs if run.failed_beside)
     assert not any(_overlap(repeated, run) for run in verdict.runs if run is not repeated)
 

@@ -65,7 +65,7 @@ def test_a_redirect_to_no_address_is_told(oci: OciDouble, tmp_path: Path) -> Non
     oci.faults.append(Fault("GET", "/blobs/", status(302, Location="https://[::/\x1b[31m")))
     fault = refused(lambda: pulled(oci, tmp_path / "out"))
     # the log of a runner obeys two colons
-    assert "leads to https://[: :/, which is no address" in fault.message
+    assert "leads to https://[: :/, which is not an address" in fault.message
     assert "\x1b" not in fault.message
 
 
@@ -78,13 +78,13 @@ def test_redirects_without_an_end_are_told(oci: OciDouble, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("part", "act", "words"),
     [
-        ("/manifests/", cut, "broke its answer off"),
+        ("/manifests/", cut, "closed the connection too early"),
         ("/manifests/", endless, f"sent more than {MAX_MANIFEST_BYTES:,} bytes"),
         ("/manifests/", status(200, b"[]"), "is not what was asked for"),
         ("/manifests/", status(200, b'{"a": 1, "a": 2}'), "not valid JSON"),
         ("/manifests/", status(200, b"[" * 10_000), "nest"),
         ("/blobs/", endless, "sent more than"),
-        ("/blobs/", status(200, b"{"), "broke its answer off"),
+        ("/blobs/", status(200, b"{"), "closed the connection too early"),
         ("/blobs/", status(200, b"other!!!!"), "sent more than 2 bytes"),
         ("/blobs/", status(200, b"{]"), "gave other bytes than sha256:"),
         ("/blobs/", status(500), "answered 500"),
@@ -105,8 +105,8 @@ def test_nothing_wrong_is_kept(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"artifactType": "application/x"}, "no package of repro-gate"),
-        ({"layers": []}, "no package of repro-gate"),
+        ({"artifactType": "application/x"}, "not a package of repro-gate"),
+        ({"layers": []}, "not a package of repro-gate"),
         ({"annotations": {}}, "gave the package of another commit"),
         ({"layers": [{"mediaType": "a", "digest": "sha256:../..", "size": 1}]}, "not what was"),
         ({"schemaVersion": 1}, "is not what was asked for"),
@@ -138,7 +138,7 @@ def test_a_seal_has_a_name_of_a_seal(oci: OciDouble, name: str, tmp_path: Path) 
     renamed = replace(artifact.seals[0], name=name)
     registry(oci).push(replace(artifact, seals=(renamed,)))
     fault = refused(lambda: pulled(oci, tmp_path / "out"))
-    assert "lists a file among the seals that is none" in fault.message
+    assert "lists a file among the seals that is not a seal" in fault.message
     assert not (tmp_path / "out").exists()
 
 

@@ -101,7 +101,7 @@ def test_a_later_package_of_a_commit_replaces_no_tag(either: OciDouble, tmp_path
     digest = second.reference.partition("@")[2]
     assert second.tag == f"{TAG}-{digest.removeprefix('sha256:')[:12]}"
     assert second.notes == (
-        "The commit's tag names an earlier package, and still does: this one has a tag of its own.",
+        "The commit's tag still names an earlier package; this one has its own tag.",
     )
     assert pulled(either, tmp_path / "by-tag").reference == first.reference
     by_digest = replace(WANTED, digest=digest)

@@ -28,8 +28,7 @@ from gate.settings.policy_change import PolicyChange
 from gate.verdict.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
 
 NO_DIFFERENCE = (
-    "No difference was found in 4 equal runs, which miss 66 % of the faults that strike 1 run in "
-    "10."
+    "No difference was found in 4 identical runs (a 1-in-10 fault is missed 66 % of the time)."
 )
 HEAD = TensorDelta(
     name="state/model/0/head.weight", kind=TensorChange.CHANGED, expected="a", observed="b"
@@ -38,7 +37,7 @@ SAID = {
     "reproduced": (
         "passed: same result, bit for bit",
         "Every step, value and tensor equals the baseline, bit for bit.",
-        "It does not move the result.",
+        "No change in the result.",
     ),
     "within-tolerance": (
         "passed: same result, within tolerance",
@@ -46,7 +45,7 @@ SAID = {
             "Every metric is within tolerance of the baseline: loss is off by 0.0199 % at step 24, "
             "at most. 11 of 12 tensors differ after the last step, and no tolerance bounds them."
         ),
-        "It moves each metric by less than its tolerance.",
+        "It changes each metric by less than its tolerance.",
     ),
     "quarantine": (
         "passed: same result as the base commit (baseline in quarantine until 2026-09-05)",
@@ -59,7 +58,7 @@ SAID = {
         "No. The base commit gives the same result here.",
     ),
     "resume-differs": (
-        "failed: a resumed run gives another result",
+        "failed: a resumed run gives a different result",
         (
             "The run that was resumed after step 12 differs from the uninterrupted one from step "
             "13 on. Cause: the optimizer starts without its state: the first moment (exp_avg) and "
@@ -75,8 +74,8 @@ SAID = {
         (
             "Two runs of this commit are identical. But the baseline's entry is far from its "
             "peers, the entries of other environments: loss at step 24 is 0.489, and the 2 others "
-            "have 0.31 to 0.312. It is ignored until it is recorded again. This run gives its "
-            "bits again."
+            "have 0.31 to 0.312. It is ignored until it is recorded again. This run reproduces it "
+            "exactly."
         ),
         "Not known. Nothing judged it.",
     ),
@@ -89,7 +88,7 @@ SAID = {
         "Yes. The machine and the packages are the baseline's.",
     ),
     "environment-drift": (
-        "failed: the environment moved, and the result with it",
+        "failed: environment and result both changed",
         (
             "Since the baseline was recorded: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
             "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (step 24)."
@@ -102,22 +101,22 @@ SAID = {
     "environment-moved": (
         "passed: same result as the base commit",
         (
-            "The committed baseline no longer holds on this machine: driver 550.54 → none. "
+            "The committed baseline no longer applies on this machine: driver 550.54 → none. "
             "The base commit, run here, gives the same result, bit for bit."
         ),
         "No. The base commit gives the same result here.",
     ),
     "dependency-drift": (
-        "failed: the new environment moves the result",
+        "failed: the new environment changes the result",
         (
             "This change uses another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; "
             "imported). Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later "
             "(step 24)."
         ),
-        "Yes, but not its code: the base commit, run in the new environment, moves as well.",
+        "Yes, but not its code: the base commit's result changes in the new environment too.",
     ),
     "data-drift": (
-        "failed: the data moved, and the result with it",
+        "failed: data and result both changed",
         (
             "The declared data moved: mini, 3 of 1,200 files (first: a/0000.npy), mean 0.481 → "
             "0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
@@ -128,7 +127,7 @@ SAID = {
         "No. The base commit gives the same result with this data.",
     ),
     "data-brought": (
-        "failed: the data moved, and the result with it",
+        "failed: data and result both changed",
         (
             "This change selects other data: mini, 3 of 1,200 files (first: a/0000.npy), mean "
             "0.481 → 0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
@@ -144,17 +143,17 @@ SAID = {
             "data: data/ready, 1 of 1 file (first: train.csv), first at line 17. The trainings "
             "were given what the second run wrote."
         ),
-        "Not known. The base commit's preprocessing may not repeat either.",
+        "Not known. The base commit's preprocessing may not be repeatable either.",
     ),
     "same-code": (
-        "failed: another result from the same code",
+        "failed: a different result from the same code",
         (
-            "The code and the environment are the baseline's, and the result is not: data outside "
-            "the repository moved, or the hardware. Loss at step 2: 2.143 instead of 2.139 "
+            "Code and environment match the baseline, but the result does not: data outside the "
+            "repository changed, or the hardware. Loss at step 2: 2.143 instead of 2.139 "
             "(+0.2 %); up to 4.6 % later (step 24). Cause: the forward pass computes a "
             "different loss, although everything before it equals the baseline."
         ),
-        "No. It has the very files that the baseline was recorded from.",
+        "No. Its files are exactly those that the baseline was recorded from.",
     ),
     "baseline-change": (
         "passed: new baseline",
@@ -190,7 +189,7 @@ SAID = {
             "Cause: train.py:28 draws from numpy.random.default_rng() without a seed, "
             "first used in step 3's batch."
         ),
-        "Not known. Only this commit was run; the base commit may not repeat either.",
+        "Not known. Only this commit was run; the base commit may not be repeatable either.",
     ),
     "error": (
         "could not check",
@@ -267,7 +266,7 @@ def test_a_drift_from_the_base_commit_says_what_it_was_compared_with() -> None:
         "that moves it." in brief.happened
     )
     assert brief.this_change == (
-        "Yes. The base commit on this machine, with the same packages, gives another result."
+        "Yes. The base commit on this machine, with the same packages, gives a different result."
     )
 
 
@@ -321,11 +320,12 @@ def test_a_change_of_the_training_settings_is_not_judged_by_runs_of_the_base_com
     settings = PolicyChange(file="repro-gate.yml", what="train.command", before="a", after="b")
     limit = settings.model_copy(update={"what": "train.timeout_seconds"})
     verdict = REPRODUCED.model_copy(update={"settings_from": "base", "policy_changes": (limit,)})
-    assert brief_of(verdict).this_change == "It does not move the result."
+    assert brief_of(verdict).this_change == "No change in the result."
     verdict = verdict.model_copy(update={"policy_changes": (settings, limit)})
     assert brief_of(verdict).this_change == (
         "Not known. It changes train.command, but the gate ran the base commit's settings. With "
-        "those, the result does not move."
+        "those, "
+        "the result is unchanged."
     )
 
 
@@ -335,7 +335,7 @@ def test_a_metric_that_was_not_compared_is_no_result_that_did_not_move() -> None
     )
     verdict = REPRODUCED.model_copy(update={"findings": (passed,)})
     assert brief_of(verdict).this_change == (
-        "It moves nothing that was compared. The findings name what was not compared."
+        "No change in what was compared. The findings list what was not compared."
     )
 
 
@@ -345,4 +345,4 @@ def test_tensors_that_differ_beside_equal_metrics_are_not_called_within_toleranc
     brief = brief_of(WITHIN_TOLERANCE.model_copy(update={"baseline": moved}))
     assert "within tolerance" not in f"{brief.happened} {brief.this_change}"
     assert brief.happened.endswith("after the last step, and no tolerance bounds them.")
-    assert brief.this_change == "Yes. It moves weights or buffers, and no metric."
+    assert brief.this_change == "Yes. It changes weights or buffers, but no metric."

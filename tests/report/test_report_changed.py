@@ -24,7 +24,7 @@ from gate.verdict.verdict import Outcome
 RATE = ChangedLines(
     file="train.py", first=11, last=11, gone=1, before=("lr = 1e-3",), after=("lr = 2e-3",)
 )
-NOT_KNOWN = "Not known. Only this commit was run; the base commit may not repeat either."
+NOT_KNOWN = "Not known. Only this commit was run; the base commit may not be repeatable either."
 NAMED = ShownChange(how=HowKnown.NAMED, hunks=(RATE,))
 
 
@@ -37,7 +37,7 @@ def test_the_changed_line_stands_in_the_first_block() -> None:
     comment = comment_text(verdict, ReportLinks())
     block = "The change that fits it:\n\n```diff\n@@ train.py:11 @@\n-lr = 1e-3\n+lr = 2e-3\n```\n"
     assert block in comment.partition("**Is it this change?**")[0]
-    assert verdict.next_steps[0].text == "If unintended: undo the change of train.py:11."
+    assert verdict.next_steps[0].text == "If unintended: undo the change to train.py:11."
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_pass_is_a_notice() -> None:
     assert annotation_commands(REPRODUCED, {}) == (
         (
             "::notice title=repro-gate passed%3A same result%2C bit for bit::Every step, value and "
-            "tensor equals the baseline, bit for bit. Is it this change? It does not move the "
+            "tensor equals the baseline, bit for bit. Is it this change? No change in the "
             "result."
         ),
     )

@@ -136,8 +136,8 @@ def test_a_thinned_curve_keeps_a_value_that_is_not_finite() -> None:
     assert drawn.lines[0].gaps.count("M") == 1
     assert drawn.notes[0] == "strict-1: 1 value not finite (marked above the curve)"
     assert drawn.notes[1] == (
-        "5,000 points are too many to draw: of each stretch of steps the lowest and the highest "
-        "value are shown"
+        "5,000 points are too many to draw: each stretch of steps shows its lowest and highest "
+        "value"
     )
 
 

@@ -44,13 +44,14 @@ HELPED = "With one thread (determinism.threads: 1) the runs agree (4 runs of 4);
 CASES = {
     "one thread": (
         of(RESTORE, THREAD),
-        f"{HELPED}1.8 times as long. The script reproduces only under one thread.",
+        f"{HELPED}1.8 times as long. The script is reproducible only with one thread.",
     ),
     "a fill that shows": (
         of(FILL),
         (
             "With new memory filled with a constant the runs agree (4 runs of 4), at no measurable "
-            "price. The result changes with what memory is filled with: memory is read unwritten."
+            "cost. The result changes with what memory is filled with: memory is read before it "
+            "is written."
         ),
     ),
     "a fill in two runs": (

@@ -41,7 +41,7 @@ def test_words_may_stand_bare_as_yaml_reads_them() -> None:
 
 def test_an_unknown_knob_is_refused_with_all_that_there_are() -> None:
     text = fault("{knobs: {cudnn_bench: on}}")
-    assert "'cudnn_bench' is no knob; there are hash_seed, " in text
+    assert "'cudnn_bench' is not a knob; there are hash_seed, " in text
     assert "reduced_bf16" in text
 
 

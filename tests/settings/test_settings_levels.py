@@ -34,7 +34,7 @@ def test_whole_settings_of_both_levels_are_taken() -> None:
         (f"seeds: [42, 1, 1]\n{MARGIN}", "seeds: names seed 1 twice: it would count as two"),
         (f"seeds: [42, 1, -1]\n{MARGIN}", "seeds[2]: must be greater than or equal to 0"),
         (f"seeds: [42, 1, true]\n{MARGIN}", "seeds[2]: must be a valid integer"),
-        (f"seeds: [1, 2, 3]\n{MARGIN}", "seeds: must hold train.seed (42), whose strict runs"),
+        (f"seeds: [1, 2, 3]\n{MARGIN}", "seeds: must include train.seed (42), whose strict runs"),
         (MARGIN, "policy.level: statistical needs seeds, for example seeds: [42, 1, 2, 3, 4]"),
         (SEEDS + RANKING, "policy.level: scientific needs variants, for example variants: {adam"),
         (SEEDS + VARIANTS + MARGIN, "variants: needs policy.level: scientific, and it is statis"),

@@ -71,7 +71,7 @@ def test_a_chain_of_rules_is_refused() -> None:
         parse_settings(text.encode(), "repro-gate.yml")
     told = str(caught.value)
     assert "baseline.quarantine: last 89 days together, and 60 are the most" in told
-    assert "remove those that are over, and those that have not begun" in told
+    assert "remove those that have expired, and those that have not begun" in told
 
 
 def test_an_end_before_the_beginning_is_refused() -> None:

@@ -345,7 +345,7 @@ ERROR = error_verdict(
     RunError(
         "run strict-1: python train.py exited with 1: FileNotFoundError: [Errno 2] No such file or "
         "directory: 'data/digits.csv'",
-        hint="data/digits.csv is ignored by git; the gate trains what the commit holds. Commit a "
+        hint="data/digits.csv is ignored by git; the gate trains only committed files. Commit a "
         "small sample of it.",
         details=(
             "Traceback (most recent call last):",

@@ -130,4 +130,4 @@ def test_a_file_in_place_of_a_writers_folder_is_a_storage_fault(
 ) -> None:
     (tmp_path / "f").touch()
     with pytest.raises(StorageError, match="making"), files.one_writer(tmp_path / "f"):
-        pytest.fail("it is no folder")
+        pytest.fail("it is not a folder")

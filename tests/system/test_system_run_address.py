@@ -55,7 +55,7 @@ def test_a_url_names_any_remote(url: str) -> None:
 def test_the_token_goes_to_no_repository_that_is_not_the_clones(url: str) -> None:
     with pytest.raises(SettingsError) as caught:
         run_address(url, {"origin": "https://github.com/o/model"}, {})
-    assert "is no remote of this clone" in caught.value.message
+    assert "is not a remote of this clone" in caught.value.message
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "4711 ", "main", "https://github.com/o/model"])

@@ -34,7 +34,7 @@ def _hint(
 )
 def test_ignored_data_is_named_however_the_script_wrote_it(path: str, workdir: str) -> None:
     assert _hint(path, workdir).startswith(
-        "data/train.bin is ignored by git; the gate trains what the commit holds."
+        "data/train.bin is ignored by git; the gate trains only committed files."
     )
 
 

@@ -87,7 +87,7 @@ def training() -> dict[str, object]:
 
 
 def reversed_keys(state: dict[str, object]) -> dict[str, object]:
-    """The same state with its keys in another order."""
+    """The same state with its keys in a different order."""
     return dict(reversed(state.items()))
 
 

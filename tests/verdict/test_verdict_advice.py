@@ -49,7 +49,7 @@ def test_another_command_is_undone_by_the_words_that_differ() -> None:
         key="train.command", before='["a", "--n", "8"]', after='["a", "--n", "9"]'
     )
     undo, accept = where_settings_differ(HERE, (setting,), proposed=True)
-    assert undo.text == "If unintended: undo the change of train.command (--n 8 → 9)."
+    assert undo.text == "If unintended: undo the change to train.command (--n 8 → 9)."
     assert accept.accepts
     assert where_settings_differ(HERE, (setting,), proposed=False) == (undo,)
 

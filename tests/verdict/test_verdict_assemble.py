@@ -370,7 +370,7 @@ def test_every_outcome_that_fails_says_what_to_do_and_acceptance_comes_last(
         assert steps
         assert not any(step.accepts for step in steps[:-1])
         assert "--verbose" not in " ".join(step.command for step in steps)
-    # another result is a pass that a person should look at
+    # a different result is a pass that a person should look at
     looked_at = [step.text for step in next_steps(outcome, HERE, passes=True)]
     wanted = {Outcome.BASELINE_CHANGE: [REVIEW]} | {one: [ANOTHER_RESULT] for one in DRIFTS}
     assert looked_at == wanted.get(outcome, [])

@@ -45,8 +45,8 @@ def test_weights_alone_may_be_meant_so() -> None:
 
 def test_what_cannot_be_told_is_said_so() -> None:
     assert _finding(HIDDEN).message == (
-        "whether last.pt contains the random state of NumPy (/rng has an unknown form) could not "
-        "be told"
+        "it is unknown whether last.pt contains the random state of NumPy (/rng has an unknown "
+        "form)"
     )
     assert "lacks the step or epoch; whether last.pt contains" in _finding(STEP, HIDDEN).message
 
@@ -57,7 +57,7 @@ def test_a_save_over_the_last_one_is_told_with_its_line() -> None:
         evidence_of().model_copy(update={"resumability": found}), "last.pt"
     )
     assert finding.message == (
-        "train.py:20 saves last.pt into the file of the save before: a process that is killed "
+        "train.py:20 saves last.pt over the previous save: a process that is killed "
         "during a save leaves no complete checkpoint"
     )
     assert checkpoint_overwritten(evidence_of(), "last.pt") == ()

@@ -72,7 +72,7 @@ def test_a_number_at_one_step_is_not_said_to_last() -> None:
                 against=entry(ran(parts=OLD_PARTS)),
                 base=tuple(not_finite_from(1, run) for run in base_runs()),
             ),
-            "No. The base commit, run here, is not finite either.",
+            "No. The base commit's result here is not finite either.",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_seed_that_differs_between_runs_is_told() -> None:
     seeds = [override(kind=OverrideKind.RESEED, name="random.seed", after=text) for text in "12"]
     (finding,) = override_findings((run(seeds[0]), run(seeds[1])), repeats=False)
     assert finding.code == "seed-differs"
-    assert finding.message == "train.py:12 gives random.seed another seed in each run"
+    assert finding.message == "train.py:12 gives random.seed a different seed in each run"
     assert override_findings((run(seeds[0]),), repeats=False) == ()
 
 
@@ -117,7 +117,7 @@ def test_a_seed_that_a_package_gives_names_the_packages_own_line() -> None:
     seeds = [private(text, stack=stack) for text in "12"]
     (finding,) = override_findings((run(seeds[0]), run(seeds[1])), repeats=False)
     assert finding.message == (
-        "train.py:12 gives random.Random another seed in each run, by loaders/filters.py:120 "
+        "train.py:12 gives random.Random a different seed in each run, by loaders/filters.py:120 "
         "shuffled"
     )
     assert finding.remedy.startswith("Give that package a constant seed")
@@ -146,7 +146,7 @@ def test_a_private_seed_that_differs_is_told_by_its_line_and_a_notice_while_runs
     runs = (run(private("1")), run(private("2")))
     (finding,) = override_findings(runs, repeats=False)
     assert (finding.code, finding.severity) == ("seed-differs", Severity.WARNING)
-    assert finding.message == "train.py:12 gives random.Random another seed in each run"
+    assert finding.message == "train.py:12 gives random.Random a different seed in each run"
     assert finding.remedy == "Give that generator a constant seed."
     (notice,) = override_findings(runs, repeats=True)
     assert notice.severity is Severity.NOTICE
@@ -243,7 +243,8 @@ def test_seeds_of_a_pool_beyond_what_is_recorded_are_no_finding() -> None:
 def test_seeds_that_are_recorded_whole_are_compared() -> None:
     (finding,) = override_findings((run(*seeds(1, 7)), run(*seeds(1, 8))), repeats=False)
     assert (
-        finding.message == "train.py:12 gives torch.Generator.manual_seed another seed in each run"
+        finding.message
+        == "train.py:12 gives torch.Generator.manual_seed a different seed in each run"
     )
 
 

@@ -105,7 +105,7 @@ def test_the_same_code_in_the_same_environment_is_not_called_code_drift() -> Non
     decision = decide(replace(facts_of(baseline=FAR), same_code=True))
     assert row(decision) == (Outcome.ENVIRONMENT_DRIFT, False)
     assert decision.cause == (
-        "same code, same environment, another result: data outside the repository, or the "
+        "same code, same environment, a different result: data outside the repository, or the "
         "hardware; differs from the baseline: loss at step 3 is 2.125, expected 9.0"
     )
 

@@ -174,6 +174,6 @@ def test_a_rule_whose_time_is_over_is_told_as_that() -> None:
     ((code, told),) = _told("2026-01-21T10:00:00+00:00")
     assert code == "quarantine-expired"
     assert told == (
-        "the quarantine of the baseline ended on 2026-01-20 and excuses nothing any more: one "
+        "the quarantine of the baseline ended on 2026-01-20 and no longer applies: one "
         "runner is broken"
     )

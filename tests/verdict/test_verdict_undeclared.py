@@ -53,7 +53,7 @@ def test_a_file_is_told_once_with_its_line_and_the_entry_that_declares_it() -> N
     assert finding.message == "read and not declared: /srv/x.npy (train.py:12)"
     assert finding.remedy == (
         "Declare it in repro-gate.yml: `data: [{path: /srv/x.npy, as: x.npy}]`, and read it from "
-        "$REPRO_GATE_DATA/x.npy. Until then a change of it is taken for one of the code."
+        "$REPRO_GATE_DATA/x.npy. Until then a change to it looks like a code change."
     )
     assert finding.code_place == CodePlace.known("train.py", 12)
     assert found() == ()
@@ -141,14 +141,14 @@ def test_a_split_by_a_listing_is_a_notice_with_its_line() -> None:
     (finding,) = splits_by_listing(run(split(), split()))
     assert (finding.code, finding.severity) == ("split-by-listing", Severity.NOTICE)
     assert finding.message == (
-        "train.py:9 gives random.shuffle() what os.listdir() lists: one new file moves every row "
-        "to another side; unsorted, another disk's order does too"
+        "train.py:9 gives random.shuffle() what os.listdir() lists: adding one file reshuffles the "
+        "split; unsorted, the order of a different disk does too"
     )
     assert "docs/data.md" in finding.remedy
     (finding,) = splits_by_listing(run(split(after="sorted")))
-    assert finding.message.endswith("moves every row to another side")
+    assert finding.message.endswith("reshuffles the split")
     (finding,) = splits_by_listing(run(*map(split, range(1, 6))))
-    assert "; and 2 more: one new file" in finding.message
+    assert "; and 2 more: adding one file" in finding.message
     assert splits_by_listing(run(read())) == ()
 
 

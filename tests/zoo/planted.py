@@ -80,9 +80,9 @@ class Planted:
 
     `step` is the optimizer step at which the runs first part, None where no step shows it or
     chance decides; `classes` are the names of causes that are true, `operator` a part of the name
-    of the operator that first gives another result, or that only one commit calls. `base` is the
-    script before the change, None where the fault is one of repeating. `saved_outcome` is what a
-    saved optimizer makes of it, whose groups may have other parameters.
+    of the operator that first gives a different result, or that only one commit calls. `base` is
+    the script before the change, None where the fault is one of repeating. `saved_outcome` is what
+    a saved optimizer makes of it, whose groups may have other parameters.
     """
 
     name: str

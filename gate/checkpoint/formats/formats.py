@@ -67,7 +67,7 @@ class ArchivedFolder(UntrustedFolder):
         """As in `UntrustedFolder`; the archive stays open, so there is no limit to their number."""
         place = self.places.get(f"{self.prefix}{name}")
         if place is None or "/" in name:
-            raise self.fault(f"{short_text(name)} is named, and no such file is there")
+            raise self.fault(f"{short_text(name)} is named, but no such file exists")
         return file_part(self.whole, *place, shown or f"{self.shown}/{name}")
 
     def _below(self, prefix: str) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ def write_boundary(
         "numbers": {name: value.hex() for name, value in numbers.items()},
         **about,
     }
-    with problems.noting("writing what the run stands with"):
+    with problems.noting("writing the state of the run"):
         output.write_document("boundary", document)
 
 

@@ -363,7 +363,7 @@ class HarnessSession:
     def _tell_boundary(self, *, before_update: bool) -> None:
         """Write what this process stands with, where it is interrupted or has been resumed."""
         self._boundary_told = True
-        with self.problems.noting("reading what the run stands with"):
+        with self.problems.noting("reading the state of the run"):
             preemption.write_boundary(
                 self.output,
                 self._standing(),
@@ -452,7 +452,7 @@ class HarnessSession:
         if not self._ended:
             # a worker that is spawned comes here twice, the second time without its exception
             self._ended = True
-            with self.problems.noting("telling how the process ends"):
+            with self.problems.noting("recording how the process ends"):
                 tell_end(self.settings.out, self.output.rank, trained=bool(self.recorder.steps))
         # handlers of the script's may have used operators after the last step
         self.operators.write()

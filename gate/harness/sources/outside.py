@@ -77,7 +77,7 @@ class OutsideReads:
     def __init__(self, tree: str, environ: Mapping[str, str]) -> None:
         self._tree = _folder(os.path.realpath(tree or os.getcwd()))  # noqa: PTH109 - pathlib is slow to import
         declared = environ.get("REPRO_GATE_DECLARED", "").split(os.pathsep)
-        # one that is a file is no folder of others
+        # one that is a file is not a folder of others
         self._declared = frozenset(map(os.path.realpath, filter(None, declared)))
         changed = filter(None, environ.get("REPRO_GATE_CHANGED", "").split(os.pathsep))
         self._changed = {self._tree + name for name in changed}

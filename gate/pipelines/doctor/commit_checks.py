@@ -11,7 +11,7 @@ from gate.pipelines.doctor.health import CheckResult, Examined
 
 SHOWN = 4
 SHOWN_IN_FULL = 20
-CLEAN_TREE = "The gate trains what the commit holds: ignored and untracked files are not in it."
+CLEAN_TREE = "The gate trains only committed files: ignored and untracked ones are missing."
 COMMIT_IT = f"Commit it, or correct train.command. {CLEAN_TREE}"
 SCRIPTS = (".py", ".sh")
 MAX_WORDS = 50

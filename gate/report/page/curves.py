@@ -292,8 +292,8 @@ def _notes(lines: tuple[Line, ...], curves: list[Curve]) -> tuple[str, ...]:
     longest = max((len(line.steps) for line in lines if is_thinned(line.steps)), default=0)
     if longest:
         notes.append(
-            f"{longest:,} points are too many to draw: of each stretch of steps the lowest and "
-            "the highest value are shown"
+            f"{longest:,} points are too many to draw: each stretch of steps shows its lowest and "
+            "highest value"
         )
     return tuple(notes)
 

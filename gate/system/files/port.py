@@ -27,7 +27,7 @@ class Files(Protocol):
         ...
 
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
-        """The names in a folder, sorted; empty when there is no folder."""
+        """The names in a folder, sorted; empty when there is not a folder."""
         ...
 
     def write_bytes(self, path: Path, data: bytes) -> None:

@@ -301,7 +301,7 @@ def _empty(name: str, above: int) -> None:
 
 
 def _remove_files(folder: int, top: int) -> list[str]:
-    """Unlink what is no folder; bring folders into `top` under new names, and answer them.
+    """Unlink what is not a folder; bring folders into `top` under new names, and answer them.
 
     Every folder is moved up before it is opened, so no path ever gets long.
     """

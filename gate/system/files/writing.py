@@ -299,7 +299,7 @@ def _reach_the_disk(folder: int) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a link itself; nothing there is fine, and so is no folder above it."""
+    """Remove a file or a link itself; nothing there is fine, and so is not a folder above it."""
     with suppress(FileNotFoundError), holder(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 

@@ -394,7 +394,7 @@ def _write_from_disk(writer: TreeWriter, path: str, source: Path) -> None:
 
 # one spelling of each pack: nothing reused, nothing compressed, no thread that is faster
 ONE_SPELLING = ("pack.compression=0", "core.compression=0", "pack.threads=1", "pack.window=0")
-BROKEN_HINT = "The package was damaged, or is no package of the gate; fetch it again."
+BROKEN_HINT = "The package was damaged, or is not a package of the gate; fetch it again."
 
 
 def write_source_pack(folder: Path, commit: str, target: BinaryIO) -> None:

@@ -136,8 +136,8 @@ def read_folder(
 ) -> dict[str, bytes] | None:
     """The regular files of a folder by their names, or None when the commit has nothing there.
 
-    Raises `CommitError`, before a byte of content is read, for what is no folder, for anything in
-    it but regular files, and for more than `max_files` of them or `max_bytes` together.
+    Raises `CommitError`, before a byte of content is read, for what is not a folder, for anything
+    in it but regular files, and for more than `max_files` of them or `max_bytes` together.
     """
     listing = git.output(*LISTING, commit, path)
     place = next((row for row in parse_entries(listing) if row.path == path), None)
@@ -281,7 +281,7 @@ class GitRepository:
         some = self._git.output("rev-list", "--all", "--max-count=1")
         return RepositoryError(
             f"{'the current branch' if some else 'this repository'} has no commit yet",
-            hint="`git add` and `git commit` first: the gate trains what a commit holds.",
+            hint="`git add` and `git commit` first: the gate trains a commit.",
         )
 
     def changed_files(self) -> tuple[str, ...]:

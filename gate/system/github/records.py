@@ -165,7 +165,7 @@ def run_address(text: str, remotes: Mapping[str, str], variables: Mapping[str, s
     here = _of_job(variables)
     if not any(place.same(one) for one in (*known.values(), *((here,) if here else ()))):
         raise SettingsError(
-            f"--run: {place.host}/{place.repository} is no remote of this clone",
+            f"--run: {place.host}/{place.repository} is not a remote of this clone",
             hint="Your token is sent to no other repository's server. If it is yours, add it with "
             "`git remote add`.",
         )
