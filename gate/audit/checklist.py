@@ -94,7 +94,7 @@ ITEMS: Final = (
     _neurips(8, "Compute: workers, memory and time of each run", Topic.COMPUTE),
     _neurips(9, "Ethics: the conference's code is followed"),
     _neurips(10, "Impact: effects on society are discussed"),
-    _neurips(11, "Safeguards: against misuse of what is released"),
+    _neurips(11, "Safeguards: against misuse of released data and models"),
     _neurips(12, "Licenses: of existing assets"),
     _neurips(13, "New assets: they are documented"),
     _neurips(14, "People: instructions and pay of participants"),

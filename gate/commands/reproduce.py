@@ -120,17 +120,17 @@ def _seal(found: Reproduction) -> str:
 
 def _code(found: Reproduction) -> str:
     if found.code:
-        same = "the package's files" if found.same_code else "other files than the package's"
+        same = "the package's files" if found.same_code else "files that differ from the package's"
         return f"{found.code[:12]}, {same}"
     where = "the package itself" if found.source is CodeSource.PACKAGE else "a clone"
     return f"the package's commit, from {where}"
 
 
 def environment_words(reproduction: Reproduction) -> str:
-    """For example `12 of 13 parts as then: driver 550.54 → 560.35`."""
+    """For example `12 of 13parts unchanged: driver 550.54 → 560.35`."""
     moved = reproduction.moved
     parts = count(len(reproduction.environment), "part")
-    words = f"{len(reproduction.environment) - len(moved)} of {parts} as then"
+    words = f"{len(reproduction.environment) - len(moved)} of {parts} unchanged"
     if not moved:
         return words
     named = [

@@ -108,7 +108,7 @@ def _rows(
     file: PointerFile, rows: object, place: str
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
     if not isinstance(rows, list):
-        raise _fault(file, f"{place} is no list")
+        raise _fault(file, f"{place} is not a list")
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
             raise _fault(file, f"{place}[{number}] is not a mapping")

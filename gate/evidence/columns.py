@@ -127,7 +127,7 @@ def whole_column(kind: Kind, part: object) -> Column:
         if not same:
             return array(kind, range(first, first + count))
         if kind == FLOAT or same != [SAME]:
-            message = "is no number that stands everywhere"
+            message = "is not one number for all rows"
             raise ValueError(message)
         return array(kind, [first]) * count
     if not isinstance(part, str):
@@ -424,7 +424,7 @@ class Points(NumberRows[Point]):
         value = float.fromhex(hex)
         # whatever is not written so is left to the record to take or refuse
         if type(step) is not int or (repr(value), value.hex()) != (decimal, hex):
-            message = "is no plain point"
+            message = "is not a plain point"
             raise ValueError(message)
         return step, value
 
@@ -483,7 +483,7 @@ class Memory(NumberRows[StepMemory]):
         """As the columns hold it."""
         row = step, resident_bytes, device_bytes
         if {*map(type, row)} != {int}:
-            message = "is no plain memory"
+            message = "is not a plain memory record"
             raise ValueError(message)
         return row
 

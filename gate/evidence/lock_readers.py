@@ -344,7 +344,7 @@ def _items(found: object, what: str) -> list[Any]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise EvidenceError(f"{what} is no list")
+        raise EvidenceError(f"{what} is not a list")
     return found
 
 

@@ -157,7 +157,7 @@ class Timings(NumberRows[StepTiming]):
         """As the columns hold it."""
         row = step, seconds, harness_seconds, samples
         if tuple(map(type, row)) not in PLAIN or samples == UNKNOWN:
-            message = "is no plain timing"
+            message = "is not a plain timing"
             raise ValueError(message)
         return step, seconds, harness_seconds, UNKNOWN if samples is None else samples
 

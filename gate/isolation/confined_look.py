@@ -217,7 +217,8 @@ def _crashed(what: str, code: int, hint: str) -> EvidenceError:
         # the kernel's answer to a mapped file that another process cut
         return EvidenceError(
             "a file became shorter, or its disk failed, while it was read",
-            hint="Wait until whatever writes the file has ended, then run the command again.",
+            hint="Wait until the program that writes the file has ended, then run the command "
+            "again.",
         )
     return EvidenceError(f"the process that reads {what} ended early ({code})", hint=hint)
 

@@ -372,7 +372,7 @@ class LevelPolicy(Document):
     level: Level = Field(
         default=Level.NUMERICAL,
         description="The lowest level that passes: `numerical` (equal to the baseline, or within "
-        "tolerance). Another result that repeats passes too at `statistical` (its metrics are "
+        "tolerance). A different, repeatable result passes too at `statistical` (its metrics are "
         "equivalent over `seeds`), `functional` (it meets every threshold) or `scientific` (it "
         "ranks `variants` as the baseline does).",
     )

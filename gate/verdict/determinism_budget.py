@@ -217,7 +217,7 @@ def _neighbours(
     source = ClusterSource.NEIGHBOURS
     on_gpu = judged[0].environment.on_gpu
     if len(ranks.ranks) == 1 and not on_gpu and all(map(one_thread, judged)):
-        because = "one thread, whatever else runs on the machine"
+        because = "one thread, regardless of other load on the machine"
         return _state(source, SourceStatus.ELIMINATED, because)
     known = _known_limits(judged[0])
     if on_gpu:

@@ -116,7 +116,7 @@ def test_a_working_folder_outside_of_the_repository_is_refused(wdir: str) -> Non
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "data/train.dvc: outs is no list"),
+        ("", "data/train.dvc: outs is not a list"),
         ("- a\n", "data/train.dvc: must be a mapping of keys to values"),
         ("outs: []\n", "data/train.dvc: names no data"),
         ("outs: [1]\n", "data/train.dvc: outs[0] is not a mapping"),

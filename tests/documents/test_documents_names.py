@@ -22,6 +22,7 @@ from written_texts import (
     constants,
     pages,
     source_texts,
+    spoken,
     yaml_texts,
 )
 
@@ -114,12 +115,6 @@ FINDING = re.compile(r"finding `([a-z-]+)`")
 TEMPLATE_CODE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|<style>.*?</style>", re.DOTALL)
 GROUPS = frozenset(name.split()[0] for name in commands() if " " in name)
 ALL_OPTIONS = frozenset[str]().union(*commands().values())
-
-
-def spoken() -> tuple[Written, ...]:
-    """All texts: source, YAML and pages."""
-    written = (Written(where=page.name, text=page.text) for page in pages())
-    return (*source_texts(), *yaml_texts(), *written)
 
 
 def code_of_pages() -> Iterator[Written]:

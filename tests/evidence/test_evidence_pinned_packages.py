@@ -122,7 +122,11 @@ def test_the_locks_of_this_repository_are_read_whole(name: str) -> None:
         (f"a==1 ; (os_name == 'x' {HASH}", "not a condition that", "python_version <"),
         (f"a==1 ; os_name == '-x' {HASH}", "not a condition that", "python_version <"),
         (f"a==1 ; os_name == 'x' == 'y' {HASH}", "not a condition that", "python_version <"),
-        (f"a==1 ; {'(' * 30}os_name == 'x'{')' * 30} {HASH}", "not a condition", "python_version <"),
+        (
+            f"a==1 ; {'(' * 30}os_name == 'x'{')' * 30} {HASH}",
+            "not a condition",
+            "python_version <",
+        ),
     ],
 )
 def test_what_an_installer_would_obey_is_refused_by_its_line(

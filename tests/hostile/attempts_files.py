@@ -116,7 +116,7 @@ any_of(swap, ("out", "tree", "tmp", "home", "taken", "harness"))
     Attempt(
         name="weaker-rules-in-the-commit",
         threat=Threat.DECIDERS,
-        tries="brings a baseline of its own numbers and settings that allow everything",
+        tries="includes a baseline of its own numbers and settings that allow everything",
         stopped_by="the base commit decides; what changes is shown",
         script="",
         play={"losses": ["2.5", "2.25", "1.0"], "weights": "other"},
@@ -327,8 +327,9 @@ path.write_text(json.dumps({**json.loads(path.read_text()), "sampling_intervals"
     Attempt(
         name="agreement-with-the-run-beside",
         threat=Threat.RUNS,
-        tries="draws a number, tells it by socket, process name and file to the run that goes "
-        "beside it, and takes the smaller of both",
+        tries="draws a number, tells it by socket, process name and file to the other run, and "
+        "takes "
+        "the smaller of both",
         stopped_by="each has its own account, list of processes, network and temporary folders",
         script="""
 import re, secrets

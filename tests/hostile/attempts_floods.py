@@ -81,7 +81,7 @@ BOMBS: tuple[Attempt, ...] = (
     Attempt(
         name="hundred-thousand-files",
         threat=Threat.BOMBS,
-        tries="leaves 100,000 files where the evidence lies",
+        tries="leaves 100,000 files where the evidence is",
         stopped_by="names are counted before they are kept",
         script='for number in range(100_000): (out / f"f{number}").touch()',
         modes=EVERYWHERE,
@@ -127,7 +127,7 @@ os.chdir(here)
     Attempt(
         name="large-file",
         threat=Threat.BOMBS,
-        tries="writes a file without end",
+        tries="writes a file endlessly",
         stopped_by="a limit a file (here 8 MiB)",
         script="""
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

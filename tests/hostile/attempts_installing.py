@@ -9,7 +9,7 @@ from attempt import Attempt, Threat
 from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
-READER = "the file is read for pinned versions and hashes, which are written anew"
+READER = "only pinned versions and hashes are taken from the file"
 WHEELS = "wheels alone are fetched, by hash; nothing is built"
 SANDBOX = (
     "wheels are unpacked offline by an account that owns nothing else, with the gate's own pip"
@@ -112,7 +112,7 @@ INSTALLING: tuple[Attempt, ...] = (
     replace(
         refused_line(
             "lock-source-alone",
-            "names a package of which the index has the source archive alone",
+            "names a package that the index has only as a source archive",
             "evil==1.0 {sdist}\n",
             "",
         ),
@@ -133,7 +133,7 @@ INSTALLING: tuple[Attempt, ...] = (
     replace(
         refused_line(
             "wheel-that-leaves-its-folder",
-            "brings a wheel with members above and outside its folder",
+            "installs a wheel with members above and outside its folder",
             "evil==1.0 {wheel}\n",
             "",
         ),
@@ -143,7 +143,7 @@ INSTALLING: tuple[Attempt, ...] = (
     ),
     hostile_wheel(
         "wheel-with-start-up-code",
-        "brings a .pth file, a sitecustomize and a usercustomize, which run when a Python starts",
+        "installs a .pth file, a sitecustomize and a usercustomize, which run when a Python starts",
         "the gate's interpreters never see that folder; only a training starts there",
         {
             "evil.pth": "import evil_start\n",
@@ -154,7 +154,7 @@ INSTALLING: tuple[Attempt, ...] = (
     ),
     hostile_wheel(
         "wheel-that-replaces-the-installer",
-        "brings modules in the place of pip's own, of setuptools and of the standard library's",
+        "installs modules in the place of pip's own, of setuptools and of the standard library's",
         SANDBOX,
         {
             **dict.fromkeys(
@@ -168,7 +168,7 @@ INSTALLING: tuple[Attempt, ...] = (
     ),
     hostile_wheel(
         "wheel-with-programs-of-the-gate",
-        "brings programs with the names of those that the gate starts",
+        "installs programs with the names of those that the gate starts",
         "what it installs is on the training's PATH alone",
         {
             f"evil-1.0.data/scripts/{name}": "#!python\n{code}\n"
@@ -177,7 +177,7 @@ INSTALLING: tuple[Attempt, ...] = (
     ),
     hostile_wheel(
         "wheel-that-replaces-the-gate",
-        "brings a package `gate`, and data files for the gate's own folders",
+        "installs a package `gate`, and data files for the gate's own folders",
         "the gate imports from a folder of its own, which belongs to root",
         {
             "gate/__init__.py": "{code}",
@@ -188,7 +188,7 @@ INSTALLING: tuple[Attempt, ...] = (
     replace(
         hostile_wheel(
             "wheel-with-links",
-            "brings links to the key and to the folder of the gate",
+            "installs links to the key and to the folder of the gate",
             "links of a wheel are unpacked as files",
             {},
         ),

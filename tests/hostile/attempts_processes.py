@@ -35,7 +35,7 @@ time.sleep(0.2)
     Attempt(
         name="process-that-moves",
         threat=Threat.PROCESSES,
-        tries="leaves a process that forks and dies without end, to be where nobody looks",
+        tries="leaves a process that forks and dies in an endless loop, to be where nobody looks",
         stopped_by="one kill of the whole account, before any look at the table",
         script="""
 def move():
@@ -49,7 +49,7 @@ daemon(move)
     Attempt(
         name="fork-bomb",
         threat=Threat.PROCESSES,
-        tries="forks in every process without end",
+        tries="forks in every process, endlessly",
         stopped_by="a limit of processes (here 200), then one kill of the whole account",
         script="""
 if os.fork() == 0:
@@ -63,7 +63,7 @@ time.sleep(0.5)
     Attempt(
         name="thread-bomb",
         threat=Threat.PROCESSES,
-        tries="starts threads without end",
+        tries="starts threads endlessly",
         stopped_by="a limit of processes (here 200), which counts threads",
         script="""
 import threading

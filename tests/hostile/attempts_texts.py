@@ -22,7 +22,7 @@ def _log(name: str, tries: str, script: str, *, fast: bool = False) -> Attempt:
         name=name,
         threat=Threat.TEXT,
         tries=tries,
-        stopped_by=f"{SAFE_TEXT} and stands where the runner takes no commands",
+        stopped_by=f"{SAFE_TEXT} and printed where the runner takes no commands",
         script=script,
         modes=EVERYWHERE,
         fast=fast,
@@ -148,7 +148,7 @@ for name in ("error", "add-mask", "set-output name=verdict", "save-state name=a"
     ),
     _log(
         "escape-sequences",
-        "prints escape sequences, a title and bytes that are no text",
+        "prints escape sequences, a title and bytes that are not text",
         'sys.stdout.buffer.write(b"\\x1b]0;title\\x07\\x1b[2J\\x9b31m\\x00\\xff\\xfe\\n" * 50)\n'
         "sys.stdout.flush()",
     ),

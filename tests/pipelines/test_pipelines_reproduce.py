@@ -133,7 +133,7 @@ def test_the_commit_of_a_clone_is_reproduced_without_a_baseline(
     text = text_of(found)
     assert text.startswith("✅ reproduced, bit for bit\n")
     assert "  code         the package's commit, from a clone\n" in text
-    assert "parts as then\n" in text
+    assert "parts unchanged\n" in text
     assert "to reproduce, 2 runs" in text
 
 
@@ -159,7 +159,7 @@ def test_other_code_is_named_with_its_lines_and_what_it_did(
     found = again(opened_at(package, tmp_path, repository=project.path, code=other))
     assert (found.outcome, found.exit_code) == (ReproductionOutcome.DIFFERS, ExitCode.FAIL)
     text = text_of(found)
-    assert f"  code         {other[:12]}, other files than the package's\n" in text
+    assert f"  code         {other[:12]}, files that differ from the package's\n" in text
     assert "  changed      play.json:1\n" in text
     assert re.search(r"loss +3 +2\.125 +1\.125 +47\.1 %", text)
     assert "The code that ran is not the package's" in text

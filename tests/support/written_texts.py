@@ -95,6 +95,12 @@ def yaml_texts() -> tuple[Written, ...]:
     return tuple(_whole(path) for path in sorted(paths))
 
 
+def spoken() -> tuple[Written, ...]:
+    """All texts: source, YAML and pages."""
+    written = (Written(where=page.name, text=page.text) for page in pages())
+    return (*source_texts(), *yaml_texts(), *written)
+
+
 def constants(path: Path) -> Iterator[Written]:
     """The texts of one Python file; parts that are joined by `+` are one text."""
     tree = ast.parse(path.read_text("utf-8"))

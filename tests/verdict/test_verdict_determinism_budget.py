@@ -103,7 +103,7 @@ def test_one_process_on_a_cpu_exercises_no_source_of_a_cluster() -> None:
     assert others == [SourceStatus.NOT_EXERCISED] * 4
     neighbours = budget[ClusterSource.NEIGHBOURS]
     assert neighbours.state is SourceStatus.ELIMINATED
-    assert neighbours.because == "one thread, whatever else runs on the machine"
+    assert neighbours.because == "one thread, regardless of other load on the machine"
 
 
 @pytest.mark.parametrize(
