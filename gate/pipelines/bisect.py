@@ -50,7 +50,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 
 
 class Sought(StrEnum):
-    """What the bad commit has and the good one has not: another result, or more than one."""
+    """What the bad commit has and the good one has not: a different result, or more than one."""
 
     RESULT = "result"
     NONDETERMINISM = "nondeterminism"
@@ -93,7 +93,7 @@ class Bisection(Document):
     """The document of `repro-gate bisect`: `culprit`, or `left` where skipped commits hide it.
 
     `needed_runs` equal runs made a commit good. `strikes` is the share of the bad commit's
-    `sample` runs that gave another result than its most frequent one; `confidence` is that no
+    `sample` runs that gave a different result than its most frequent one; `confidence` is that no
     commit was called good by luck, where the fault strikes that often. Both are None where every
     commit that was trained gave one result in all of its runs.
     """
@@ -386,7 +386,7 @@ class _Search:
         if not_finite or results > 1:
             return not_finite or f"{count(len(runs), 'run')} gave {results} results"
         if ends.sought is Sought.RESULT and not self._like(ends.good, runs[0]):
-            return "gave another result than the good end"
+            return "gave a different result than the good end"
         return ""
 
     def _known(self, commit: str, ends: _Ends) -> bool:

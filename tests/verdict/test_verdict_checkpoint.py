@@ -48,7 +48,9 @@ def test_what_cannot_be_told_is_said_so() -> None:
         "it is unknown whether last.pt contains the random state of NumPy (/rng has an unknown "
         "form)"
     )
-    assert "lacks the step or epoch; it is unknown whether last.pt" in _finding(STEP, HIDDEN).message
+    assert (
+        "lacks the step or epoch; it is unknown whether last.pt" in _finding(STEP, HIDDEN).message
+    )
 
 
 def test_a_save_over_the_last_one_is_told_with_its_line() -> None:
