@@ -54,4 +54,5 @@ def page(
 def _cell(text: str) -> str:
     """One line that ends no cell and starts no markup of its own."""
     plain = " ".join(text.split())
-    return re.sub(r"([|<*_`\[\]\\])", r"\\\1", plain)
+    # an underscore between letters starts no emphasis
+    return re.sub(r"([|<*`\[\]\\]|(?<!\w)_|_(?!\w))", r"\\\1", plain)
