@@ -76,11 +76,12 @@ test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole meas
 	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser"
 
 .PHONY: test-zoo
-test-zoo: $(READY) ## Let the gate diagnose every planted fault, write docs/results/diagnosis-zoo.md, and resume scripts that lack one thing (an hour and a half)
+test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour and a half)
 	$(PYTEST) $(PARALLEL) tests/zoo/test_checkpoints.py
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
 	  --write docs/results/diagnosis-zoo.md $(FAULTS)
-	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/resumes.py
+	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/resumes.py \
+	  --write docs/results/resume-zoo.md
 
 .PHONY: test-pairs
 test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (an hour)

@@ -10,6 +10,7 @@ order in which one would explain the next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -28,7 +29,11 @@ from gate.text.phrases import count, joined
 from gate.text.untrusted_text import plain_text
 
 SHOWN: Final = 2
-
+DIFFERS: Final = "Differs from what was saved"
+NUMBERED: Final = re.compile(r"(?:^|/)optimizer/([0-9]{1,6})(?:/|\Z)")
+ORDINALS: Final = (
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
+)  # fmt: skip
 
 GENERATORS: Final = {
     "random.python": "Python's generator",
@@ -209,56 +214,71 @@ def _weights(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCau
     names = [
         name
         for name, digest in before.digests.items()
-        if name.startswith(("model/", "parameter/")) and after.digests.get(name) != digest
+        if name.startswith(("model/", "parameter/")) and after.digests.get(name, digest) != digest
     ]
     if names:
         yield ResumeCause(
             kind=ResumeCauseKind.WEIGHTS,
             sentence=f"{count(len(names), 'tensor')} of the model {_is(names)} not what "
             f"{_it(names)} {_was(names)} after step {step}",
-            evidence=_listed("Differs from what was saved", names),
+            evidence=_listed(DIFFERS, names),
         )
 
 
 def _moments(before: Boundary, after: Boundary) -> Iterator[ResumeCause]:
-    """The optimizer's state: one cause for each kind of value and way in which it is wrong."""
-    wrong: dict[tuple[str, str], list[str]] = {}
+    """The state of each optimizer: one cause for each kind of value and way it is wrong."""
+    wrong: dict[str, dict[tuple[str, str], list[str]]] = {}
     for name, digest in before.digests.items():
-        _, state, place = name.partition("/state/")
+        owner, state, place = name.partition("/state/")
         if not name.startswith("optimizer/") or not state:
             continue
         # behind the number of the parameter
         key = place.partition("/")[2] or place
+        how = ""
         if name not in after.digests:
-            wrong.setdefault(("missing", key), []).append(name)
+            how = "missing"
         elif after.digests[name] != digest:
-            now = after.number(name)
-            is_zero = name in after.zero or now == 0
-            wrong.setdefault(("zero" if is_zero else "another", key), []).append(name)
+            how = "zero" if name in after.zero or after.number(name) == 0 else "another"
+        if how:
+            wrong.setdefault(owner, {}).setdefault((how, key), []).append(name)
+    for owner, values in wrong.items():
+        which = _which(owner, before.optimizers)
+        held = any(name.startswith(f"{owner}/state/") for name in after.digests)
+        yield from _wrong_moments(f"the {which}optimizer", values, held=held)
+
+
+def _wrong_moments(
+    optimizer: str, wrong: dict[tuple[str, str], list[str]], *, held: bool
+) -> Iterator[ResumeCause]:
     missing = {key: names for (how, key), names in wrong.items() if how == "missing"}
     if missing:
-        held = any("/state/" in name for name in after.digests)
         kinds = joined([_moment(key) for key in missing])
         yield ResumeCause(
             kind=ResumeCauseKind.OPTIMIZER,
-            sentence=f"the optimizer lacks {kinds}"
+            sentence=f"{optimizer} lacks {kinds}"
             if held
-            else f"the optimizer starts without its state: {kinds} {_is(list(missing))} missing",
+            else f"{optimizer} starts without its state: {kinds} {_is(list(missing))} missing",
             evidence=_listed("Missing", [name for names in missing.values() for name in names]),
         )
-    for (how, key), names in wrong.items():
-        if how == "zero":
-            yield ResumeCause(
-                kind=ResumeCauseKind.OPTIMIZER,
-                sentence=f"the optimizer's {_moment(key).removeprefix('the ')} is zero",
-                evidence=_listed("Zero", names),
-            )
-        elif how == "another":
-            yield ResumeCause(
-                kind=ResumeCauseKind.OPTIMIZER,
-                sentence=f"the optimizer's {_moment(key).removeprefix('the ')} is not what it was",
-                evidence=_listed("Differs from what was saved", names),
-            )
+    ways = {"zero": ("is zero", "Zero"), "another": ("is not what it was", DIFFERS)}
+    for how, (words, evidence) in ways.items():
+        for (kind, key), names in wrong.items():
+            if kind == how:
+                yield ResumeCause(
+                    kind=ResumeCauseKind.OPTIMIZER,
+                    sentence=f"{optimizer}'s {_moment(key).removeprefix('the ')} {words}",
+                    evidence=_listed(evidence, names),
+                )
+
+
+def _which(name: str, optimizers: int) -> str:
+    """Which of several optimizers a name is of, by the order of their first steps, and a space."""
+    found = NUMBERED.search(name)
+    if found is None or optimizers <= 1:
+        return ""
+    number = int(found[1])
+    # of more than these the evidence has the number
+    return f"{ORDINALS[number]} " if number < len(ORDINALS) else ""
 
 
 def _scale(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCause]:
@@ -273,7 +293,7 @@ def _scale(before: Boundary, after: Boundary, step: int) -> Iterator[ResumeCause
         yield ResumeCause(
             kind=ResumeCauseKind.LOSS_SCALE,
             sentence=f"the {what} is {now:g} instead of {then:g} at step {step + 1}",
-            evidence=_listed("Differs from what was saved", [name]),
+            evidence=_listed(DIFFERS, [name]),
         )
 
 
@@ -319,9 +339,12 @@ def _other_rate(
     again = name in first and not _other(given[name], first[name])
     words = "the schedule restarts at step 0: the" if again else "the"
     of_step = f", that of step 1, instead of {then}" if again else f" instead of {then}"
+    owners = {found[1] for found in map(NUMBERED.search, expected) if found is not None}
+    which = _which(name, len(owners))
+    owner = f"{which}optimizer's " if which else ""
     return ResumeCause(
         kind=ResumeCauseKind.SCHEDULE,
-        sentence=f"{words} learning rate of step {at} is {now}{of_step}",
+        sentence=f"{words} {owner}learning rate of step {at} is {now}{of_step}",
         evidence=_listed("Other learning rates", names),
     )
 

@@ -1,6 +1,6 @@
 """Let the gate resume scripts that lack one thing each, and correct ones, and check what it names.
 
-    python tests/zoo/resumes.py [NAME ...]
+    python tests/zoo/resumes.py [--write docs/results/resume-zoo.md] [NAME ...]
 
 Ends with 1 where another thing is named than the one that is missing, or a correct script accused.
 """
@@ -8,10 +8,14 @@ Ends with 1 where another thing is named than the one that is missing, or a corr
 from __future__ import annotations
 
 import argparse
+import os
+import platform
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -203,6 +207,9 @@ while step < 100:
 HANDLER: Final = "signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))"
 EVERY: Final = "step % 3 == 0"
 ZERO_MOMENT: Final = "[one['exp_avg_sq'].zero_() for one in optimizer.state.values()]"
+ZERO_COUNT: Final = ZERO_MOMENT.replace("exp_avg_sq", "step")
+HALF: Final = "[one.data.copy_(one.half().float()) for one in model.parameters()]"
+SECOND: Final = '    second.load_state_dict(saved["second"])  # second\n'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,6 +258,24 @@ ALL: Final = (
         says="of the model",
     ),
     Resumed(
+        name="step-count",
+        script=plain(extra=ZERO_COUNT),
+        kind=Kind.OPTIMIZER,
+        says="the optimizer's step count (step) is zero",
+    ),
+    Resumed(
+        name="half-precision",
+        script=plain(extra=HALF),
+        kind=Kind.WEIGHTS,
+        says="of the model",
+    ),
+    Resumed(
+        name="second-optimizer",
+        script=TWO.replace(SECOND, ""),
+        kind=Kind.OPTIMIZER,
+        says="the second optimizer starts without its state: the momentum (momentum_buffer)",
+    ),
+    Resumed(
         name="rank-state",
         script=RANKS.replace("RANK]", "0]"),
         kind=Kind.RANDOM,
@@ -293,33 +318,73 @@ def gated(case: Resumed, place: Path) -> Verdict:
     return Bench(project, place / "out").gate().verdict
 
 
-def wrong(case: Resumed) -> str:
-    """What was said that is not so, or not said that is; empty where all is right."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """What the gate said of a script, and whether that is all of what is so and no more."""
+
+    case: Resumed
+    outcome: str
+    sentence: str
+    right: bool
+
+
+def told(case: Resumed) -> Told:
+    """One script in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         verdict = gated(case, Path(folder))
     causes = () if verdict.resume is None else verdict.resume.causes
-    named = "; ".join(one.sentence for one in causes) or verdict.cause
+    named = "; ".join(one.sentence for one in causes)
     if case.kind is None:
         right = verdict.outcome is Outcome.NO_BASELINE
     else:
         # what follows from it may stand behind it
         right = [one.kind for one in causes][:1] == [case.kind] and case.says in named
-    return "" if right else f"{verdict.outcome}: {named}"
+    sentence = named or ("" if right else verdict.cause)
+    return Told(case=case, outcome=verdict.outcome.value, sentence=sentence, right=right)
+
+
+def table(rows: list[Told]) -> Iterator[str]:
+    """The page in Markdown."""
+    right = sum(row.right for row in rows)
+    yield "# Resumed scripts that lack one thing\n"
+    yield (
+        "`make test-zoo`: each script of `tests/zoo/resumes.py` saves every few steps. It is "
+        f"interrupted after step {AT_STEP} of {STEPS}, and resumed from its checkpoint alone. Each "
+        "lacks one line of a correct script, or undoes one; those called correct lack nothing. "
+        "*Right* is the missing state by name, first where others follow from it, and no word of a "
+        "correct script.\n"
+    )
+    yield (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}: of {len(rows)} scripts "
+        f"{right} right, {len(rows) - right} not.\n"
+    )
+    yield "| script | ranks | outcome | what the gate names | right |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        mark = "yes" if row.right else "**no**"
+        yield f"| {row.case.name} | {row.case.ranks} | {row.outcome} | {row.sentence} | {mark} |"
 
 
 def main() -> int:
     """Run them; see the module's text."""
     parser = argparse.ArgumentParser(description="Resume scripts that lack one thing.")
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
     cases = [one for one in ALL if not chosen.names or one.name in chosen.names]
-    broken = 0
-    with ProcessPoolExecutor(2) as pool:
-        for case, said in zip(cases, pool.map(wrong, cases), strict=True):
-            broken += bool(said)
-            print(f"{'wrong' if said else 'right':6} {case.name}: {said}", flush=True)
-    print(f"{len(cases) - broken} of {len(cases)} right")
-    return 1 if broken else 0
+    rows = []
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        for row in pool.map(told, cases):
+            rows.append(row)
+            mark = "right" if row.right else "wrong"
+            print(f"{mark} {row.case.name}: {row.outcome}: {row.sentence}", flush=True)
+    right = sum(row.right for row in rows)
+    print(f"{right} of {len(rows)} right")
+    if chosen.write:
+        chosen.write.write_text("\n".join(table(rows)) + "\n", "utf-8")
+    return 0 if right == len(rows) else 1
 
 
 if __name__ == "__main__":

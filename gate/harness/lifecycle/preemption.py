@@ -5,13 +5,11 @@ written its checkpoint when it goes on to the next update; one that saves on SIG
 for it, and writes the checkpoint a step or two later. Both are let do it, and the first then dies
 at once: nothing that it might do in the time that is left may reach the checkpoint by chance.
 
-The interrupted run tells which state it had there, and the resumed one which state it starts with:
-what the second lacks can be named.
+Both runs tell which state they have there (`border.py`): what the second lacks can be named.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -24,19 +22,15 @@ from typing import Any, Final
 import torch
 from torch.optim import Optimizer
 
-from ..output import Output, Problems
-from ..plain_tensors import UnsupportedTensorError, plain_parts, type_and_shape, use_bytes
-from ..recording.observer import random_states
+from ..output import Output
 from ..recording.recorder import Recorder
 from ..settings import HarnessSettings, perf_counter, process_id
-from ..tensor_digests import finish_all, start_parameters
 
 # of a script that has a handler of its own and no checkpoint yet
 STEPS_MORE: Final = 2
 WAIT_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.01
 MAX_FILES: Final = 10_000
-MAX_LEAVES: Final = 4000
 MAX_NAME: Final = 300
 MAX_WRITING: Final = 20
 WRITES: Final = os.O_WRONLY | os.O_RDWR
@@ -126,59 +120,6 @@ def wait_for_ranks(folder: str, output: Output) -> None:
         if len(found | {f"r{output.rank}"}) >= ranks:
             return
         time.sleep(POLL_SECONDS)
-
-
-def write_boundary(
-    output: Output,
-    tensors: dict[str, torch.Tensor],
-    recorder: Recorder,
-    problems: Problems,
-    **about: object,
-) -> None:
-    """What stands in model, optimizer, scaler and average, as digests; of numbers the number.
-
-    `parameters` is the digest of a step's fingerprint of that name, of an only optimizer.
-    """
-    parameters = ""
-    if len(recorder.optimizers) == 1:
-        ordered = recorder.order.parameters(recorder.optimizers[0])
-        with torch.no_grad():
-            (parameters,) = finish_all([start_parameters(ordered, problems.leave_out)])
-    digests: dict[str, str] = {}
-    zero: list[str] = []
-    numbers: dict[str, float] = {}
-    for name, tensor in list(tensors.items())[:MAX_LEAVES]:
-        if len(name) > MAX_NAME:
-            continue
-        with suppress(UnsupportedTensorError), torch.no_grad():
-            digests[name] = _digest(tensor)
-            plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
-            if plain and tensor.numel() == 1 and not tensor.is_complex():
-                numbers[name] = float(tensor)
-            elif plain and not bool(tensor.any()):
-                zero.append(name)
-    document = {
-        "pid": output.pid,
-        "rank": output.rank,
-        "steps": recorder.steps,
-        "optimizers": len(recorder.optimizers),
-        "parameters": parameters,
-        "random": random_states(problems),
-        "digests": digests,
-        "zero": zero,
-        "numbers": {name: value.hex() for name, value in numbers.items()},
-        **about,
-    }
-    with problems.noting("writing the state of the run"):
-        output.write_document("boundary", document)
-
-
-def _digest(tensor: torch.Tensor) -> str:
-    digest = hashlib.sha256()
-    for path, part in plain_parts(tensor):
-        digest.update(f"{path} {type_and_shape(part)}\n".encode())
-        use_bytes(part.detach(), digest.update)
-    return digest.hexdigest()[:32]
 
 
 def _files_at(path: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:

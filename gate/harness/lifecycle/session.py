@@ -52,6 +52,7 @@ from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
 from ..sources.splits import tell_addresses, tell_splits
 from . import attestation, ending, environment_survey, preemption
 from .attestation import training_rank
+from .border import Border
 from .ending import TrainingStopped, tell_end
 
 POLL_SECONDS = 0.005
@@ -195,7 +196,7 @@ class HarnessSession:
         self._backwards = 0
         self._by_hand = HandUpdates()
         self._preemption = preemption.Preemption(settings)
-        self._boundary_told = not (settings.preempt_step or settings.resumed)
+        self._border = Border()
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
@@ -265,7 +266,7 @@ class HarnessSession:
             if self._preemption.is_due(self.recorder, optimizer):
                 self._preempt()
             self.recorder.before(optimizer)
-            if self.settings.resumed and not self._boundary_told:
+            if self.settings.resumed and not self._border.tells(self.recorder):
                 self._tell_boundary(before_update=True)
 
     def after_backward(self, loss: torch.Tensor) -> None:
@@ -362,11 +363,10 @@ class HarnessSession:
 
     def _tell_boundary(self, *, before_update: bool) -> None:
         """Write what this process stands with, where it is interrupted or has been resumed."""
-        self._boundary_told = True
         with self.problems.noting("reading the state of the run"):
-            preemption.write_boundary(
+            self._border.write(
                 self.output,
-                self._standing(),
+                self._standing,
                 self.recorder,
                 self.problems,
                 before_update=before_update,
@@ -417,7 +417,7 @@ class HarnessSession:
         self._finished = True
         with self.problems.noting("writing the last steps"):
             self.recorder.flush()
-        if self.settings.preempt_step and not self._boundary_told:
+        if self.settings.preempt_step and not self._border.tells(self.recorder):
             self._tell_boundary(before_update=False)
         self.operators.write()
         with self.problems.noting("watching the knobs"):

@@ -1,0 +1,150 @@
+"""What a process stands with at the border between two runs, as digests; of numbers the number.
+
+An interrupted run tells it when it is ended. A resumed one tells it of each optimizer, and of the
+model that it trains, before that optimizer's own first step: until then nothing has touched what
+was loaded. One that steps after another in each iteration is told when the first has stepped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import torch
+
+from ..output import Output, Problems
+from ..plain_tensors import UnsupportedTensorError, plain_parts, type_and_shape, use_bytes
+from ..recording.observer import random_states
+from ..recording.recorder import Recorder
+from ..tensor_digests import finish_all, start_parameters
+
+MAX_LEAVES: Final = 4000
+MAX_NAME: Final = 300
+# of an optimizer, under its number
+OF_OPTIMIZERS: Final = frozenset(("optimizer", "parameter"))
+
+
+class Leaf(NamedTuple):
+    """A value: its digest, whether all of several elements are zero, and the number that it is."""
+
+    digest: str
+    zero: bool
+    number: float | None
+
+
+class Border:
+    """All that was told of one process so far, each under the place that it has in the recorder."""
+
+    def __init__(self) -> None:
+        self._leaves: dict[tuple[str, int, str], Leaf] = {}
+        self._told: set[tuple[str, int]] = set()
+        self._optimizers = 0
+        self._parameters: list[str] = []
+        self._random: dict[str, str] = {}
+
+    def tells(self, recorder: Recorder) -> bool:
+        """Whether each optimizer that the recorder knows has been told of, or that was tried."""
+        return 0 < len(recorder.optimizers) <= self._optimizers
+
+    def write(
+        self,
+        output: Output,
+        standing: Callable[[], Mapping[str, torch.Tensor]],
+        recorder: Recorder,
+        problems: Problems,
+        **about: object,
+    ) -> None:
+        """Write it with what is new in `standing`, which gives all that is known, by name.
+
+        `parameters` is the digest of a step's fingerprint of that name; of several optimizers one
+        over that of each.
+        """
+        told, self._optimizers = self._optimizers, len(recorder.optimizers)
+        if not told:
+            self._random = random_states(problems)
+        own = _own_parameters(recorder) if told else None
+        with torch.no_grad():
+            for optimizer in recorder.optimizers[told:]:
+                ordered = recorder.order.parameters(optimizer)
+                self._parameters += finish_all([start_parameters(ordered, problems.leave_out)])
+            named = self._named(standing(), recorder, own)
+        numbers = {name: leaf.number for name, leaf in named.items() if leaf.number is not None}
+        document = {
+            "pid": output.pid,
+            "rank": output.rank,
+            "steps": recorder.steps,
+            "optimizers": len(recorder.optimizers),
+            "parameters": self._joined(recorder.optimizer_numbers),
+            "random": self._random,
+            "digests": {name: leaf.digest for name, leaf in named.items()},
+            "zero": [name for name, leaf in named.items() if leaf.zero],
+            "numbers": {name: number.hex() for name, number in numbers.items()},
+            **about,
+        }
+        with problems.noting("writing the state of the run"):
+            output.write_document("boundary", document)
+
+    def _named(
+        self, tensors: Mapping[str, torch.Tensor], recorder: Recorder, own: frozenset[str] | None
+    ) -> dict[str, Leaf]:
+        """The leaf of each name; what has been told before is not looked at again.
+
+        `own` are names of parameters. Of a model that is told later they alone are: its buffers may
+        have seen a batch more.
+        """
+        optimizers = _places(recorder.optimizer_numbers)
+        places = {"model": _places(recorder.module_numbers)} | dict.fromkeys(
+            OF_OPTIMIZERS, optimizers
+        )
+        named: dict[str, Leaf] = {}
+        new = set()
+        for name, tensor in list(tensors.items())[:MAX_LEAVES]:
+            kind, number, rest = (*name.split("/", 2), "", "")[:3]
+            place = int(number) if number.isdecimal() else 0
+            place = places[kind].get(place, place) if kind in places else place
+            owner, key = (kind, place), (kind, place, rest)
+            if owner not in self._told and len(name) <= MAX_NAME:
+                new.add(owner)
+                if kind != "model" or own is None or name in own:
+                    with suppress(UnsupportedTensorError):
+                        self._leaves[key] = _leaf(tensor)
+            if key in self._leaves:
+                named[name] = self._leaves[key]
+        self._told |= new
+        return named
+
+    def _joined(self, numbers: list[int]) -> str:
+        if len(self._parameters) < 2:  # noqa: PLR2004 - of an only one it is that of its steps
+            return "".join(self._parameters)
+        pairs = sorted(zip(numbers, self._parameters, strict=True))
+        joined = " ".join(digest for _, digest in pairs)
+        return f"sha256:{hashlib.sha256(joined.encode()).hexdigest()}"
+
+
+def _places(numbers: Iterable[int]) -> dict[int, int]:
+    """By the number that names have, the place among the recorder's."""
+    return {number: place for place, number in enumerate(numbers)}
+
+
+def _own_parameters(recorder: Recorder) -> frozenset[str]:
+    return frozenset(
+        f"model/{number}/{name}"
+        for module, number in zip(recorder.modules, recorder.module_numbers, strict=True)
+        for name, _ in module.named_parameters()
+    )
+
+
+def _leaf(tensor: torch.Tensor) -> Leaf:
+    digest = hashlib.sha256()
+    for path, part in plain_parts(tensor):
+        digest.update(f"{path} {type_and_shape(part)}\n".encode())
+        use_bytes(part.detach(), digest.update)
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+    one = plain and tensor.numel() == 1
+    return Leaf(
+        digest=digest.hexdigest()[:32],
+        zero=plain and not one and not bool(tensor.any()),
+        number=float(tensor) if one and not tensor.is_complex() else None,
+    )
