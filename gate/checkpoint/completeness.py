@@ -128,12 +128,14 @@ class Contents:
 class Need:
     """A part that this training needs: how many of it, and what is known of its use.
 
+    `owner` is what each of several belongs to.
     `slots` are what the run's optimizers kept, as in `Contents`. A position may also be known from
     one of the `numbers`. `why` says what uses it, as a clause; `file` and `line` are the line.
     """
 
     part: Part
     count: int = 1
+    owner: str = "rank"
     slots: Mapping[str, int] = field(default_factory=dict)
     numbers: frozenset[int] = frozenset()
     why: str = ""
@@ -494,7 +496,7 @@ def _lacks_of(contents: Contents, need: Need, counts: Counter[Part]) -> Iterator
     what = part.value
     if found:
         ranks = sorted(set(range(need.count)) - contents.ranks) if contents.ranks else []
-        owners = " ranks" if part in RANDOM_PARTS else ""
+        owners = f" {need.owner}s" if part in RANDOM_PARTS else ""
         of = f"{need.count - found} of {need.count}{owners}"
         of = f"rank {ranks[0]}" if len(ranks) == 1 else of
         what = f"{what} ({of})"

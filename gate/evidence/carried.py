@@ -132,13 +132,17 @@ def _random(
         states = {one.states.get(name, "") for one in carried.values() if name in one.drawn}
         if states and name not in seeded:
             # ranks that draw alike can go on from one state
-            count = len(states) if every else 1
-            why = "each rank draws numbers of its own" if count > 1 else "it is drawn from"
+            count, owner = len(states) if every else 1, "rank"
+            devices = max(one.devices_drawn for one in carried.values())
+            if part is Part.CUDA and devices > count:
+                count, owner = devices, "device"
+            why = f"each {owner} draws numbers of its own" if count > 1 else "it is drawn from"
             lines = (one.lines.get(name) for one in carried.values())  # type: ignore[call-overload]
             line = next(filter(None, lines), None)
             yield Need(
                 part=part,
                 count=count,
+                owner=owner,
                 why=why,
                 file="" if line is None else plain_text(line.file)[:200],
                 line=0 if line is None else line.line,

@@ -301,12 +301,14 @@ class Carried(Document):
 
     `lines` are the only lines that can have drawn from a generator.
     `states` are digests of the generators after the last step, for a comparison of ranks.
+    `devices_drawn` counts the GPUs whose generators were, where the process has several.
     `own_generator` says that a DataLoader draws its order from one of its own.
     """
 
     drawn: Annotated[tuple[Generator, ...], Field(max_length=4)]
     states: Annotated[dict[Generator, Annotated[str, Field(max_length=128)]], Field(max_length=4)]
     lines: Annotated[dict[Generator, UsedLine], Field(max_length=4)] = Field(default_factory=dict)
+    devices_drawn: int = Field(default=0, ge=0, le=1000)
     own_generator: bool
     schedulers: Annotated[tuple[UsedScheduler, ...], Field(max_length=20)]
     saves: Annotated[tuple[SavedAt, ...], Field(max_length=20)]

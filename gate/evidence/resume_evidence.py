@@ -56,7 +56,7 @@ def carry_checkpoint(
     except StorageError as error:
         raise RunError(
             f"the checkpoint {place} (resume.checkpoint) cannot be carried to the resumed run: "
-            f"{plain_text(error.message)}",
+            f"{plain_text(error.message).replace(f'{workdir}/', '')}",
             hint="Save it as a file, or as a folder of files, without links: name what the link "
             "leads to in resume.checkpoint.",
         ) from error

@@ -54,6 +54,7 @@ def _make(
     trainings: Trainings, resume: ResumeSettings, whole: RunEvidence, made: list[RunEvidence]
 ) -> None:
     train = trainings.prepared.request.settings.train
+    refuse_no_step_left(whole, resume)
     interrupted = trainings.run(plan_interrupted(resume))
     made.append(interrupted)
     step = len(interrupted.steps)
@@ -76,6 +77,17 @@ def _make(
     )
     made.append(resumed)
     refuse_other_start(whole, resumed, carried)
+
+
+def refuse_no_step_left(whole: RunEvidence, resume: ResumeSettings) -> None:
+    """Raise `RunError` where the uninterrupted run has no step after the border."""
+    last = len(whole.steps)
+    if last <= resume.at_step:
+        raise RunError(
+            f"the training ends by itself after step {last}, and resume.at_step is "
+            f"{resume.at_step}: no step is left for the resumed run",
+            hint=f"Set resume.at_step below {last}.",
+        )
 
 
 def refuse_other_end(step: int, resume: ResumeSettings, last: int) -> None:
@@ -120,11 +132,17 @@ def missing_checkpoint(
             hint=f"Save it at step {resume.at_step} or on SIGTERM, or set resume.at_step to a step "
             "behind which it is written.",
         )
-    other = f" It saved {instead[0]!a}." if instead else ""
+    hint = (
+        "Name the file or folder that the script saves, relative to train.workdir. It saved "
+        f"{instead[0]!a}."
+        if instead
+        else "The run saved nothing below the project by then: let it save at step "
+        f"{resume.at_step} or on SIGTERM, into train.workdir."
+    )
     return RunError(
         f"the checkpoint {resume.checkpoint} (resume.checkpoint) never appears: the run that was "
         f"interrupted after step {step} left no file there",
-        hint=f"Name the file or folder that the script saves, relative to train.workdir.{other}",
+        hint=hint,
     )
 
 

@@ -404,7 +404,7 @@ class GateSettings(Document):
         if resume is not None and resume.at_step >= steps:
             message = (
                 f"resume.at_step is {resume.at_step} and train.max_steps is {steps}: no step is "
-                "left for the resumed run"
+                "left for the resumed run; lower resume.at_step, or raise train.max_steps"
             )
             raise ValueError(message)
         return self

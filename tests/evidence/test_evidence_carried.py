@@ -70,6 +70,14 @@ def test_ranks_that_draw_alike_need_one_state_and_others_one_each() -> None:
     assert _lacks(ALL, *apart) == ["random state of torch (1 of 2 ranks)"]
 
 
+def test_each_device_that_is_drawn_from_needs_its_state() -> None:
+    drawn = _carried("cuda").model_copy(update={"devices_drawn": 2})
+    assert _lacks(ALL, drawn) == ["random state of CUDA (1 of 2 devices)"]
+    both = {**ALL.places, Part.CUDA: ("/cuda[0]", "/cuda[1]")}
+    assert _lacks(Contents(places=both, slots=ALL.slots), drawn) == []
+    assert _lacks(ALL, drawn.model_copy(update={"devices_drawn": 1})) == []
+
+
 @pytest.mark.parametrize(
     ("name", "step", "lacking"),
     [

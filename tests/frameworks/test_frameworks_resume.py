@@ -20,21 +20,18 @@ from gate.verdict.verdict import Outcome, Verdict
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-# Lightning saves no generator by itself: a callback does, and sets it when the epoch begins.
+# Lightning saves no generator by itself: a callback does. Nothing draws
+# between the load and the order of the next epoch.
 LIGHTNING = """
 import os
 import lightning, torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 class Generator(Callback):
-    state = None
     def on_save_checkpoint(self, trainer, module, checkpoint):
         checkpoint["random"] = torch.get_rng_state()
     def on_load_checkpoint(self, trainer, module, checkpoint):
-        self.state = checkpoint["random"]
-    def on_train_start(self, trainer, module):
-        if self.state is not None:
-            torch.set_rng_state(self.state)
+        torch.set_rng_state(checkpoint["random"])
 
 class Module(lightning.LightningModule):
     def __init__(self):
@@ -201,6 +198,6 @@ def test_what_a_script_of_it_lacks_is_named_in_the_checkpoint_and_after_the_resu
     verdict = gated(way, way.script.replace(way.whole, way.lacking), tmp_path)
     assert verdict.outcome is Outcome.RESUME_DIFFERS, verdict.cause
     assert verdict.resume is not None
-    assert verdict.resume.causes[0].kind is way.kind
+    assert way.kind in [cause.kind for cause in verdict.resume.causes]
     told = [one.message for one in verdict.findings if one.code == "checkpoint-incomplete"]
     assert [way.part in message for message in told] == [True]

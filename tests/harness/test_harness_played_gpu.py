@@ -69,6 +69,18 @@ for _ in range(3):
     optimizer.step()
 """
 
+DRAWN = """
+from torch import Generator
+torch.cuda.device_count = lambda: 3
+torch.cuda.default_generators = tuple(Generator() for _ in range(3))
+for step in range(3):
+    optimizer.zero_grad()
+    for device in DEVICES:
+        torch.rand(1, generator=torch.cuda.default_generators[device])
+    model(torch.ones(2, 2)).square().mean().backward()
+    optimizer.step()
+"""
+
 
 def attested(outcome: Outcome) -> list[dict[str, Any]]:
     """What each process attested, the first one first."""
@@ -102,3 +114,15 @@ def test_the_device_and_its_seed_are_attested_once_it_has_started(harness: Harne
     assert found["device"] == expected
     assert found["applied"]["seed_cuda"] == "4321"
     assert found["applied"]["deterministic_algorithms"] == "on"
+
+
+@pytest.mark.parametrize("devices", [[], [0], [0, 2]])
+def test_the_devices_whose_generators_are_drawn_from_are_counted(
+    harness: Harness, devices: list[int]
+) -> None:
+    begun = STARTED.partition("for _ in range(3):")[0]
+    outcome = harness.run(begun + DRAWN.replace("DEVICES", str(devices)))
+    assert outcome.code == 0, outcome.stderr
+    carried = outcome.document("summary")["carried"]
+    assert carried["devices_drawn"] == len(devices)
+    assert ("cuda" in carried["drawn"]) == bool(devices)

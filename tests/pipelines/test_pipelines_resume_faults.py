@@ -13,6 +13,7 @@ from gate.evidence.resume_evidence import carry_checkpoint, digest_of
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.resume_runs import (
     missing_checkpoint,
+    refuse_no_step_left,
     refuse_other_end,
     refuse_other_start,
     refuse_unfinished,
@@ -40,6 +41,11 @@ def test_a_checkpoint_that_never_appears_says_what_was_saved_instead() -> None:
         "interrupted after step 5 left no file there"
     )
     assert fault.hint.endswith("It saved 'models/5.ckpt'.")
+    nothing = missing_checkpoint(whole(), interrupted(AT), RESUME)
+    assert nothing.hint == (
+        "The run saved nothing below the project by then: let it save at step 5 or on SIGTERM, "
+        "into train.workdir."
+    )
 
 
 def test_a_checkpoint_that_appears_only_at_the_end_is_another_fault() -> None:
@@ -71,6 +77,17 @@ def test_a_run_that_was_not_interrupted_between_two_steps_is_refused(step: int, 
         refuse_other_end(step, RESUME, STEPS)
     assert refused.value.message.startswith(told)
     refuse_other_end(AT, RESUME, STEPS)
+
+
+def test_a_training_that_has_no_step_after_the_border_is_refused_before_it_is_interrupted() -> None:
+    with pytest.raises(RunError) as refused:
+        refuse_no_step_left(whole(), RESUME.model_copy(update={"at_step": STEPS}))
+    assert refused.value.message == (
+        "the training ends by itself after step 12, and resume.at_step is 12: no step is left for "
+        "the resumed run"
+    )
+    assert refused.value.hint == "Set resume.at_step below 12."
+    refuse_no_step_left(whole(), RESUME)
 
 
 def test_a_checkpoint_of_another_step_names_that_step() -> None:

@@ -60,14 +60,18 @@ class Feature(StrEnum):
     NO_COST = "no-default-runs"
     ONE_BY_ONE = "runs-one-by-one"
     TOLERANCE = "tolerance"
+    RESUME = "resume"
 
 
 WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED}
 STOPPED_BEFORE: Final = (
     "The gate stopped the script in step 1, before anything that comes after that step"
 )
-# the last step cannot be both
-EXCLUSIVE: Final = ({Feature.BEYOND_THE_END, Feature.ONE_STEP},)
+# the last step cannot be both, and after an only one nothing is left to resume
+EXCLUSIVE: Final = (
+    {Feature.BEYOND_THE_END, Feature.ONE_STEP},
+    {Feature.RESUME, Feature.ONE_STEP},
+)
 
 
 def available(python: str = sys.executable) -> tuple[Feature, ...]:
@@ -152,11 +156,42 @@ def _main(features: frozenset[Feature]) -> Iterator[str]:
         yield 'scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)'
     if Feature.TENSORBOARD in features:
         yield 'writer = SummaryWriter("events")'
+    if Feature.RESUME in features:
+        yield from _loading(features)
     yield from _loop(features)
     if Feature.CHECKPOINT in features:
         state = '{"model": model.state_dict(), "optimizer": optimizer.state_dict()}'
         condition = 'if os.environ.get("RANK", "0") == "0": '
         yield f'{condition}torch.save({state}, "checkpoint.pt")'
+
+
+def _stateful(features: frozenset[Feature]) -> Iterator[str]:
+    """Names of all that goes on from one step to the next."""
+    yield from ("model", "optimizer")
+    yield from ("averaged",) if Feature.COPY in features else ()
+    yield from ("critic", "second") if Feature.TWO_OPTIMIZERS in features else ()
+    yield from ("schedule",) if Feature.SCHEDULER in features else ()
+    yield from ("scaler",) if Feature.SCALER in features else ()
+
+
+def _loading(features: frozenset[Feature]) -> Iterator[str]:
+    yield "first = 1"
+    yield """last = f"resume/rank-{os.environ.get('RANK', '0')}.pt\""""
+    yield "if os.path.exists(last):"
+    yield "    state = torch.load(last)"
+    for name in _stateful(features):
+        yield f'    {name}.load_state_dict(state["{name}"])'
+    yield '    first = state["step"] + 1'
+    yield '    torch.set_rng_state(state["random"])'
+
+
+def _saving(features: frozenset[Feature]) -> Iterator[str]:
+    yield '    os.makedirs("resume", exist_ok=True)'
+    yield '    state = {"step": step, "random": torch.get_rng_state()}'
+    for name in _stateful(features):
+        yield f'    state["{name}"] = {name}.state_dict()'
+    yield '    torch.save(state, f"{last}.part")'
+    yield '    os.replace(f"{last}.part", last)'
 
 
 def _inputs(features: frozenset[Feature]) -> Iterator[str]:
@@ -178,7 +213,8 @@ def _inputs(features: frozenset[Feature]) -> Iterator[str]:
 
 
 def _loop(features: frozenset[Feature]) -> Iterator[str]:
-    yield f"for step in range(1, {STEPS + 1}):"
+    first = "first" if Feature.RESUME in features else "1"
+    yield f"for step in range({first}, {STEPS + 1}):"
     yield "    optimizer.zero_grad()"
     if Feature.WORKERS in features:
         yield "    x, y = next(iter(loader))"
@@ -216,6 +252,8 @@ def _loop(features: frozenset[Feature]) -> Iterator[str]:
         yield '    if os.environ.get("RANK", "0") == "0":'
         yield '        writer.add_scalar("loss", loss.item(), step)'
         yield "        writer.flush()"
+    if Feature.RESUME in features:
+        yield from _saving(features)
 
 
 # what each feature adds to the settings
@@ -239,6 +277,7 @@ SETTINGS: Final[dict[Feature, dict[str, dict[str, object]]]] = {
     Feature.BEYOND_THE_END: {"train": {"max_steps": STEPS * 100}},
     Feature.NO_COST: {"cost": {"when": "never"}},
     Feature.ONE_BY_ONE: {"runs": {"parallel": "never"}},
+    Feature.RESUME: {"resume": {"checkpoint": "resume", "at_step": STEPS // 2}},
     Feature.TOLERANCE: {"compare": {"tolerances": [{"metric": "*", "relative": 1e-6}]}},
 }
 
@@ -322,6 +361,9 @@ def _problems(features: frozenset[Feature], folder: Path, python: str) -> Iterat
         yield f"no verdict: {_last(gated)}"
         return
     verdict = json.loads((out / "verdict.json").read_text())
+    resume = verdict["resume"] or {"state": "not made", "fault": None}
+    if Feature.RESUME in features and resume["state"] != "exact":
+        yield f"the resume is {resume['state']}: {resume['fault']}"
     yield from _false(verdict, gated, (out / "comment.md").read_text(), changed_line(features))
 
 

@@ -317,7 +317,7 @@ class HarnessSession:
                 self.guard.poll()
                 precision.PRECISION_SWITCHES.poll(precision.READERS)
             self.recorder.observe(optimizer, skipped=skipped)
-            self.carried.loaders.after_step()
+            self.carried.after_step()
             self._preemption.note_step(self.recorder.steps)
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():

@@ -168,6 +168,7 @@ class CarriedState:
         self._generators = generators
         self._tree = os.path.realpath(tree or os.getcwd())  # noqa: PTH109 - as text
         self._schedulers: list[Scheduler] = []
+        self._alive: list[LRScheduler] = []
         self._saves: dict[str, dict[str, object]] = {}
         self._known = True
 
@@ -178,6 +179,13 @@ class CarriedState:
     def give_up(self) -> None:
         """Something went wrong: half of the facts would make a part look unused."""
         self._known = False
+
+    def after_step(self) -> None:
+        """Keep what has led to a step: a script's function may have ended when all is told."""
+        self.loaders.after_step()
+        # first let go of, so that what the script has dropped is no longer there
+        self._alive.clear()
+        self._alive += [alive for one in self._schedulers if (alive := one.scheduler()) is not None]
 
     def note_scheduler(self, scheduler: LRScheduler, frame: FrameType, *, given: bool) -> None:
         """Remember one that is being made."""
@@ -237,6 +245,7 @@ class CarriedState:
                     for name, place in lines_of(self._generators.drawn).items()
                 },
                 "states": self._generators.states,
+                "devices_drawn": len(self._generators.devices_drawn),
                 "own_generator": self.loaders.own_drawn,
                 "schedulers": [
                     {

@@ -227,6 +227,13 @@ def _cuda() -> str:
     return _of_states([generator.get_state() for generator in cuda.generators()])
 
 
+def states_of_devices() -> list[bytes]:
+    """The generator's state of each GPU, where there are several; 16 bytes each."""
+    generators = cuda.generators() if cuda.in_use() else ()
+    several = len(generators) > 1
+    return [one.get_state().numpy().tobytes() for one in generators] if several else []
+
+
 def _of_states(states: list[torch.Tensor]) -> str:
     hasher = hashlib.sha256()
     for state in states:
@@ -249,9 +256,15 @@ class Generators:
     def __init__(self) -> None:
         self.drawn: set[str] = set()
         self.states: dict[str, str] = {}
+        self.devices_drawn: set[int] = set()
+        self._devices: dict[int, bytes] = {}
 
-    def look(self, states: dict[str, str]) -> None:
-        """Compare with the last look; `states` are fingerprints."""
+    def look(self, states: dict[str, str], devices: Sequence[bytes] = ()) -> None:
+        """Compare with the last look; `states` are fingerprints, `devices` states of each GPU."""
+        for index, state in enumerate(devices):
+            if self._devices.get(index, state) != state:
+                self.devices_drawn.add(index)
+            self._devices[index] = state
         for fingerprint, state in states.items():
             name = fingerprint.removeprefix(OF_GENERATORS)
             if self.states.get(name, state) != state:
@@ -398,7 +411,7 @@ class Observer:
             if self.schedule.due(RANDOM, step):
                 with self._spending(RANDOM):
                     states = random_states(self._problems)
-                    self.generators.look(states)
+                    self.generators.look(states, states_of_devices())
                     fingerprints |= states
             tensors = self.schedule.due(TENSORS, step)
             copies = _NO_COPIES
