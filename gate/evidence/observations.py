@@ -361,7 +361,7 @@ class BoundaryFacts(Document):
     `steps` were taken by then, by so many `optimizers`. `parameters` is as the fingerprint of that
     name, empty where there are several. `digests` are of the values by name; `zero` names those of
     several elements that are all zero, and `numbers` has those of one. `writing` are files that
-    were open for writing at the checkpoint's place.
+    were being written at the checkpoint's place, `beside` those that a thread saved elsewhere.
     """
 
     steps: int = Field(ge=0, le=MAX_TOLD_STEP)
@@ -377,6 +377,7 @@ class BoundaryFacts(Document):
         default_factory=dict
     )
     writing: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=20)] = ()
+    beside: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=20)] = ()
 
     def number(self, name: str) -> float | None:
         """The value of a single number, None where there is none of that name."""

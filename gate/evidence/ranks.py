@@ -195,7 +195,7 @@ def no_step(
     others = [OF_THEIR_OWN[name] for name in _imported(untrained) if name in OF_THEIR_OWN]
     of_others = f" {'; '.join(others)}. {LIMITS}" if others else ""
     return EvidenceError(
-        "the script exited with 0 before any optimizer step",
+        NO_STEP,
         hint="The smoke training must reach the step() of a torch optimizer; the details show "
         f"what the script printed last.{of_others}",
         details=said,
@@ -207,6 +207,7 @@ def _imported(told: tuple[Untrained, ...]) -> Iterator[Trainer]:
 
 
 MAX_SHOWN_PROBLEMS = 40
+NO_STEP = "the script exited with 0 before any optimizer step"
 # all that a process without torch may leave
 WITHOUT_TORCH = frozenset((HarnessFile.CHILDREN, HarnessFile.UNTRAINED, HarnessFile.ENDED))
 

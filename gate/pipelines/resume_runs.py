@@ -10,10 +10,12 @@ from pathlib import PurePosixPath
 from gate.diagnosis.resume_causes import saved_at
 from gate.errors import EvidenceError, RunError
 from gate.evidence.observations import ResumeAttempt, ResumeFault, SourceKind
+from gate.evidence.ranks import NO_STEP
 from gate.evidence.resume_evidence import digest_of
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.runs import Trainings
 from gate.settings.train_sections import ResumeSettings
+from gate.text.phrases import count
 from gate.training.plan import plan_interrupted, plan_resumed
 from gate.training.runs import CarriedCheckpoint
 
@@ -72,11 +74,12 @@ def _make(
             "sha256": digest_of(carried),
         }
     )
-    resumed = trainings.run(
-        plan_resumed(resume, carried, trainings.prepared.request.settings.train)
-    )
+    try:
+        resumed = trainings.run(plan_resumed(resume, carried, train))
+    except EvidenceError as fault:
+        raise _without_step(fault, len(whole.steps) - step) from fault
     made.append(resumed)
-    refuse_other_start(whole, resumed, carried)
+    refuse_other_start(whole, interrupted, resumed, carried)
 
 
 def refuse_no_step_left(whole: RunEvidence, resume: ResumeSettings) -> None:
@@ -113,7 +116,7 @@ def refuse_unfinished(interrupted: RunEvidence, resume: ResumeSettings) -> None:
     if writing:
         raise RunError(
             f"the checkpoint {resume.checkpoint} (resume.checkpoint) was still being written when "
-            f"the run was killed: {writing[0]!a} was open",
+            f"the run was killed ({writing[0]!a})",
             hint=WAIT_FOR_SAVE,
         )
 
@@ -139,10 +142,21 @@ def missing_checkpoint(
         else "The run saved nothing below the project by then: let it save at step "
         f"{resume.at_step} or on SIGTERM, into train.workdir."
     )
+    hint = _cut_save(interrupted) or hint
     return RunError(
         f"the checkpoint {resume.checkpoint} (resume.checkpoint) never appears: the run that was "
         f"interrupted after step {step} left no file there",
         hint=hint,
+    )
+
+
+def _cut_save(interrupted: RunEvidence) -> str:
+    """What to do where a thread was saving elsewhere when the run was killed; else empty."""
+    names = [name for one in interrupted.boundaries for name in one.beside]
+    return (
+        f"A thread was saving {names[0]!a} when the run was killed. {WAIT_FOR_SAVE}"
+        if names
+        else ""
     )
 
 
@@ -151,8 +165,24 @@ def _saved(run: RunEvidence) -> tuple[str, ...]:
     return tuple(one.call for one in run.sources if one.kind is SourceKind.SAVED)
 
 
+def _without_step(fault: EvidenceError, left: int) -> RunError | EvidenceError:
+    """The fault of a resumed run; one that took no step is told in the words of a resume."""
+    if fault.message != NO_STEP:
+        return fault
+    return RunError(
+        f"the resumed run ended by itself without a step, and {count(left, 'step')} "
+        f"{'was' if left == 1 else 'were'} left",
+        hint="Check how the script counts the steps that it has left after a resume; the details "
+        "show what it printed last.",
+        details=fault.details,
+    )
+
+
 def refuse_other_start(
-    whole: RunEvidence, resumed: RunEvidence, carried: CarriedCheckpoint
+    whole: RunEvidence,
+    interrupted: RunEvidence,
+    resumed: RunEvidence,
+    carried: CarriedCheckpoint,
 ) -> None:
     """Raise `RunError` for a resumed run that begins at another step, or ends before the last."""
     left = len(whole.steps) - carried.step
@@ -161,7 +191,8 @@ def refuse_other_start(
         raise RunError(
             f"the checkpoint is of step {begun}, and the run was interrupted after step "
             f"{carried.step}",
-            hint=f"Save at step {carried.step}, or set resume.at_step: {begun}.",
+            hint=_cut_save(interrupted)
+            or f"Save at step {carried.step}, or set resume.at_step: {begun}.",
         )
     if len(resumed.steps) < left:
         raise RunError(

@@ -60,9 +60,20 @@ def test_an_asynchronous_save_that_was_cut_is_named() -> None:
     with pytest.raises(RunError) as refused:
         refuse_unfinished(cut, RESUME)
     assert refused.value.message.endswith(
-        "was still being written when the run was killed: 'last.pt.part' was open"
+        "was still being written when the run was killed ('last.pt.part')"
     )
     refuse_unfinished(interrupted(AT), RESUME)
+
+
+def test_a_save_of_a_thread_that_was_cut_explains_a_checkpoint_that_is_missing_or_old() -> None:
+    border = boundary(AT, beside=("last.part",))
+    cut = interrupted(AT).model_copy(update={"boundaries": (border,)})
+    said = "A thread was saving 'last.part' when the run was killed. Wait for the save to end "
+    assert missing_checkpoint(whole(), cut, RESUME).hint.startswith(said)
+    older = resumed(AT, Lack(boundary={"parameters": digest("parameters", 3, False)}))
+    with pytest.raises(RunError) as refused:
+        refuse_other_start(whole(), cut, older, CARRIED)
+    assert refused.value.hint.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +104,7 @@ def test_a_training_that_has_no_step_after_the_border_is_refused_before_it_is_in
 def test_a_checkpoint_of_another_step_names_that_step() -> None:
     lack = Lack(boundary={"parameters": digest("parameters", 3, False)})
     with pytest.raises(RunError) as refused:
-        refuse_other_start(whole(), resumed(AT, lack), CARRIED)
+        refuse_other_start(whole(), interrupted(AT), resumed(AT, lack), CARRIED)
     assert refused.value.message == (
         "the checkpoint is of step 3, and the run was interrupted after step 5"
     )
@@ -104,8 +115,8 @@ def test_a_resumed_run_that_ends_early_is_refused() -> None:
     after = resumed(AT)
     short = after.model_copy(update={"steps": after.steps[:3]})
     with pytest.raises(RunError, match="the resumed run took 3 of the 7 steps that were left"):
-        refuse_other_start(whole(), short, CARRIED)
-    refuse_other_start(whole(), after, CARRIED)
+        refuse_other_start(whole(), interrupted(AT), short, CARRIED)
+    refuse_other_start(whole(), interrupted(AT), after, CARRIED)
 
 
 def _carry(tmp_path: Path) -> CarriedCheckpoint:

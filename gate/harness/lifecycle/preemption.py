@@ -13,8 +13,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -97,10 +98,16 @@ class Preemption:
         finally:
             os.kill(process_id(), signal.SIGKILL)
 
-    def being_written(self) -> list[str]:
-        """Names of files that are open for writing at the checkpoint's path, or below it."""
-        names = {Path(name).name for name in _open_for_writing(str(self._path))}
-        return sorted(name[:MAX_NAME] for name in names)[:MAX_WRITING]
+    def being_written(self) -> tuple[list[str], list[str]]:
+        """Names of files at the checkpoint's path or below it that are being written, and others.
+
+        Those are open for writing, or a thread is saving there. The others are what a thread is
+        saving elsewhere, such as beside it under the name of a part.
+        """
+        path = str(self._path)
+        saved = set(_saved_by_threads())
+        there = {one for one in saved if one.startswith(path)} | set(_open_for_writing(path))
+        return _names(there), _names(saved - there)
 
 
 def wait_for_ranks(folder: str, output: Output) -> None:
@@ -120,6 +127,32 @@ def wait_for_ranks(folder: str, output: Output) -> None:
         if len(found | {f"r{output.rank}"}) >= ranks:
             return
         time.sleep(POLL_SECONDS)
+
+
+def _names(paths: Iterable[str]) -> list[str]:
+    return sorted({Path(path).name[:MAX_NAME] for path in paths})[:MAX_WRITING]
+
+
+def _saved_by_threads() -> Iterator[str]:
+    """Paths that other threads are saving to just now, as their frames show."""
+    mine = threading.get_ident()
+    for thread, innermost in sys._current_frames().items():  # noqa: SLF001 - no other way
+        frame = innermost if thread != mine else None
+        for _ in range(MAX_FRAMES):
+            if frame is None:
+                break
+            module = str(frame.f_globals.get("__name__"))
+            target = None
+            if module == "torch.serialization" and frame.f_code.co_name == "save":
+                target = frame.f_locals.get("f")
+                target = getattr(target, "name", target)
+            elif module.startswith("torch.distributed.checkpoint"):
+                writer = frame.f_locals.get("storage_writer")
+                target = getattr(writer, "path", None) or frame.f_locals.get("checkpoint_id")
+            if isinstance(target, str | os.PathLike):
+                yield os.path.abspath(os.fsdecode(target))  # noqa: PTH100 - as text
+                break
+            frame = frame.f_back
 
 
 def _files_at(path: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:

@@ -364,13 +364,15 @@ class HarnessSession:
     def _tell_boundary(self, *, before_update: bool) -> None:
         """Write what this process stands with, where it is interrupted or has been resumed."""
         with self.problems.noting("reading the state of the run"):
+            writing, beside = self._preemption.being_written()
             self._border.write(
                 self.output,
                 self._standing,
                 self.recorder,
                 self.problems,
                 before_update=before_update,
-                writing=self._preemption.being_written(),
+                writing=writing,
+                beside=beside,
             )
 
     def _before_first_step(self) -> None:

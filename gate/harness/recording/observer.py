@@ -261,10 +261,10 @@ class Generators:
 
     def look(self, states: dict[str, str], devices: Sequence[bytes] = ()) -> None:
         """Compare with the last look; `states` are fingerprints, `devices` states of each GPU."""
-        for index, state in enumerate(devices):
-            if self._devices.get(index, state) != state:
+        for index, held in enumerate(devices):
+            if self._devices.get(index, held) != held:
                 self.devices_drawn.add(index)
-            self._devices[index] = state
+            self._devices[index] = held
         for fingerprint, state in states.items():
             name = fingerprint.removeprefix(OF_GENERATORS)
             if self.states.get(name, state) != state:
