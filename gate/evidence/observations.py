@@ -361,7 +361,8 @@ class BoundaryFacts(Document):
     `steps` were taken by then, by so many `optimizers`. `parameters` is as the fingerprint of that
     name, empty where there are several. `digests` are of the values by name; `zero` names those of
     several elements that are all zero, and `numbers` has those of one. `writing` are files that
-    were being written at the checkpoint's place, `beside` those that a thread saved elsewhere.
+    were being written at the checkpoint's place, `beside` those that a thread saved elsewhere,
+    or that were open beside it under a similar name.
     """
 
     steps: int = Field(ge=0, le=MAX_TOLD_STEP)

@@ -151,12 +151,10 @@ def missing_checkpoint(
 
 
 def _cut_save(interrupted: RunEvidence) -> str:
-    """What to do where a thread was saving elsewhere when the run was killed; else empty."""
+    """What to do where another file was being written when the run was killed; else empty."""
     names = [name for one in interrupted.boundaries for name in one.beside]
     return (
-        f"A thread was saving {names[0]!a} when the run was killed. {WAIT_FOR_SAVE}"
-        if names
-        else ""
+        f"{names[0]!a} was being written when the run was killed. {WAIT_FOR_SAVE}" if names else ""
     )
 
 

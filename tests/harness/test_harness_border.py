@@ -32,6 +32,24 @@ for _ in range(3):
     model(torch.ones(2, 2)).square().mean().backward()
     optimizer.step()
 """
+# stands for a thread that comes to the end of its save while the harness writes its files
+LATE = """
+import torch
+steps = 0
+class Model(torch.nn.Linear):
+    def state_dict(self, *args, **kwargs):
+        if steps == 2:
+            with open(PATH, "a") as file:
+                file.write("saved")
+        return super().state_dict(*args, **kwargs)
+model = Model(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(2, 2)).square().mean().backward()
+    optimizer.step()
+    steps += 1
+"""
 # the second optimizer steps after a backward pass of its own
 TWO = """
 import torch
@@ -50,7 +68,12 @@ for _ in range(3):
 
 @pytest.mark.parametrize(
     ("saved", "writing", "beside"),
-    [("last.pt", ["last.pt"], []), ("last.pt.part", ["last.pt.part"], []), ("new", [], ["new"])],
+    [
+        ("last.pt", ["last.pt"], []),
+        ("last.pt.part", ["last.pt.part"], []),
+        ("last.part", [], ["last.part"]),
+        ("new", [], ["new"]),
+    ],
 )
 def test_a_save_of_a_thread_that_was_cut_is_told(
     harness: Harness, tmp_path: Path, saved: str, writing: list[str], beside: list[str]
@@ -63,6 +86,20 @@ def test_a_save_of_a_thread_that_was_cut_is_told(
     assert outcome.code == -signal.SIGTERM, outcome.stderr
     border = outcome.document("boundary")
     assert (border["steps"], border["writing"], border["beside"]) == (2, writing, beside)
+
+
+def test_a_save_that_comes_to_its_end_while_the_harness_writes_is_too_late(
+    harness: Harness, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "last.pt")
+    outcome = harness.run(
+        LATE.replace("PATH", repr(path)),
+        REPRO_GATE_PREEMPT_STEP="2",
+        REPRO_GATE_PREEMPT_PATH=path,
+    )
+    assert outcome.code == -signal.SIGTERM, outcome.stderr
+    border = outcome.document("boundary")
+    assert (border["writing"], border["before_update"]) == (["last.pt"], True)
 
 
 def test_each_optimizer_of_a_resumed_run_is_told_before_its_own_first_step(

@@ -68,7 +68,7 @@ def test_an_asynchronous_save_that_was_cut_is_named() -> None:
 def test_a_save_of_a_thread_that_was_cut_explains_a_checkpoint_that_is_missing_or_old() -> None:
     border = boundary(AT, beside=("last.part",))
     cut = interrupted(AT).model_copy(update={"boundaries": (border,)})
-    said = "A thread was saving 'last.part' when the run was killed. Wait for the save to end "
+    said = "'last.part' was being written when the run was killed. Wait for the save to end "
     assert missing_checkpoint(whole(), cut, RESUME).hint.startswith(said)
     older = resumed(AT, Lack(boundary={"parameters": digest("parameters", 3, False)}))
     with pytest.raises(RunError) as refused:

@@ -64,6 +64,7 @@ class Preemption:
         self._path = Path(settings.preempt_path)
         self._before: dict[str, tuple[int, int, int]] | None = None
         self._signalled_at = 0
+        self._at_the_end: dict[str, tuple[int, int, int]] | None = None
 
     def note_step(self, steps: int) -> None:
         """A step has ended: what lies at the checkpoint's path now was written before."""
@@ -98,16 +99,39 @@ class Preemption:
         finally:
             os.kill(process_id(), signal.SIGKILL)
 
+    def note_end(self) -> None:
+        """From here on nobody but a thread of the script can write its checkpoint."""
+        self._at_the_end = dict(_files_at(self._path))
+
+    def written_after_the_end(self) -> bool:
+        """Whether such a thread has written it while the harness wrote its own files.
+
+        On a faster machine it would have been too late. Of several ranks another one may be late.
+        """
+        return bool(self._changed()) and _ranks() == 1
+
+    def _changed(self) -> set[str]:
+        before = self._at_the_end
+        if before is None:
+            return set()
+        return {path for path, _ in set(_files_at(self._path)) ^ set(before.items())}
+
     def being_written(self) -> tuple[list[str], list[str]]:
         """Names of files at the checkpoint's path or below it that are being written, and others.
 
         Those are open for writing, or a thread is saving there. The others are what a thread is
-        saving elsewhere, such as beside it under the name of a part.
+        saving elsewhere, and what is open beside it under a name that has the checkpoint's in it.
         """
         path = str(self._path)
         saved = set(_saved_by_threads())
         there = {one for one in saved if one.startswith(path)} | set(_open_for_writing(path))
-        return _names(there), _names(saved - there)
+        there |= self._changed() if self.written_after_the_end() else set()
+        beside = {
+            one
+            for one in _open_for_writing(str(self._path.parent))
+            if Path(one).parent == self._path.parent and self._path.stem in Path(one).name
+        }
+        return _names(there), _names((saved | beside) - there)
 
 
 def wait_for_ranks(folder: str, output: Output) -> None:
@@ -115,11 +139,7 @@ def wait_for_ranks(folder: str, output: Output) -> None:
 
     A launcher ends the others as soon as the first is gone, wherever they are.
     """
-    distributed: Any = torch.distributed
-    ranks = 1
-    with suppress(Exception):
-        if distributed.is_available() and distributed.is_initialized():
-            ranks = int(distributed.get_world_size())
+    ranks = _ranks()
     until = perf_counter() + WAIT_SECONDS
     while ranks > 1 and perf_counter() < until:
         names = os.listdir(folder)  # noqa: PTH208 - asked often
@@ -127,6 +147,14 @@ def wait_for_ranks(folder: str, output: Output) -> None:
         if len(found | {f"r{output.rank}"}) >= ranks:
             return
         time.sleep(POLL_SECONDS)
+
+
+def _ranks() -> int:
+    distributed: Any = torch.distributed
+    with suppress(Exception):
+        if distributed.is_available() and distributed.is_initialized():
+            return int(distributed.get_world_size())
+    return 1
 
 
 def _names(paths: Iterable[str]) -> list[str]:

@@ -356,9 +356,12 @@ class HarnessSession:
             self._preemption.ask(self.recorder.steps)
             return
         self._stopped = True
+        self._preemption.note_end()
         self._tell_boundary(before_update=True)
         self.finish("max_steps")
         preemption.wait_for_ranks(self.settings.out, self.output)
+        if self._preemption.written_after_the_end():
+            self._tell_boundary(before_update=True)
         self._preemption.end()
 
     def _tell_boundary(self, *, before_update: bool) -> None:
