@@ -198,12 +198,12 @@ def _of_rank(causes: Iterable[ResumeCause], rank: int | None) -> Iterator[Resume
 def _border(
     interrupted: RunEvidence, resumed: RunEvidence
 ) -> tuple[tuple[Boundary, Boundary], ...]:
-    """The two sides of each rank, where both had the same optimizers."""
+    """The two sides of each rank, where the second had all optimizers of the first."""
     after = {one.rank: one for one in resumed.boundaries}
     return tuple(
         (one, after[one.rank])
         for one in interrupted.boundaries
-        if one.rank in after and one.optimizers == after[one.rank].optimizers
+        if one.rank in after and one.optimizers <= after[one.rank].optimizers
     )
 
 

@@ -151,6 +151,46 @@ LACKS = {
 }
 
 
+# of the second of two optimizers, and beside one that begins only later
+SECOND = "optimizer/1/state/0/momentum_buffer"
+BOTH = HELD | {SECOND: short(SECOND, AT)}
+OF_SEVERAL = {
+    "second-starts-without-its-state": (
+        2,
+        {"digests": HELD, "optimizers": 2},
+        "the second optimizer starts without its state: the momentum (momentum_buffer) is missing",
+    ),
+    "second-is-zero": (
+        2,
+        {"digests": BOTH | {SECOND: short("0")}, "zero": (SECOND,), "optimizers": 2},
+        "the second optimizer's momentum (momentum_buffer) is zero",
+    ),
+    "first-is-another": (
+        2,
+        {"digests": BOTH | {MOMENT: short("another")}, "optimizers": 2},
+        "the first optimizer's second moment (exp_avg_sq) is not what it was",
+    ),
+    "one-more-begins-later": (
+        1,
+        {"digests": HELD | {MOMENT: short("another")}, "optimizers": 2},
+        "the optimizer's second moment (exp_avg_sq) is not what it was",
+    ),
+}
+
+
+@pytest.mark.parametrize(("optimizers", "changes", "sentence"), OF_SEVERAL.values(), ids=OF_SEVERAL)
+def test_of_several_optimizers_the_one_that_lacks_something_is_named(
+    optimizers: int, changes: dict[str, object], sentence: str
+) -> None:
+    held = BOTH if optimizers > 1 else HELD
+    border = boundary(AT, digests=held, optimizers=optimizers)
+    before = interrupted(AT).model_copy(update={"boundaries": (border,)})
+    after = resumed(AT, Lack(boundary=changes))
+    compared = compare_resumed(whole(), after, AT, EXACT)
+    (cause,) = causes_of(whole(), before, after, compared, AT)
+    assert (cause.kind, cause.sentence) == (Kind.OPTIMIZER, sentence)
+
+
 @pytest.mark.parametrize(("lack", "kind", "sentence"), LACKS.values(), ids=LACKS)
 def test_the_one_thing_that_is_missing_is_named(lack: Lack, kind: Kind, sentence: str) -> None:
     (cause,) = _causes(lack)

@@ -124,3 +124,17 @@ def test_buffers_of_a_model_that_is_told_later_are_left_out(harness: Harness) ->
     digests = ended.document("boundary")["digests"]
     assert {"model/0/1.running_mean", "model/1/1.running_mean"} <= digests.keys()
     assert "optimizer/1/state/0/momentum_buffer" in digests
+
+
+def test_an_optimizer_that_begins_later_leaves_the_digest_of_the_weights_as_it_was(
+    harness: Harness,
+) -> None:
+    later = TWO.replace(
+        "for one in (optimizer, second):", "for one in (optimizer, second)[: _ + 1]:"
+    )
+    borders = [
+        harness.run(source, REPRO_GATE_RESUMED="1").document("boundary")
+        for source in (later, TWO.replace("(optimizer, second):", "(optimizer,):"))
+    ]
+    assert [border["optimizers"] for border in borders] == [2, 1]
+    assert borders[0]["parameters"] == borders[1]["parameters"]

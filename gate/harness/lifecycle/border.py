@@ -58,15 +58,17 @@ class Border:
     ) -> None:
         """Write it with what is new in `standing`, which gives all that is known, by name.
 
-        `parameters` is the digest of a step's fingerprint of that name; of several optimizers one
-        over that of each.
+        `parameters` is the digest of a step's fingerprint of that name; of several optimizers that
+        step in the first iteration one over that of each.
         """
         told, self._optimizers = self._optimizers, len(recorder.optimizers)
         if not told:
             self._random = random_states(problems)
         own = _own_parameters(recorder) if told else None
+        # one that is new in a later step may be none that the interrupted run had
+        begins = not told or recorder.steps <= 1
         with torch.no_grad():
-            for optimizer in recorder.optimizers[told:]:
+            for optimizer in recorder.optimizers[told:] if begins else ():
                 ordered = recorder.order.parameters(optimizer)
                 self._parameters += finish_all([start_parameters(ordered, problems.leave_out)])
             named = self._named(standing(), recorder, own)
@@ -118,7 +120,7 @@ class Border:
     def _joined(self, numbers: list[int]) -> str:
         if len(self._parameters) < 2:  # noqa: PLR2004 - of an only one it is that of its steps
             return "".join(self._parameters)
-        pairs = sorted(zip(numbers, self._parameters, strict=True))
+        pairs = sorted(zip(numbers, self._parameters, strict=False))
         joined = " ".join(digest for _, digest in pairs)
         return f"sha256:{hashlib.sha256(joined.encode()).hexdigest()}"
 
