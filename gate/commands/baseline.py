@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich import box
@@ -16,16 +16,22 @@ from rich.table import Table
 from rich.text import Text
 
 from gate.baseline.entry import (
-    MAX_WHO,
-    Baseline,
     BaselineEntry,
     ShownBaseline,
     ShownEntry,
-    entry_name,
 )
-from gate.baseline.folder import write_entries
 from gate.baseline.record import with_knob_costs
 from gate.checkpoint.digest import captured_digest
+from gate.commands.acceptance import (
+    COMMIT_IT,
+    address_of,
+    download,
+    refuse_no_reason,
+    token_of,
+    who_accepts,
+    write_baseline,
+)
+from gate.commands.baseline_refresh import refresh_command
 from gate.commands.options import (
     OUT,
     AllowDirty,
@@ -64,10 +70,7 @@ from gate.settings.event import run_url_of
 from gate.settings.levels import EVERY
 from gate.settings.load import with_block
 from gate.system.console import QuietProgress
-from gate.system.git.repository import GitRepository
-from gate.system.github.records import run_address
 from gate.text.documents import write_document
-from gate.text.untrusted_text import safe_line, visible
 from gate.verdict.request import GateRequest
 
 COLUMNS = ("Environment", "Recorded", "Last values", "Reason")
@@ -240,11 +243,6 @@ EVIDENCE_HELP = "Evidence, or an output folder, of a run of this code; once for 
 STEPS_HELP = "`every`, `final` or a range such as 1-10; once for each."
 CONFIDENCE_HELP = "Confidence that the tolerance covers 95 % of all runs."
 WRITE_HELP = "Write the tolerances into the settings file, between markers."
-# as GitHub's own command line takes them
-TOKENS: Final = ("GH_TOKEN", "GITHUB_TOKEN")
-
-# the placeholder in the command that a verdict proposes next
-PLACEHOLDERS = frozenset(("why the result moved",))
 
 baseline_app = typer.Typer(
     help="Record, accept and show the baseline.",
@@ -252,6 +250,7 @@ baseline_app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+baseline_app.command("refresh")(refresh_command)
 
 
 @baseline_app.command("record")
@@ -273,16 +272,18 @@ def record_command(
     with adapters.files.held_folder(request.out):
         request = replace(request, run_url=run_url_of(os.environ))
         before = work_tree_baseline(request, adapters)
-        baseline = record_baseline(request, adapters, reason, _who(request.top))
+        baseline = record_baseline(request, adapters, reason, who_accepts(request.top))
         if attribute:
             try:
                 cost = measure_cost(request, adapters, attribute=True)
                 baseline = with_knob_costs(baseline, cost)
             except GateError:
                 # a measurement that fails costs no recording
-                _write_baseline(request, before, baseline)
+                write_baseline(request, before, baseline)
+                sys.stdout.write(COMMIT_IT)
                 raise
-    _write_baseline(request, before, baseline)
+    write_baseline(request, before, baseline)
+    sys.stdout.write(COMMIT_IT)
 
 
 @baseline_app.command("accept")
@@ -309,73 +310,23 @@ def accept_command(
         raise SettingsError("--artifact needs --run", hint="Name a downloaded one with --from.")
     # whoever names a proposal may want to look at it first
     if not source and not run:
-        _refuse_no_reason(reason)
+        refuse_no_reason(reason)
     request, adapters = prepare(local_call(config, out), QuietProgress())
     if run:
-        proposal = archived_proposal(request, adapters, _download(run, artifact, request))
+        # a run that cannot be meant is said before a token that lacks
+        address, token = address_of(run, request.top), token_of("--run")
+        fill = download(address, token, artifact, request.gate_id)
+        proposal = archived_proposal(request, adapters, fill)
     elif source:
         proposal = proposal_at(request, adapters, Path(source).absolute())
     else:
         proposal = last_proposal(request, adapters)
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
-    _refuse_no_reason(reason)
+    refuse_no_reason(reason)
     before = work_tree_baseline(request, adapters)
-    baseline = accepted(request, adapters, proposal, reason, _who(request.top))
-    _write_baseline(request, before, baseline)
-
-
-def _who(top: Path) -> str:
-    """Who accepts, for the entry: the actor of a job, else git's user; a claim, as any commit's."""
-    actor = os.environ.get("GITHUB_ACTOR", "") if os.environ.get("GITHUB_ACTIONS") else ""
-    name = actor or GitRepository(top).user_name(os.environ.get("HOME", ""))
-    return visible(name).strip()[:MAX_WHO]
-
-
-def _download(run: str, artifact: str, request: GateRequest) -> Callable[[Path], str]:
-    """What writes the archive of a run's artifact to a path; asked for nothing before."""
-    address = run_address(run, GitRepository(request.top).remotes(), os.environ)
-    token = next(filter(None, (os.environ.get(name, "").strip() for name in TOKENS)), "")
-    if not token:
-        raise SettingsError(
-            "--run needs a token: GH_TOKEN is not set",
-            hint="`export GH_TOKEN=$(gh auth token)`, or download the artifact and use --from.",
-        )
-
-    def fill(path: Path) -> str:
-        # slow to import, as all that talks to GitHub
-        from gate.system.github.artifacts import fetch_artifact  # noqa: PLC0415
-
-        with FILES.replacing(path) as file:
-            name = fetch_artifact(file, address, token, name=artifact, gate_id=request.gate_id)
-        return f"artifact {name} of run {address.run}"
-
-    return fill
-
-
-def _refuse_no_reason(reason: str) -> None:
-    """Refuse an empty reason, and the placeholder that the gate itself prints."""
-    words = reason.strip(" \t'\".").lower()
-    if words and words not in PLACEHOLDERS:
-        return
-    raise SettingsError(
-        "accept needs --reason" if not words else f"accept needs a reason, not {reason[:60]!r}",
-        hint='Reviewers read it in the diff. Say what changed the result: --reason "lr 2e-3".',
-    )
-
-
-def _write_baseline(request: GateRequest, before: Baseline | None, after: Baseline) -> None:
-    folder = request.top / request.repository_path(request.settings.baseline.path)
-    written = write_entries(FILES, folder, before, after)
-    for name in written:
-        sys.stdout.write(f"written: {folder / name}\n")
-    for entry in after.entries:
-        if entry_name(entry) in written and entry.provisional and entry.far is not None:
-            sys.stderr.write(
-                "note: it is far from the entries of other environments "
-                f"({safe_line(entry.far.described)}), and is ignored until another call "
-                "gives the same bits: record it again\n"
-            )
-    sys.stdout.write("Commit the folder: the gate judges by what is committed.\n")
+    baseline = accepted(request, adapters, proposal, reason, who_accepts(request.top))
+    write_baseline(request, before, baseline)
+    sys.stdout.write(COMMIT_IT)
 
 
 @baseline_app.command("calibrate")

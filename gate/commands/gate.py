@@ -23,10 +23,10 @@ from gate.commands.options import (
     Verbose,
     local_call,
     prepare,
-    print_outcome,
     progress_for,
     signer_place,
 )
+from gate.commands.outcome import print_outcome
 from gate.commands.program import FILES
 from gate.errors import SettingsError
 from gate.package.secrets import FileSecrets

@@ -31,11 +31,11 @@ from gate.commands.options import (
     Verbose,
     local_call,
     prepare,
-    print_outcome,
     progress_for,
     show,
     signer_place,
 )
+from gate.commands.outcome import print_outcome
 from gate.commands.program import FILES
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.package.secrets import FileSecrets

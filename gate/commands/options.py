@@ -13,15 +13,12 @@ from rich.console import Console, RenderableType
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import SettingsError
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.delivery import DeliveredVerdict
 from gate.pipelines.entry import LocalCall, build_adapters, local_request
-from gate.report.terminal import next_text, quiet_line, verdict_view
 from gate.settings.event import SigningMethod
 from gate.settings.signer_places import SignerPlace, read_signer_place
 from gate.system.console import ConsoleProgress, Progress, QuietProgress
 from gate.text.document import Document
 from gate.text.documents import write_document
-from gate.text.untrusted_text import safe_block
 from gate.verdict.request import GateRequest
 
 OUT = Path("repro-gate-out")
@@ -122,28 +119,6 @@ def show(document: Document, view: RenderableType, *, as_json: bool) -> None:
         return
     # a line that holds a command is never cut, see `report/terminal/sentence.py`
     console().print(view, crop=False)
-
-
-def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
-    """The verdict for a person, or the document itself; `quiet` makes it one line."""
-    if as_json:
-        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
-        return
-    if outcome.fault is not None:
-        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
-        return
-    out = console()
-    if quiet:
-        out.print(quiet_line(outcome.verdict), soft_wrap=True)
-        return
-    out.print(verdict_view(outcome.verdict, outcome.reports.links), crop=False)
-    steps = next_text(outcome.verdict, outcome.reports.links)
-    if steps:
-        out.print(steps, soft_wrap=True)
-    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
-    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
-    if outcome.sealing.why_not:
-        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
 
 
 def data_places(words: list[str]) -> dict[str, Path]:

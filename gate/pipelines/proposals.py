@@ -51,14 +51,14 @@ def last_proposal(request: GateRequest, adapters: Adapters) -> Proposal:
             "repeatable, not finite or not committed.",
         )
     data = adapters.files.read_bytes(path, max_bytes=MAX_ENTRY_BYTES)
-    found = _proposal(request, adapters, read_entry(data, PROPOSED_BASELINE))
+    found = proposal_of(request, adapters, read_entry(data, PROPOSED_BASELINE))
     _refuse_other_training(
         found.entry,
         request,
         hint="The last gate call in this folder was another gate's, or the settings changed since. "
         "Run `repro-gate gate` with this settings file first.",
     )
-    return replace(found, package_sha256=_package(request.out, adapters))
+    return replace(found, package_sha256=package_digest(request.out, adapters))
 
 
 def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposal:
@@ -83,8 +83,8 @@ def proposal_at(request: GateRequest, adapters: Adapters, path: Path) -> Proposa
     data = adapters.files.read_bytes(file, max_bytes=MAX_ENTRY_BYTES)
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.entry(data, file.name)
-    found = _fitting(_proposal(request, adapters, entry), request, adapters)
-    return replace(found, package_sha256=_package(file.parent, adapters))
+    found = fitting(proposal_of(request, adapters, entry), request, adapters)
+    return replace(found, package_sha256=package_digest(file.parent, adapters))
 
 
 def archived_proposal(
@@ -93,7 +93,7 @@ def archived_proposal(
     """A proposal in an artifact's archive, which `fill` writes to a path; raises as above."""
     with HeadFiles(adapters, request.top) as untrusted:
         entry = untrusted.archived_entry(fill)
-    return _fitting(_proposal(request, adapters, entry), request, adapters)
+    return fitting(proposal_of(request, adapters, entry), request, adapters)
 
 
 def accepted(
@@ -127,7 +127,7 @@ def _outcome(entry: BaselineEntry) -> str:
     return entry.moved.outcome if entry.moved is not None else ""
 
 
-def _package(folder: Path, adapters: Adapters) -> str:
+def package_digest(folder: Path, adapters: Adapters) -> str:
     """The digest of the package in a folder; it is hashed and nothing of it is read."""
     path = folder / PACKAGE
     if not adapters.files.exists(path):
@@ -139,15 +139,16 @@ def _package(folder: Path, adapters: Adapters) -> str:
     return digest.hexdigest()
 
 
-def _proposal(request: GateRequest, adapters: Adapters, found: BaselineEntry) -> Proposal:
-    refuse_future(Baseline(entries=(found,)), adapters.clock.now(), PROPOSED_BASELINE)
+def proposal_of(request: GateRequest, adapters: Adapters, offered: BaselineEntry) -> Proposal:
+    """A proposed entry beside what this clone has; raises for one of a future date."""
+    refuse_future(Baseline(entries=(offered,)), adapters.clock.now(), PROPOSED_BASELINE)
     known = work_tree_baseline(request, adapters)
-    nearest = select_entry(known, found.environment, found.training, ()).entry
-    entry = compared_entry(found, known, request.settings, outcome=_outcome(found))
+    nearest = select_entry(known, offered.environment, offered.training, ()).entry
+    entry = compared_entry(offered, known, request.settings, outcome=_outcome(offered))
     return Proposal(entry=entry, known=nearest, head=adapters.git.resolve("HEAD"))
 
 
-def _fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Proposal:
+def fitting(proposal: Proposal, request: GateRequest, adapters: Adapters) -> Proposal:
     """Refuse what was made elsewhere from a commit, or by settings, that are not in this clone."""
     entry = proposal.entry
     try:

@@ -40,6 +40,7 @@ NOT_IN_A_MERGE_QUEUE = {
     "nightly.yml": "for what is merged already",
     "publish.yml": "for what is merged already",
     "refresh-baseline.yml": BY_HAND,
+    "refresh-many.yml": BY_HAND,
     "release.yml": BY_HAND,
 }
 NEVER_CANCELLED = {

@@ -11,6 +11,8 @@ import zipfile
 from dataclasses import dataclass, field
 
 LIST_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/runs/(?P<run>\d+)/artifacts")
+WORKFLOWS_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/workflows")
+RUNS_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/workflows/(?P<id>\d+)/runs")
 ZIP_PATH = re.compile(r"/repos/[^/]+/[^/]+/actions/artifacts/(?P<id>\d+)/zip")
 STORE_PATH = re.compile(r"/store/(?P<id>\d+)")
 # the same machine under another name, so that it is another host
@@ -35,6 +37,8 @@ class Artifacts:
     kept: dict[int, StoredArtifact] = field(default_factory=dict)
     store: str = "http://{store_host}:{port}/store/{id}"
     store_status: int = 200
+    # the runs that failed, by the file of their workflow
+    failed: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def add(self, artifact: StoredArtifact) -> None:
         """Put an artifact there, under the next number."""
@@ -57,6 +61,16 @@ class Artifacts:
             if not mine and not any(one.run == int(listed["run"]) for one in self.kept.values()):
                 return 404, {"message": "Not Found"}, {}
             return 200, {"total_count": len(mine), "artifacts": mine}, {}
+        if WORKFLOWS_PATH.fullmatch(path):
+            known = [
+                {"id": number, "name": file, "path": file}
+                for number, file in enumerate(self.failed, 1)
+            ]
+            return 200, {"total_count": len(known), "workflows": known}, {}
+        if runs := RUNS_PATH.fullmatch(path):
+            failed = list(self.failed.values())[int(runs["id"]) - 1]
+            told = [{"id": number} for number in failed]
+            return 200, {"total_count": len(told), "workflow_runs": told}, {}
         if one:
             place = self.store.format(store_host=STORE_HOST, port=port, id=one["id"])
             return 302, {}, {"Location": place}

@@ -8,6 +8,7 @@ address: the token does not go there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import BinaryIO, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -119,8 +120,7 @@ def fetch_artifact(
     failure is a `PublishError`; what `sink` holds then is of no use.
     """
     with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
-        url = f"{api.repository_url}/actions/runs/{address.run}/artifacts?per_page=100"
-        chosen = _chosen(read_as(api.send("GET", url), _LISTED).artifacts, name, gate_id)
+        chosen = _chosen(_listed(api, address.run), name, gate_id)
         if chosen.size_in_bytes > MAX_ARTIFACT_BYTES:
             raise _too_large()
         place = api.redirect_of(f"{api.repository_url}/actions/artifacts/{chosen.id}/zip")
@@ -128,7 +128,85 @@ def fetch_artifact(
     return chosen.name
 
 
-def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artifact:
+def gate_artifacts(
+    address: RunAddress, token: str, *, policy: RetryPolicy = GITHUB_POLICY
+) -> tuple[str, ...]:
+    """The names of all artifacts of a run that a gate uploads: `repro-gate` and `repro-gate-…`.
+
+    The only one that the run has counts under any name. Every failure is a `PublishError`.
+    """
+    with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
+        kept = _kept(_listed(api, address.run))
+    names = tuple(dict.fromkeys(artifact.name for artifact in kept))
+    usual = artifact_name(DEFAULT_GATE)
+    own = tuple(name for name in names if name == usual or name.startswith(f"{usual}-"))
+    return own or (names if len(names) == 1 else ())
+
+
+class _Workflow(BaseModel):
+    id: int
+    name: str
+    path: str
+
+
+class _Workflows(BaseModel):
+    workflows: tuple[_Workflow, ...]
+
+
+class _Run(BaseModel):
+    id: int
+
+
+class _Runs(BaseModel):
+    workflow_runs: tuple[_Run, ...]
+
+
+_WORKFLOWS = TypeAdapter(_Workflows)
+_RUNS = TypeAdapter(_Runs)
+
+
+def failed_runs(
+    address: RunAddress,
+    token: str,
+    workflow: str,
+    *,
+    most: int,
+    policy: RetryPolicy = GITHUB_POLICY,
+) -> tuple[RunAddress, ...]:
+    """The newest runs of a workflow that failed, newest first; `most` is 100 at most.
+
+    `workflow` is its name, its file's name or its number. Every failure is a `PublishError`.
+    """
+    with GitHubApi(address.api_url, address.repository, token, policy, ARTIFACT_REFUSALS) as api:
+        actions = f"{api.repository_url}/actions"
+        known = read_as(api.send("GET", f"{actions}/workflows?per_page=100"), _WORKFLOWS).workflows
+        found = next(
+            (
+                one
+                for one in known
+                if workflow in {one.name, one.path, one.path.rpartition("/")[2], str(one.id)}
+            ),
+            None,
+        )
+        if found is None:
+            raise PublishError(
+                f"this repository has no workflow {plain_text(workflow)!r}",
+                hint="Name it as its page does, or by its file's name.",
+                details=tuple(plain_text(f"{one.name} ({one.path})") for one in known)[
+                    :NAMES_SHOWN
+                ],
+            )
+        url = f"{actions}/workflows/{found.id}/runs?status=failure&per_page={most}"
+        runs = read_as(api.send("GET", url), _RUNS).workflow_runs
+    return tuple(replace(address, run=str(run.id)) for run in runs[:most])
+
+
+def _listed(api: GitHubApi, run: str) -> tuple[_Artifact, ...]:
+    url = f"{api.repository_url}/actions/runs/{run}/artifacts?per_page=100"
+    return read_as(api.send("GET", url), _LISTED).artifacts
+
+
+def _kept(artifacts: tuple[_Artifact, ...]) -> list[_Artifact]:
     kept = [artifact for artifact in artifacts if not artifact.expired]
     if not kept:
         what = "its artifacts have expired" if artifacts else "it has no artifact"
@@ -137,6 +215,11 @@ def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artif
             hint="The workflow uploads repro-gate-out/ with actions/upload-artifact; "
             "retention-days says for how long. Run the job again.",
         )
+    return kept
+
+
+def _chosen(artifacts: tuple[_Artifact, ...], name: str, gate_id: str) -> _Artifact:
+    kept = _kept(artifacts)
     # a gate with an id of its own may be the only one of its workflow, which then says `repro-gate`
     usual = (artifact_name(gate_id), artifact_name(DEFAULT_GATE))
     names = (name,) if name else usual

@@ -1,0 +1,34 @@
+"""A delivered verdict on a person's terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from gate.commands.options import console
+from gate.commands.program import FILES
+from gate.pipelines.delivery import DeliveredVerdict
+from gate.report.terminal import next_text, quiet_line, verdict_view
+from gate.text.documents import write_document
+from gate.text.untrusted_text import safe_block
+
+
+def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
+    """The verdict for a person, or the document itself; `quiet` makes it one line."""
+    if as_json:
+        sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
+        return
+    if outcome.fault is not None:
+        sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
+        return
+    out = console()
+    if quiet:
+        out.print(quiet_line(outcome.verdict), soft_wrap=True)
+        return
+    out.print(verdict_view(outcome.verdict, outcome.reports.links), crop=False)
+    steps = next_text(outcome.verdict, outcome.reports.links)
+    if steps:
+        out.print(steps, soft_wrap=True)
+    names = ", ".join(FILES.list_names(outcome.out, max_names=1000))
+    out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
+    if outcome.sealing.why_not:
+        out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
