@@ -165,7 +165,7 @@ def shake_command(  # noqa: PLR0913 - each parameter is an option of the command
     verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find hidden dependencies: vary one thing per run.
+    """Vary one thing per run: the result must hold.
 
     Names what the result depends on, and the line that reads it. Exit code 1 when there is any.
 

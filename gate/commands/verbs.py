@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command, get_group
+from typer.main import get_command, get_group, get_install_completion_arguments
 
 # Where each verb is, as module and function (or group of verbs), in the order of the help.
 VERBS: Final = {
@@ -46,7 +46,7 @@ SENTENCES: Final = {
     "cost": "Measure the overhead of determinism.",
     "noise": "Measure run-to-run noise.",
     "compare": "Train another commit too and compare.",
-    "shake": "Find hidden dependencies: vary one thing per run.",
+    "shake": "Vary one thing per run: the result must hold.",
     "bisect": "Find the commit that moved the result.",
     "keys": "Generate signing keys and manage trusted ones.",
     "verify": "Verify a sealed package offline.",
@@ -57,6 +57,15 @@ SENTENCES: Final = {
     "doctor": "Check everything that a gate call needs.",
     "schema": "Print the JSON Schema of repro-gate.yml.",
 }
+# The help's headings, in the order in which somebody meets the verbs; what a team does with many
+# gates comes last, under OPERATE.
+GROUPS: Final = {
+    "Start": ("init", "doctor", "schema"),
+    "Check": ("gate", "run", "judge", "baseline", "digest", "diff"),
+    "Explain": ("diagnose", "bisect", "shake", "compare", "noise", "cost", "operators"),
+    "Trust": ("keys", "verify", "reproduce", "fetch", "audit"),
+}
+OPERATE: Final = "Operate"
 HIDDEN: Final = frozenset(("action",))
 HELP: Final = """Run a training twice; compare, explain, price and seal the result.
 
@@ -78,11 +87,26 @@ class Verbs(TyperGroup):
             no_args_is_help=True,
             rich_markup_mode=None,
             commands=dict(commands),
+            params=list(get_install_completion_arguments()),
         )
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's, or typer's own copy of it
-        """The list of verbs; importing them takes longer than all else of the help."""
-        TyperGroup(commands=dict(self.commands)).format_commands(ctx, formatter)
+        """The verbs by what they are for; importing them takes longer than all else of the help."""
+        del ctx
+        shown = [name for name in self.commands if name not in HIDDEN]
+        grouped = {name for names in GROUPS.values() for name in names}
+        rest = tuple(name for name in shown if name not in grouped)
+        width = max(map(len, shown))
+        room = formatter.width - width - 6
+        for heading, names in (*GROUPS.items(), (OPERATE, rest)):
+            with formatter.section(heading):
+                # as wide as the longest of all: the sentences begin in one column
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), self.commands[name].get_short_help_str(room))
+                        for name in names
+                    ]
+                )
 
     def get_command(self, ctx: object, cmd_name: str) -> TyperCommand | TyperGroup | None:
         """The verb itself, or None when there is none of that name."""

@@ -12,8 +12,8 @@ from command_line import Run
 from harmless import log_faults
 from typer.core import TyperGroup
 
-from gate.cli import answer
-from gate.commands.verbs import HIDDEN, SENTENCES, VERBS, Verbs
+from gate.cli import QUICK_VERBS, answer
+from gate.commands.verbs import GROUPS, HIDDEN, OPERATE, SENTENCES, VERBS, Verbs
 from gate.errors import TRACEBACK
 from gate.system.version import VERSION
 
@@ -32,7 +32,35 @@ def _help(*words: str) -> str:
 
 
 def _verbs(text: str) -> dict[str, str]:
-    return dict(VERB.findall(text.partition("Commands:\n")[2]))
+    return dict(VERB.findall(re.split(r"^(?:Commands|Start):\n", text, flags=re.MULTILINE)[1]))
+
+
+def test_every_verb_stands_under_one_heading() -> None:
+    named = [name for names in GROUPS.values() for name in names]
+    assert len(named) == len({*named})
+    assert {*named} <= {*VERBS, *QUICK_VERBS} - HIDDEN
+    headings = re.findall(r"^([A-Z][a-z]+):$", _help(), re.MULTILINE)
+    assert headings == ["Options", *GROUPS, OPERATE]
+    assert {*_verbs(_help())} == {*VERBS, *QUICK_VERBS} - HIDDEN
+
+
+def test_a_shell_completes_verbs_and_options() -> None:
+    named = "import sys; sys.argv[0] = 'repro-gate'; from gate.cli import main; main()"
+    verify = ("repro-gate verify --lea", "--least-isolation")
+    for words, found in (("repro-gate basel", "baseline"), verify):
+        asked = {
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+            "_REPRO_GATE_COMPLETE": "complete_bash",
+        }
+        done = subprocess.run(
+            (sys.executable, "-c", named),
+            env={**os.environ, **asked},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.split() == [found], done.stderr
 
 
 @pytest.mark.parametrize("group", [(), ("baseline",), ("keys",)])

@@ -271,7 +271,7 @@ def test_quick_verbs_import_nothing_slow(words: list[str], state: Path) -> None:
 
 def test_help_lists_every_verb_and_a_mistyped_one_is_corrected(run: Run) -> None:
     shown = run("--help").out
-    verbs = re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    verbs = re.findall(r"^  ([a-z]+)  ", shown.partition("Start:")[2], re.MULTILINE)
     assert {"gate", "baseline", "digest", "diff", "verify", "schema"} <= set(verbs)
     assert "action" not in verbs
     assert "Did you mean 'diff'?" in run("dif").err

@@ -21,7 +21,7 @@ from gate.commands.verbs import VERBS, Verbs
 from gate.settings.gate_settings import GateSettings
 
 OPTION = re.compile(r"^ +(?:-\w, )?(--[a-z-]+)", re.MULTILINE)
-PROGRAM_OPTIONS = frozenset(("--version", "--help"))
+PROGRAM_OPTIONS = frozenset(("--version", "--help", "--install-completion", "--show-completion"))
 
 
 @cache
