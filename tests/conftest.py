@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +15,9 @@ from hypothesis import settings
 from scenes import SCENES
 
 pytest_plugins = ("real_parts",)
+
+# Rewritten files of tests are kept for the next worker and run; what tests start decides as ever.
+sys.dont_write_bytecode = False
 
 # A required check must answer the same for the same commit; developers draw new examples, as few.
 # `make nightly` looks for what thirty do not find.
@@ -37,6 +42,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Nothing of a run is there for the next one."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(SCENES), ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    """What collecting has made stays: a walk over all objects, as the harness does it, skips it."""
+    gc.collect()
+    gc.freeze()
 
 
 class Remaining:

@@ -95,7 +95,7 @@ def _overlap(one: Span, other: Span) -> bool:
 
 
 DRAWS = 2000
-DRAWS_AT_A_TIME = 50
+NUMBERS_AT_A_TIME = 100_000
 INTERVAL = (2.5, 97.5)
 MAX_STEPS = 2000
 Seconds = NDArray[np.float64]
@@ -172,8 +172,9 @@ def _drawn(runs: tuple[Seconds, ...], generator: np.random.Generator) -> Seconds
 def _medians(run: Seconds, generator: np.random.Generator) -> Seconds:
     # Beyond some thousand steps the median is known far better than rounds agree.
     steps = run[:MAX_STEPS]
-    # some draws at a time: all of them together take a hundred megabytes
-    sizes = [min(DRAWS_AT_A_TIME, DRAWS - first) for first in range(0, DRAWS, DRAWS_AT_A_TIME)]
+    # some draws at a time: of a long run, all of them together take a hundred megabytes
+    at_a_time = min(DRAWS, NUMBERS_AT_A_TIME // len(steps))
+    sizes = [min(at_a_time, DRAWS - first) for first in range(0, DRAWS, at_a_time)]
     samples = (generator.integers(len(steps), size=(n, len(steps)), dtype=np.int32) for n in sizes)
     medians: Seconds = np.concatenate([np.median(steps[sample], axis=1) for sample in samples])
     return np.log(medians)

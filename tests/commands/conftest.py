@@ -8,6 +8,7 @@ import pytest
 from command_line import Ended, Run
 from played_training import Project
 from real_reader import kept
+from recorded_trainings import record_trainings
 
 from gate.cli import answer
 from gate.training.isolating import Isolating
@@ -29,8 +30,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Run `repro-gate` with these words, as its console script does.
 
     In this process, and what reads is started once for a worker: its imports take longer than most
-    of what a command does. `test_the_module_is_the_same_program` and others start the real thing.
+    of what a command does. A played training runs once and is recorded.
+    `test_the_module_is_the_same_program` and others start the real thing.
     """
+    record_trainings(monkeypatch)
     start = Isolating.answering
     monkeypatch.setattr(
         Isolating, "answering", lambda own, request: kept(partial(start, own))(request)

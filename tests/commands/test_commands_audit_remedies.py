@@ -19,6 +19,7 @@ from audit_cases import package_members, packed
 from command_line import Run, record
 from harness_folder import override_line
 from played_training import SCRIPT, SETTINGS, Project
+from recorded_trainings import pure
 
 AUDIT = Path(__file__).parents[2] / "gate" / "audit"
 CODE = re.compile(r'code = AuditedPart\.\w+, "([a-z-]+)"|AuditedPart\.\w+,\s+"([a-z-]+)",')
@@ -257,6 +258,7 @@ WHOLE = SCRIPT.replace(
     '"applied": {"seed": "42"}',
     '"applied": {"seed_torch": "42"}, "variables": {"PYTHONHASHSEED": "42"}',
 ).replace('"steps": len(losses)', '"packages": ["numpy==1.0"], "steps": len(losses)')
+pure(WHOLE)
 PACKED_SOURCE = SETTINGS + "package: {source: true}\n"
 
 

@@ -51,8 +51,8 @@ def test_draws_that_are_made_some_at_a_time_are_the_same_draws(
     seconds = np.random.default_rng(3).random((2, 77)) + 1
     rounds = (RoundOfRuns(over=(seconds[0],), under=(seconds[1],)),)
     found = paired_ratio(rounds)
-    for number in (1999, 2000):
-        monkeypatch.setattr(cost, "DRAWS_AT_A_TIME", number)
+    for number in (50, 1999, 2000):
+        monkeypatch.setattr(cost, "NUMBERS_AT_A_TIME", 77 * number)
         assert paired_ratio(rounds) == found
 
 

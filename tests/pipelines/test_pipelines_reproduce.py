@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from gate_bench import FILES, Bench
+from gate_bench import FILES, Bench, adapters_at
 from played_training import SETTINGS, Project
+from recorded_trainings import recorded
 from rich.console import Console
 from scenes import copied
 
@@ -29,10 +29,8 @@ from gate.errors import (
 )
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.isolation.stop_signals import StopSignals
 from gate.package.members import write_package
 from gate.package.packing import CALL_SCHEMA, CallDocument
-from gate.pipelines.entry import build_adapters
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_package
 from gate.pipelines.opening import (
     CodeSource,
@@ -45,7 +43,6 @@ from gate.pipelines.opening import (
     open_for_reproduction,
 )
 from gate.pipelines.reproduce import reproduce
-from gate.system.console import QuietProgress
 from gate.text.documents import read_document
 
 # default runs are part of what these tests are about
@@ -84,7 +81,7 @@ def opened_at(package: Path, tmp_path: Path, **asked: object) -> OpenedPackage:
         call,
         open_kept_package(FILES, package),
         FILES,
-        lambda top: build_adapters(FILES, top, QuietProgress(), StopSignals(), dict(os.environ)),
+        lambda top: recorded(adapters_at(top)),
     )
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from baseline_cases import only_entry
 from gate_bench import Bench
-from played_training import Project
+from played_training import SCRIPT, Project
+from recorded_trainings import recording_of
 from scenes import SCENES, baseline_of, copied, scene
+
+from gate.isolation.modes import Credentials
+from gate.isolation.process_request import ProcessRequest
+from gate.pipelines.case import Gated
 
 ASKING = """
 import sys, time
@@ -77,3 +83,63 @@ def test_what_lies_outside_of_the_commit_is_recorded_anew(project: Project, sett
 def test_a_baseline_is_not_put_over_another_or_into_changes(project: Project) -> None:
     project.write("more.txt", "not committed")
     assert not baseline_of(project, "", "never", lambda _: pytest.fail("asked for"))
+
+
+def _said(gated: Gated) -> dict[str, object]:
+    """A verdict but for times, and for the numbers of processes."""
+    clocks = {"created_at", "timeline", "runs", "phases"}
+    return gated.verdict.model_dump(mode="json", exclude=clocks)
+
+
+@pytest.mark.parametrize("losses", [["2.0", "1.5", "1.0"], ["2.5", "nan", "2.125"]])
+def test_a_recorded_training_is_judged_as_one_that_runs(
+    bench: Bench, project: Project, losses: list[str]
+) -> None:
+    bench.record()
+    project.play(losses=losses)
+    base = project.git("rev-parse", "HEAD~1")
+    first, recorded = bench.gate(base=base), bench.gate(base=base)
+    bench.whole = True
+    whole = bench.gate(base=base)
+    assert _said(first) == _said(recorded) == _said(whole)
+    assert [run.label for run in recorded.verdict.runs] == [run.label for run in whole.verdict.runs]
+    assert recorded.evidence.runs[0].steps == whole.evidence.runs[0].steps
+
+
+def _asked(project: Project, **words: str) -> ProcessRequest:
+    place = str(project.path.parent / "place")
+    return ProcessRequest(
+        argv=("python3", "train.py"),
+        env={
+            "REPRO_GATE_OUT": place,
+            "REPRO_GATE_DATA": place,
+            "REPRO_GATE_MODE": "strict",
+            **words,
+        },
+        workdir=project.path,
+        timeout_seconds=1.0,
+        output_limit_bytes=1,
+    )
+
+
+def test_a_recording_is_for_one_script_one_play_and_one_set_of_variables(project: Project) -> None:
+    first = recording_of(_asked(project))
+    assert first == recording_of(_asked(project, REPRO_GATE_OUT="/elsewhere"))
+    assert first != recording_of(_asked(project, REPRO_GATE_MODE="default"))
+    project.play(losses=["1.0"])
+    assert first != recording_of(_asked(project))
+    nobody = replace(_asked(project), credentials=Credentials(uid=60900, gid=60900))
+    assert first
+    assert recording_of(nobody) == ""
+    project.write("train.py", f"{SCRIPT}# another one\n")
+    assert recording_of(_asked(project)) == ""
+
+
+@pytest.mark.parametrize(
+    "play", [{"random": True}, {"sleep": 1}, {"files": {}}, {"exit": 1}, {"strict": {"sleep": 1}}]
+)
+def test_what_draws_waits_fails_or_writes_elsewhere_always_runs(
+    project: Project, play: dict[str, object]
+) -> None:
+    project.play(**play)
+    assert recording_of(_asked(project)) == ""

@@ -10,6 +10,7 @@ import pytest
 from baseline_cases import only_entry
 from gate_bench import FILES, Bench, gate_call
 from played_training import SCRIPT, Project
+from recorded_trainings import pure
 
 from gate.baseline.entry import BaselineEntry
 from gate.baseline.folder import read_entry
@@ -49,6 +50,7 @@ variants:
   sgd: {command: "python3 train.py sgd --seed={seed}"}
 policy: {level: scientific, ranking: {metric: loss, better_is: lower}}
 """
+pure(SEEDED)
 RANKED = {"adam": 0.0, "sgd": 0.5}
 SWAPPED = {"adam": 0.5, "sgd": 0.0}
 

@@ -42,6 +42,12 @@ def _root() -> None:
         pytest.skip("needs root and two cores to let runs go beside each other")
 
 
+@pytest.fixture(autouse=True)
+def _whole(bench: Bench) -> None:
+    """When runs go is what these tests are about."""
+    bench.whole = True
+
+
 def judged(bench: Bench, room: Room = ROOM, **options: object) -> Verdict:
     adapters = replace(bench.adapters(), room=lambda: room)
     return gate_call(bench.request(**options), adapters).verdict

@@ -15,6 +15,7 @@ from baseline_cases import place_of_entry
 from fake_github import FakeGitHub
 from played_training import Project
 from real_reader import kept
+from recorded_trainings import recorded
 from scenes import baseline_of
 
 from gate.action.main import (
@@ -42,7 +43,10 @@ APART = Isolation(mode=IsolationMode.UID, credentials=None, reason="played: an a
 
 @dataclass
 class Scene:
-    """A pull request, the server that it lives on, and the runner's variables."""
+    """A pull request, the server that it lives on, and the runner's variables.
+
+    `whole`: every training runs, and none is taken from its recording.
+    """
 
     project: Project
     server: FakeGitHub
@@ -52,6 +56,7 @@ class Scene:
     said: list[str] = field(default_factory=list)
     apart: Isolation = APART
     calls: int = 0
+    whole: bool = False
     asked: list[IsolationSettings] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
 
@@ -119,7 +124,8 @@ class Scene:
             self.asked.append(settings.isolation)
             return self.apart
 
-        return replace(adapters, isolate=isolate, answering=kept(adapters.answering))
+        known = replace(adapters, isolate=isolate, answering=kept(adapters.answering))
+        return known if self.whole else recorded(known)
 
     def with_baseline(self) -> None:
         """Put into the base branch what a first run proposes, on another server and made once."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from baseline_cases import FOLDER
 from git_workshop import Repository
 from real_reader import kept
+from recorded_trainings import recorded
 from scenes import baseline_of
 
 from gate.baseline.folder import write_entries
@@ -30,14 +31,22 @@ def gate_call(request: GateRequest, adapters: Adapters) -> Gated:
     return gate(request, adapters, lines_of_the_change(request, adapters.git))
 
 
+def adapters_at(top: Path) -> Adapters:
+    """The real ones; what reads is started once a worker."""
+    built = build_adapters(FILES, top, QuietProgress(), StopSignals(), dict(os.environ))
+    return replace(built, answering=kept(built.answering))
+
+
 class Bench:
     """A project and the real adapters to gate it with.
 
     `priced`: its calls make default runs too. What is not about them is judged as under
-    `cost: {when: never}`, in half of the trainings.
+    `cost: {when: never}`, in half of the trainings. `whole`: every training runs, and none is taken
+    from its recording.
     """
 
     priced = True
+    whole = False
 
     def __init__(self, project: Repository, out: Path, *, config: str = "") -> None:
         self.project = project
@@ -52,10 +61,8 @@ class Bench:
         )
 
     def adapters(self) -> Adapters:
-        adapters = build_adapters(
-            FILES, self.project.path, QuietProgress(), StopSignals(), dict(os.environ)
-        )
-        return replace(adapters, answering=kept(adapters.answering))
+        known = adapters_at(self.project.path)
+        return known if self.whole else recorded(known)
 
     def gate(self, **options: object) -> Gated:
         request = self.request(**options)

@@ -1,0 +1,249 @@
+"""A played training runs once a test run; later ones of that script and words are its recording.
+
+What such a training leaves depends on its script, on `play.json` and on the variables of its run,
+so a gate call finds the same files whether it ran or not: `RecordedTrainings` stands in for the
+real processes through their own protocol. What draws, waits, fails or writes elsewhere runs every
+time, and so does whatever has an account or a container of its own. Tests about the way itself say
+that they are `whole`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from played_training import SCRIPT
+from scenes import SCENES, scene
+
+from gate.isolation.engine import Engine
+from gate.isolation.modes import Credentials, Isolation, IsolationMode
+from gate.isolation.process_request import (
+    ProcessGroup,
+    ProcessRequest,
+    ProcessResult,
+    StartedProcess,
+    TrainingProcesses,
+)
+from gate.isolation.stop_signals import StopSignals
+from gate.pipelines.adapters import Adapters
+from gate.training.isolating import Isolating
+
+OnLine = Callable[[bytes], None]
+# words of `play.json` that let a result hang on more than it, or leave more than results
+RUNS = frozenset(("random", "needs", "sleep", "trace", "files", "steady", "fails", "exit"))
+MODES = ("strict", "default", "traced")
+PURE = {SCRIPT}
+# where the gate puts a run changes no result
+PLACES = ("REPRO_GATE_OUT", "REPRO_GATE_DATA", "REPRO_GATE_TREE", "REPRO_GATE_LET_GO")
+RESULT = "result.json"
+
+
+def pure(script: str) -> str:
+    """A variant of the played training that hangs on its tree, its words and its data alone."""
+    PURE.add(script)
+    return script
+
+
+def recording_of(request: ProcessRequest) -> str:
+    """The name of the recording that a run of this kind has; empty for one that has none."""
+    tree = request.on_host(request.workdir)
+    script, words = tree / "train.py", tree / "play.json"
+    if request.under_own_account or request.in_container or SCENES not in os.environ:
+        return ""
+    if request.argv[:2] != ("python3", "train.py") or not words.is_file():
+        return ""
+    text = script.read_text("utf-8", "replace")
+    if text not in PURE:
+        return ""
+    play = json.loads(words.read_bytes())
+    if any(RUNS & {*part} for part in (play, *(play.get(mode, {}) for mode in MODES))):
+        return ""
+    variables = {
+        name: value
+        for name, value in request.env.items()
+        if name.startswith(("REPRO_GATE_", "PYTHON")) and name not in (*PLACES, "PYTHONPATH")
+    }
+    modules = sorted(
+        (str(path.relative_to(tree)), path.read_bytes()) for path in tree.rglob("*.py")
+    )
+    seen = [] if text == SCRIPT else [_content(tree), _content(_there(request, "DATA"))]
+    limit = request.output_limit_bytes
+    known = repr((request.argv, play, sorted(variables.items()), limit, modules, seen))
+    return f"played-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
+
+
+def _there(request: ProcessRequest, place: str) -> Path:
+    return request.on_host(Path(request.env[f"REPRO_GATE_{place}"]))
+
+
+def _content(folder: Path) -> list[tuple[str, bytes]]:
+    """Every file below a folder; baselines are the gate's."""
+    return [
+        (str(path.relative_to(folder)), path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".repro-gate" not in path.parts
+    ]
+
+
+@dataclass
+class Recorded:
+    """A training that has run before: it ends as soon as it was let go."""
+
+    request: ProcessRequest
+    on_line: OnLine
+    recording: Path
+    result: ProcessResult | None = None
+    going: bool = False
+
+    def let_go(self) -> None:
+        self.going = True
+
+    def end(self) -> None:
+        """Leave what it left, say what it said."""
+        begun = time.monotonic()
+        told = json.loads((self.recording / RESULT).read_bytes())
+        shutil.copytree(self.recording / "out", _there(self.request, "OUT"), dirs_exist_ok=True)
+        output = bytes.fromhex(told["output"])
+        for line in output.splitlines():
+            self.on_line(line)
+        self.result = ProcessResult(
+            exit_code=0,
+            timed_out=False,
+            wall_seconds=time.monotonic() - begun,
+            output=output,
+            output_bytes=told["output_bytes"],
+        )
+
+    def stop(self) -> None:
+        if self.result is None:
+            self.result = ProcessResult(
+                exit_code=-15, timed_out=False, wall_seconds=0.0, output=b"", output_bytes=0
+            )
+
+
+@dataclass
+class Recording:
+    """A training that runs, and is recorded when it has passed."""
+
+    request: ProcessRequest
+    name: str
+    started: StartedProcess
+    let_go: Callable[[], None] = field(init=False)
+    stop: Callable[[], None] = field(init=False)
+    _done: bool = False
+
+    def __post_init__(self) -> None:
+        self.let_go, self.stop = self.started.let_go, self.started.stop
+
+    @property
+    def result(self) -> ProcessResult | None:
+        result = self.started.result
+        if result is not None and not self._done:
+            self._done = True
+            if result.exit_code == 0 and not result.timed_out and not self._names_a_place():
+                scene(self.name, lambda folder: self._record(folder, result))
+        return result
+
+    def _names_a_place(self) -> bool:
+        """What stands in one run's files of its folders is wrong in another's."""
+        place = str(Path(self.request.env["REPRO_GATE_OUT"]).parent).encode()
+        return any(place in content for _, content in _content(_there(self.request, "OUT")))
+
+    def _record(self, folder: Path, result: ProcessResult) -> None:
+        shutil.copytree(_there(self.request, "OUT"), folder / "out")
+        told = {"output": result.output.hex(), "output_bytes": result.output_bytes}
+        (folder / RESULT).write_text(json.dumps(told))
+
+
+@dataclass
+class RecordedGroup:
+    """Processes that live at the same time, some of them recordings."""
+
+    group: ProcessGroup
+    recorded: list[Recorded] = field(default_factory=list)
+
+    def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
+        name = recording_of(request)
+        place = Path(os.environ[SCENES]) / name if name else None
+        if place is not None and place.exists():
+            self.recorded.append(Recorded(request, on_line, place))
+            return self.recorded[-1]
+        started = self.group.start(request, on_line)
+        return Recording(request, name, started) if name else started
+
+    def follow(self, seconds: float) -> None:
+        due = [one for one in self.recorded if one.going and one.result is None]
+        for one in due:
+            one.end()
+        self.group.follow(0.0 if due else seconds)
+
+
+@dataclass(frozen=True)
+class RecordedTrainings:
+    """The real processes, but for trainings that have a recording."""
+
+    processes: TrainingProcesses
+
+    def run(self, request: ProcessRequest, on_line: OnLine) -> ProcessResult:
+        return self.processes.run(request, on_line)
+
+    def together(self) -> AbstractContextManager[ProcessGroup]:
+        return self._together()
+
+    @contextmanager
+    def _together(self) -> Iterator[ProcessGroup]:
+        with self.processes.together() as group:
+            yield RecordedGroup(group)
+
+
+Beside = Callable[[Isolation, int], tuple[Credentials | None, ...]]
+_beside: dict[int, tuple[Credentials | None, ...]] = {}
+
+
+def _kept_beside(beside: Beside) -> Beside:
+    """Whether runs can go side by side is tried by a process: once a worker without accounts."""
+
+    def asked(isolation: Isolation, number: int) -> tuple[Credentials | None, ...]:
+        if isolation.mode is not IsolationMode.NONE:
+            return beside(isolation, number)
+        if number not in _beside:
+            _beside[number] = beside(isolation, number)
+        return _beside[number]
+
+    return asked
+
+
+def recorded(adapters: Adapters) -> Adapters:
+    """The same adapters with played trainings from their recordings."""
+    return replace(
+        adapters,
+        processes=RecordedTrainings(adapters.processes),
+        beside=_kept_beside(adapters.beside),
+    )
+
+
+def record_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for whatever program a test starts in this process."""
+    begin, beside = Isolating.__init__, Isolating.beside
+
+    def made(
+        own: Isolating, engine: Engine, interrupts: StopSignals, interpreter: str, socket: str = ""
+    ) -> None:
+        begin(own, engine, interrupts, interpreter, socket)
+        own.processes = RecordedTrainings(own.processes)  # type: ignore[assignment] # its protocol
+
+    monkeypatch.setattr(Isolating, "__init__", made)
+    monkeypatch.setattr(
+        Isolating,
+        "beside",
+        lambda own, *arguments: _kept_beside(partial(beside, own))(*arguments),
+    )
