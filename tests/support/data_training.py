@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from played_training import SCRIPT
-from recorded_trainings import pure
 
 # the losses are what stands in the declared file
-READS = pure(
-    SCRIPT.replace(
-        'losses = [float(text) for text in play["losses"]]\n',
-        'place = pathlib.Path(os.environ["REPRO_GATE_DATA"])\n'
-        'source = place / "mini" if (place / "mini").exists() else here / "data/ready"\n'
-        'losses = [float(text) for text in (source / "losses.txt").read_text().split()]\n'
-        'losses = [loss + float(play.get("plus", 0)) for loss in losses]\n',
-    )
+READS = SCRIPT.replace(
+    'losses = [float(text) for text in play["losses"]]\n',
+    'place = pathlib.Path(os.environ["REPRO_GATE_DATA"])\n'
+    'source = place / "mini" if (place / "mini").exists() else here / "data/ready"\n'
+    'losses = [float(text) for text in (source / "losses.txt").read_text().split()]\n'
+    'losses = [loss + float(play.get("plus", 0)) for loss in losses]\n',
 )
 CHANGES = 'os.chmod(source / "losses.txt", 0o644)\n(source / "losses.txt").write_text("1 1 1")\n'
 LOSSES = "2.5 2.25 2.125"

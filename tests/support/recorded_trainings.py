@@ -48,7 +48,7 @@ RESULT = "result.json"
 
 
 def pure(script: str) -> str:
-    """A variant of the played training that hangs on its tree, its words and its data alone."""
+    """A variant of the played training that hangs on its tree and its words alone."""
     PURE.add(script)
     return script
 
@@ -75,14 +75,14 @@ def recording_of(request: ProcessRequest) -> str:
     modules = sorted(
         (str(path.relative_to(tree)), path.read_bytes()) for path in tree.rglob("*.py")
     )
-    seen = [] if text == SCRIPT else [_content(tree), _content(_there(request, "DATA"))]
+    seen = [] if text == SCRIPT else _content(tree)
     limit = request.output_limit_bytes
     known = repr((request.argv, play, sorted(variables.items()), limit, modules, seen))
     return f"played-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
 
 
-def _there(request: ProcessRequest, place: str) -> Path:
-    return request.on_host(Path(request.env[f"REPRO_GATE_{place}"]))
+def _out(request: ProcessRequest) -> Path:
+    return request.on_host(Path(request.env["REPRO_GATE_OUT"]))
 
 
 def _content(folder: Path) -> list[tuple[str, bytes]]:
@@ -111,7 +111,7 @@ class Recorded:
         """Leave what it left, say what it said."""
         begun = time.monotonic()
         told = json.loads((self.recording / RESULT).read_bytes())
-        shutil.copytree(self.recording / "out", _there(self.request, "OUT"), dirs_exist_ok=True)
+        shutil.copytree(self.recording / "out", _out(self.request), dirs_exist_ok=True)
         output = bytes.fromhex(told["output"])
         for line in output.splitlines():
             self.on_line(line)
@@ -156,10 +156,10 @@ class Recording:
     def _names_a_place(self) -> bool:
         """What stands in one run's files of its folders is wrong in another's."""
         place = str(Path(self.request.env["REPRO_GATE_OUT"]).parent).encode()
-        return any(place in content for _, content in _content(_there(self.request, "OUT")))
+        return any(place in content for _, content in _content(_out(self.request)))
 
     def _record(self, folder: Path, result: ProcessResult) -> None:
-        shutil.copytree(_there(self.request, "OUT"), folder / "out")
+        shutil.copytree(_out(self.request), folder / "out")
         told = {"output": result.output.hex(), "output_bytes": result.output_bytes}
         (folder / RESULT).write_text(json.dumps(told))
 
