@@ -35,15 +35,19 @@ def _sources() -> dict[str, str]:
     }
 
 
-def _used(name: str) -> frozenset[str]:
-    """The methods with which a constant of that name is used anywhere."""
-    whole = "\n".join(_sources().values())
-    found = re.findall(rf"\b{re.escape(name)}\.({'|'.join(METHODS)})\b", whole)
-    return frozenset(found) or frozenset({"search"})
+@cache
+def _uses() -> dict[str, set[str]]:
+    """The methods with which a constant of each name is used anywhere."""
+    found: dict[str, set[str]] = {}
+    for text in _sources().values():
+        for name, method in re.findall(rf"\b(\w+)\.({'|'.join(METHODS)})\b", text):
+            found.setdefault(name, set()).add(method)
+    return found
 
 
 def _named(name: str, pattern: re.Pattern[Any]) -> Named:
-    return name, pattern, USED_AS.get(name) or _used(name.rpartition(".")[2])
+    used = frozenset(_uses().get(name.rpartition(".")[2], ()))
+    return name, pattern, USED_AS.get(name) or used or frozenset({"search"})
 
 
 def _inline(module: str, text: str) -> Iterator[Named]:
@@ -52,7 +56,8 @@ def _inline(module: str, text: str) -> Iterator[Named]:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and ast.unparse(node.func.value) == "re"
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "re"
             and node.func.attr in METHODS
             and isinstance(node.args[0], ast.Constant)
         ):

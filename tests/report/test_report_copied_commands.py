@@ -7,7 +7,7 @@ import re
 import shlex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from report_outcomes import CASES, NO_BASELINE
 from rich.console import Console, RenderableType
@@ -59,12 +59,10 @@ def _is_command(line: str) -> bool:
     return line.split(maxsplit=1)[0] in {"repro-gate", "git", "cd"}
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("outcome", Outcome)
-@settings(max_examples=25)
-@given(place=PLACES, over_budget=st.booleans())
+@given(place=PLACES, over_budget=st.booleans(), width=st.sampled_from(WIDTHS))
 def test_each_next_command_of_a_verdict(
-    outcome: Outcome, width: int, place: ReaderPlace, *, over_budget: bool
+    outcome: Outcome, place: ReaderPlace, width: int, *, over_budget: bool
 ) -> None:
     steps = next_steps(outcome, place, passes=False, over_budget=over_budget)
     steps = (*steps, *after_fault(RunError("x", hint="Run `repro-gate doctor`."), place))
