@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from gate.comparison.level_records import (
@@ -308,6 +309,26 @@ def deviation(seconds: float | None, variation: float | None) -> str:
     return f"{duration(seconds)} ({percentage(variation)})"
 
 
+# Slower or faster by less is no news: a pause of the machine costs as much.
+MOVED_SPEED = 0.05
+
+
+def throughput_rows(kinds: tuple[Performance, ...]) -> tuple[Row, ...]:
+    """The speed in one line where the base commit ran too and its speed was another; else none."""
+    moved = any(map(partial(_has_moved, kinds), (RunMode.STRICT, RunMode.DEFAULT)))
+    return ((Cell("Throughput"), Cell(performance_words(kinds))),) if moved else ()
+
+
+def _has_moved(kinds: tuple[Performance, ...], mode: RunMode) -> bool:
+    """Whether head and base lie further apart than 5 %, and than the steps of either vary."""
+    of_mode = {kind.commit: kind for kind in kinds if kind.mode is mode}
+    head, base = of_mode.get(Commit.HEAD), of_mode.get(Commit.BASE)
+    if head is None or base is None or not head.steps_per_second or not base.steps_per_second:
+        return False
+    spread = max(MOVED_SPEED, *(kind.step_variation or 0.0 for kind in (head, base)))
+    return abs(head.steps_per_second / base.steps_per_second - 1) > spread
+
+
 def performance_words(kinds: tuple[Performance, ...]) -> str:
     """Steps and samples a second and how they vary, base commit beside this one, in one line."""
     parts = [words for mode in (RunMode.STRICT, RunMode.DEFAULT) if (words := _mode(kinds, mode))]
@@ -441,8 +462,11 @@ def state_words(state: SourceStatus) -> str:
 
 
 def budget_rows(budget: DeterminismBudget) -> tuple[Row, ...]:
-    """All sources in one line, those that may still move a number first; none of a fault."""
-    if not budget:
+    """All sources in one line, those that may still move a number first.
+
+    None where no number moved: the page has them all.
+    """
+    if not any(source.figure for source in budget):
         return ()
     groups = ((state, [source for source in budget if source.state is state]) for state in ORDER)
     words = "; ".join(_group(state, sources) for state, sources in groups if sources)

@@ -6,7 +6,7 @@ from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.report.context import baseline_price, cost_words, recorded_words
 from gate.report.entry_words import history_row
-from gate.report.judged import budget_rows, data_rows, level_row, performance_words
+from gate.report.judged import budget_rows, data_rows, level_row, throughput_rows
 from gate.report.layout import Cell, Row, Table, sparkline, table_of
 from gate.report.wording import (
     BAD,
@@ -57,9 +57,7 @@ def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     price = _price(verdict)
     if price:
         rows.append((Cell("Cost of determinism"), Cell(price)))
-    speed = performance_words(verdict.performance)
-    if speed:
-        rows.append((Cell("Throughput"), Cell(speed)))
+    rows += throughput_rows(verdict.performance)
     if verdict.baseline_facts is not None:
         rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
     drawn = verdict.main_series

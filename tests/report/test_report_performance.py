@@ -43,10 +43,23 @@ def verdict(*kinds: Performance) -> Verdict:
     return REPRODUCED.model_copy(update={"performance": kinds})
 
 
+def throughput_words(*kinds: Performance) -> list[str]:
+    rows = report_of(verdict(*kinds), LINKS, Limits(deltas=1, rows=9)).overview.rows
+    return [row[1].text for row in rows if row[0].text == "Throughput"]
+
+
+def test_a_speed_that_did_not_move_is_on_the_page_alone() -> None:
+    assert throughput_words(HEAD, DEFAULT) == []
+    near = BASE.model_copy(update={"steps_per_second": 83.0})
+    assert throughput_words(HEAD, DEFAULT, near) == []
+    noisy = BASE.model_copy(update={"step_variation": 0.5})
+    assert throughput_words(HEAD, DEFAULT, noisy) == []
+    assert TITLE in page_html(verdict(HEAD, DEFAULT), LINKS)
+
+
 def test_the_small_table_has_one_row_with_base_beside_head() -> None:
-    rows = report_of(verdict(HEAD, DEFAULT, BASE), LINKS, Limits(deltas=1, rows=9)).overview.rows
-    (row,) = [row for row in rows if row[0].text == "Throughput"]
-    assert row[1].text == (
+    (words,) = throughput_words(HEAD, DEFAULT, BASE)
+    assert words == (
         "strict 80 steps/s, 2,560 samples/s (varies by 2 %; base commit 100 steps/s); "
         "default 125 steps/s, 4,000 samples/s (varies by 2 %)"
     )
