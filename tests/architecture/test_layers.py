@@ -209,6 +209,32 @@ def test_lines_of_a_function_and_the_layer_of_a_module_are_what_a_reader_counts(
     assert _place("comment", INSIDE["report"])[0] > _place("wording", INSIDE["report"])[0]
 
 
+def _lost_texts(tree: ast.Module) -> list[int]:
+    """Lines where a text stands alone that is no docstring: the second half of a sentence."""
+    held = {
+        id(body[place])
+        for node in ast.walk(tree)
+        if isinstance(body := getattr(node, "body", None), list)
+        for place in range(len(body))
+        # a docstring, or what documents the field before it
+        if place == 0 or isinstance(body[place - 1], ast.AnnAssign)
+    }
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and id(node) not in held
+        and isinstance(node.value, ast.JoinedStr | ast.Constant)
+        and not isinstance(getattr(node.value, "value", ""), type(...))
+    ]
+
+
+def test_no_sentence_loses_its_second_half() -> None:
+    lost = {path: lines for path in MODULES if (lines := _lost_texts(parsed(path)))}
+    assert lost == {}
+    assert _lost_texts(ast.parse('def f():\n    """It."""\n    a = "one "\n    "two"\n')) == [4]
+
+
 def test_tests_lie_in_the_folder_of_a_package_and_bear_its_name() -> None:
     files = sorted((ROOT / "tests").glob("*/*.py"))
     assert {file.parent.name for file in files} <= set(ORDER) | {"harness"} | OF_THE_WHOLE_PROGRAM
