@@ -99,11 +99,12 @@ DATA_BIN := $(VENV)-data/bin
 .PHONY: data-tools
 data-tools: $(READY) ## Install DVC and an S3 server beside .venv
 	test -x $(DATA_BIN)/python || $(PYTHON) -m venv $(VENV)-data
-	$(DATA_BIN)/pip install --quiet --disable-pip-version-check -e '.[data]'
+	$(DATA_BIN)/pip install --quiet --disable-pip-version-check -e '.[data,s3,test]'
 
 .PHONY: test-data
-test-data: data-tools ## Test declared data with DVC, an S3 server and git-lfs
+test-data: data-tools ## Test declared data and a history with DVC, an S3 server and git-lfs
 	PATH="$(abspath $(DATA_BIN)):$$PATH" $(PYTEST) -q -rs tests/data
+	$(DATA_BIN)/python -m pytest -q -rs -n 0 tests/fleet/test_fleet_remote_stores.py
 
 .PHONY: test-browser
 test-browser: $(READY) ## Install playwright and look at the page in the system's Chromium (or $$CHROMIUM)
@@ -245,6 +246,11 @@ bench-tolerances: $(READY) ## Simulate false alarms and misses of tolerances and
 bench-equivalence: $(READY) ## Simulate false alarms and misses of equivalence over seeds and write docs/results/equivalence-simulated.md
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/equivalence_rates.py --out docs/results/equivalence-simulated.md
+
+.PHONY: bench-history
+bench-history: $(READY) ## Measure service levels over a large history and write docs/results/history-cpu.md
+	@mkdir -p docs/results
+	PYTHONPATH=. $(BIN)/python benchmarks/history_scale.py --out docs/results/history-cpu.md
 
 .PHONY: bench-digest
 bench-digest: $(READY) ## Measure the digest of saved states and write docs/results/digest-cpu.md

@@ -175,6 +175,14 @@ publish:
     experiment: smoke training
     registered_model: language-model
 """,
+    "slo": """\
+slo:
+  window_days: 28
+  targets: {M1: 0.97, M10: 0.9}
+  gates:
+    nightly:
+      silent_hours: 30
+""",
     "report": """\
 report:
   gate_id: language-model

@@ -20,6 +20,7 @@ from gate.errors import (
     SettingsError,
 )
 from gate.fleet.lines import CallFacts, call_facts, verdict_line
+from gate.fleet.stores import branch_path, line_name
 from gate.isolation.container_config import this_process
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.package.secrets import InputSecrets
@@ -73,7 +74,13 @@ from gate.system.github.pull_requests import GitHubComments, find_pull_request, 
 from gate.system.github.records import Comments, CommitStatus, PullRequest, RunOrigin, StatusState
 from gate.text.untrusted_text import safe_block
 from gate.verdict.assemble import fault_verdict
-from gate.verdict.history import HISTORY_BRANCH, badge_file, history_file, with_line
+from gate.verdict.history import (
+    HISTORY_BRANCH,
+    badge_file,
+    history_file,
+    line_bytes,
+    with_line,
+)
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
 
@@ -143,8 +150,11 @@ def tell_history(
         return notice_annotation("history", "no line added: no token was given")
 
     def made(old: bytes) -> Mapping[str, bytes]:
+        line = verdict_line(verdict, call)
         return {
-            history_file(call.gate_id): with_line(old, verdict_line(verdict, call)),
+            history_file(call.gate_id): with_line(old, line),
+            # what is shown in reports is cut to the last lines: no line of these files ever is
+            branch_path(line_name(line)): line_bytes(line) + b"\n",
             badge_file(call.gate_id): badge_json(verdict, gate_id=call.gate_id),
         }
 
@@ -442,7 +452,7 @@ def _tell(
         runner.say(f"comment {publication.action}: {publication.comment_url}")
     if outcome.sealing.bundle is None:
         runner.say(f"not sealed: {outcome.sealing.why_not}")
-    for told in outcome.reports.links.published.lines:
+    for told in (*outcome.reports.links.published.lines, *outcome.kept):
         runner.say(safe_block(told))
     if context.summary_path is not None:
         _append(runner, context.summary_path, outcome.reports.summary)

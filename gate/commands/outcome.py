@@ -19,6 +19,7 @@ def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = Fal
         return
     if outcome.fault is not None:
         sys.stderr.write(f"error: {safe_block(str(outcome.fault))}\n")
+        sys.stderr.write("".join(f"{safe_block(sentence)}\n" for sentence in outcome.kept))
         return
     out = console()
     if quiet:
@@ -32,3 +33,5 @@ def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = Fal
     out.print(f"\nWritten to {outcome.out}: {names}", style="dim", soft_wrap=True)
     if outcome.sealing.why_not:
         out.print(f"Not sealed: {outcome.sealing.why_not}.", style="dim", soft_wrap=True)
+    for sentence in outcome.kept:
+        out.print(safe_block(sentence), style="dim", soft_wrap=True)

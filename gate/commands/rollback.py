@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,6 +26,9 @@ from gate.commands.trust import (
     chosen_trust,
 )
 from gate.errors import AttestationError, CancelledError, EvidenceError, GateError, SettingsError
+from gate.fleet.lines import call_facts
+from gate.fleet.remote_stores import opened_store
+from gate.fleet.stores import append
 from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.isolation.modes import IsolationMode
 from gate.package.seal_records import Expected, VerifiedPackage
@@ -55,12 +59,14 @@ from gate.report.terminal_lines import Sentence
 from gate.report.wording import short
 from gate.system.clock import SystemClock
 from gate.system.console import Progress
+from gate.system.gate_names import DEFAULT_GATE
 from gate.system.git.repository import GitRepository
 from gate.system.http import UnansweredError
 from gate.text.documents import RecordForm, write_document
 from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
+from gate.verdict.history import RollbackLine
 
 LAST_GOOD: Final = "last-good"
 OUT: Final = Path("repro-gate-rollback")
@@ -288,6 +294,9 @@ Data = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=PATH", help="Where declared data is, for --rehearse."),
 ]
+HistoryPlace = Annotated[
+    str, typer.Option(help="History that counts this rollback: a folder, s3://… or oci://….")
+]
 Clone = Annotated[Path | None, typer.Option(help="A clone that has the commit, for --rehearse.")]
 
 
@@ -317,6 +326,7 @@ def rollback_command(  # noqa: PLR0913 - each parameter is an option of the comm
     repository: Repository = "",
     base: Base = "",
     least_isolation: Least = IsolationMode.NONE,
+    history: HistoryPlace = "",
     certificate_identity: CertificateIdentity = "",
     certificate_oidc_issuer: CertificateIssuer = "",
     trusted_root: TrustedRootFile = None,
@@ -347,12 +357,52 @@ def rollback_command(  # noqa: PLR0913 - each parameter is an option of the comm
     rehearsal = ReproductionCall(
         package=folder, out=folder / "rehearsal", repository=clone, data=places
     )
-    with FILES.held_folder(folder):
+    kept = _Kept(place=history, gate_id=choice.source.gate_id, repository=repository)
+    with FILES.held_folder(folder), kept.line() as line:
         rollback = _rolled_back(choice, model, rehearsal if rehearse else None, folder, progress)
+        line.append(rollback)
     if quiet and not as_json:
         sys.stdout.write("".join(f"{safe_line(one.path)}\n" for one in rollback.model))
         return
     show(rollback, rollback_view(rollback), as_json=as_json)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Kept:
+    """The history that counts this rollback, if one is named."""
+
+    place: str
+    gate_id: str
+    repository: str
+
+    @contextmanager
+    def line(self) -> Iterator[list[Rollback]]:
+        """Add a line, however the body ends; it puts its rollback into the list."""
+        if not self.place:
+            yield []
+            return
+        store = opened_store(self.place, os.environ, FILES)
+        clock, done = SystemClock(), list[Rollback]()
+        started_at = clock.now()
+        try:
+            yield done
+        finally:
+            call = call_facts(os.environ, gate_id=self.gate_id, repository=self.repository)
+            now = clock.now()
+            line = RollbackLine(
+                judged_at=now.isoformat(),
+                run_id=call.run_id,
+                gate_id=self.gate_id or DEFAULT_GATE,
+                repository=(done[0].repository if done else "") or call.repository,
+                commit=done[0].commit if done else "",
+                succeeded=bool(done),
+                seconds=(now - started_at).total_seconds(),
+            )
+            try:
+                append(store, line)
+            except GateError as fault:
+                # the model is out, or the fault is another one: this is only said
+                sys.stderr.write(f"no line in the history: {fault.message}\n")
 
 
 def _rolled_back(

@@ -11,6 +11,7 @@ import typer
 
 from gate.audit.items import AuditReport
 from gate.comparison.measurements import ComparedCommits, ShakenTraining
+from gate.fleet.indicators import SloReport
 from gate.settings.gate_settings import GateSettings
 from gate.text.document import Document
 
@@ -24,6 +25,7 @@ class SchemaOf(StrEnum):
     COMPARE = "compare"
     SHAKE = "shake"
     AUDIT = "audit"
+    SLO = "slo"
 
 
 PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
@@ -31,6 +33,7 @@ PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
     SchemaOf.COMPARE: ("compare.json", ComparedCommits),
     SchemaOf.SHAKE: ("shake.json", ShakenTraining),
     SchemaOf.AUDIT: ("audit.json", AuditReport),
+    SchemaOf.SLO: ("slo.json", SloReport),
 }
 
 
@@ -41,7 +44,7 @@ def schema_text(of: SchemaOf = SchemaOf.SETTINGS) -> str:
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
-OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, shake or audit."
+OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, shake, audit or slo."
 
 
 def schema_command(
@@ -50,7 +53,7 @@ def schema_command(
     """Print the JSON Schema of repro-gate.yml.
 
     With `compare` that of compare.json, with `shake` that of shake.json, with `audit` that of what
-    `repro-gate audit --format json` prints.
+    `repro-gate audit --format json` prints, with `slo` that of `repro-gate slo --format json`.
 
     Example: repro-gate schema > repro-gate.schema.json
     """

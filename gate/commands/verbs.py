@@ -30,6 +30,8 @@ VERBS: Final = {
     "reproduce": ("gate.commands.reproduce", "reproduce_command"),
     "fetch": ("gate.commands.fetch", "fetch_command"),
     "rollback": ("gate.commands.rollback", "rollback_command"),
+    "history": ("gate.commands.history", "history_app"),
+    "slo": ("gate.commands.slo", "slo_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.action", "action_command"),
@@ -54,6 +56,8 @@ SENTENCES: Final = {
     "reproduce": "Run a sealed package again and compare.",
     "fetch": "Fetch a sealed package from its registry.",
     "rollback": "Hand out the model of the newest sealed pass.",
+    "history": "Keep, show and join the lines of verdicts.",
+    "slo": "Measure service levels over a history.",
     "doctor": "Check everything that a gate call needs.",
     "schema": "Print the JSON Schema of repro-gate.yml.",
 }

@@ -45,7 +45,12 @@ class CallFacts:
 
 
 def call_facts(
-    variables: Mapping[str, str], *, gate_id: str, repository: str, sealed: bool = False
+    variables: Mapping[str, str],
+    *,
+    gate_id: str,
+    repository: str,
+    sealed: bool = False,
+    cancelled: bool = False,
 ) -> CallFacts:
     """The facts of a call, from the variables that CI services set."""
     run_id, attempt = _first(variables, RUNS), variables.get(ATTEMPT, "")
@@ -59,6 +64,7 @@ def call_facts(
         author=_first(variables, AUTHORS)[:NAME_CHARACTERS],
         runner=_first(variables, RUNNERS)[:NAME_CHARACTERS],
         sealed=sealed,
+        cancelled=cancelled,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gate.data.data_digests import DataStore
 from gate.data.declared import FetchSources
+from gate.fleet.store import HistoryStore
 from gate.isolation.modes import Credentials, Isolation
 from gate.isolation.process_request import AnsweringProcess, ProcessRequest, TrainingProcesses
 from gate.package.signing import SealServices
@@ -20,18 +21,22 @@ from gate.system.console import Progress
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
 from gate.system.machine import GpusSeen, MachineFacts, Room
+from gate.verdict.history import HistoryLine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publishers:
     """Who takes sealed packages: a registry by a name in it, and a tracker.
 
-    Credentials are read when one of both is used, so after the last training process is gone (T1).
+    `history` is the store of a place that lines of verdicts go to, `push` tells a Pushgateway one.
+    Credentials are read when one of them is used, so after the last training process is gone (T1).
     `login_files` are those that hold the registry's.
     """
 
     registry: Callable[[str], PackageRegistry]
     tracker: Callable[[MlflowSettings], Tracker]
+    history: Callable[[str], HistoryStore]
+    push: Callable[[str, HistoryLine], None]
     login_files: tuple[Path, ...]
 
 

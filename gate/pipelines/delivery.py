@@ -14,6 +14,7 @@ from gate.baseline.entry import PROPOSED_BASELINE, entry_name
 from gate.diagnosis.touched_lines import where_raised
 from gate.errors import (
     AttestationError,
+    CancelledError,
     ExitCode,
     GateError,
     RepositoryError,
@@ -34,6 +35,7 @@ from gate.package.seal_records import Package, SealContext
 from gate.package.signing import Identity, Sealing, SealServices, Secrets, Signer, has_sigstore
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
+from gate.pipelines.kept_line import keep_line
 from gate.pipelines.publish import publish
 from gate.pipelines.snapshots import BADGE, clear_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
@@ -49,7 +51,7 @@ from gate.system.version import VERSION
 from gate.text.digests import sha256_hex
 from gate.text.documents import document_chunks, write_document
 from gate.text.untrusted_text import masked
-from gate.verdict.assemble import error_verdict, fault_place
+from gate.verdict.assemble import error_verdict, fault_place, fault_verdict
 from gate.verdict.named_places import with_named_places
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
@@ -284,7 +286,8 @@ class DeliveredVerdict:
     """The result of a gate call; `fault` is what stopped it, if anything did.
 
     `proposed_target` is where in the repository the proposed entry belongs, empty without one.
-    `lines` are the Python files of the commit, with how many lines each has.
+    `lines` are the Python files of the commit, with how many lines each has. `kept` says what
+    became of the history's line and the metrics.
     """
 
     verdict: Verdict
@@ -295,6 +298,7 @@ class DeliveredVerdict:
     fault: GateError | None = None
     proposed_target: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
 
 def _python_lines(git: Git, commit: str) -> Mapping[str, int]:
@@ -490,8 +494,17 @@ def run_and_deliver(
         )
         try:
             gated = pipeline(request, adapters, delivery.change)
+        except CancelledError as fault:
+            now = adapters.clock.now().isoformat()
+            keep_line(fault_verdict(delivery.commit, now, fault), request, adapters, cancelled=True)
+            raise
         except GateError as fault:
             if fault.exit_code is not ExitCode.ERROR:
                 raise
-            return delivery.fault(fault)
-        return delivery.deliver(gated)
+            delivered = delivery.fault(fault)
+        else:
+            delivered = delivery.deliver(gated)
+        # every process of the training is gone (T1)
+        sealed = delivered.sealing.bundle is not None
+        kept = keep_line(delivered.verdict, request, adapters, sealed=sealed)
+        return replace(delivered, kept=kept)

@@ -15,6 +15,7 @@ from gate.data.declared import FetchSources
 from gate.data.fetching import Fetcher, LocalData
 from gate.data.tools import Tools
 from gate.errors import RepositoryError, SettingsError
+from gate.fleet.store import HistoryStore
 from gate.isolation.confined_look import read_apart
 from gate.isolation.engine import Engine, connect_docker, engine_address
 from gate.isolation.restricted_paths import places_without_data, restrict_access, secret_paths
@@ -37,6 +38,7 @@ from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
 from gate.training.child_environment import path_with_interpreter
 from gate.training.isolating import Isolating
+from gate.verdict.history import HistoryLine
 from gate.verdict.request import GateRequest
 
 MAX_SETTINGS_BYTES = 256 * 1024
@@ -117,11 +119,13 @@ def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
     return Publishers(
         login_files=() if login is None else (login,),
         registry=partial(_registry, variables=variables, files=files),
+        history=partial(_history, variables=variables, files=files),
+        push=_push,
         tracker=partial(_tracker, variables=variables, files=files),
     )
 
 
-# slow to import, all three, and few calls seal without a key or publish
+# slow to import, all of them, and few calls seal without a key or publish
 
 
 def _registry(place: str, variables: Mapping[str, str], files: Files) -> PackageRegistry:
@@ -134,6 +138,18 @@ def _tracker(settings: MlflowSettings, variables: Mapping[str, str], files: File
     from gate.publishing.mlflow import MlflowTracker  # noqa: PLC0415 - see above
 
     return MlflowTracker(settings, variables, files)
+
+
+def _history(place: str, variables: Mapping[str, str], files: Files) -> HistoryStore:
+    from gate.fleet.remote_stores import opened_store  # noqa: PLC0415 - see above
+
+    return opened_store(place, variables, files)
+
+
+def _push(url: str, line: HistoryLine) -> None:
+    from gate.fleet.exposition import push  # noqa: PLC0415 - see above
+
+    push(url, line)
 
 
 def _seal_services(settings: SigningSettings) -> SealServices:

@@ -36,7 +36,8 @@ def publish(
 ) -> PublishedPackage:
     """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
     wanted = request.settings.publish
-    if wanted == PublishSettings() or not gated.verdict.passes or request.from_fork:
+    nowhere = wanted.oci is None and wanted.mlflow is None
+    if nowhere or not gated.verdict.passes or request.from_fork:
         return NOT_PUBLISHED
     why_not = _why_not(request, sealing)
     if why_not:

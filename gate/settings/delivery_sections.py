@@ -45,6 +45,35 @@ def check_repository(value: str) -> str:
     return value
 
 
+S3: Final = "s3://"
+OCI: Final = "oci://"
+
+
+def check_history(value: str) -> str:
+    """Refuse what is no place for a history: s3://…, oci://… or an absolute folder."""
+    if value.startswith(OCI):
+        check_repository(value.removeprefix(OCI))
+    elif not value.startswith((S3, "/")) or not value.isprintable():
+        message = (
+            "must be s3://BUCKET/PREFIX, oci://registry.example.org/team/history or an absolute "
+            "folder"
+        )
+        raise ValueError(message)
+    return value
+
+
+# a Pushgateway inside a cluster has no TLS, and is told no secret
+PUSHGATEWAY: Final = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._/-]*)?\Z")
+
+
+def check_pushgateway(value: str) -> str:
+    """Refuse what is no address, and one that has a login in it."""
+    if not PUSHGATEWAY.match(value):
+        message = "must be an address without a login, for example http://pushgateway:9091"
+        raise ValueError(message)
+    return value
+
+
 RegistryName = Annotated[str, Field(max_length=200), AfterValidator(check_repository)]
 # a line end or a tab in a name would be another one to whoever reads it
 _NAME: Final = r"^[^\x00-\x1f\x7f]+$"
@@ -76,7 +105,7 @@ class MlflowSettings(Document):
 
 
 class PublishSettings(Document):
-    """Where a sealed package goes beside the output folder."""
+    """Where a sealed package goes beside the output folder, and a line of every verdict."""
 
     oci: RegistryName | None = Field(
         default=None,
@@ -85,6 +114,17 @@ class PublishSettings(Document):
     )
     mlflow: MlflowSettings | None = Field(
         default=None, description="A tracking server: parameters, metrics, package and seals."
+    )
+    history: Annotated[str, Field(max_length=300), AfterValidator(check_history)] | None = Field(
+        default=None,
+        description="Where a line of every verdict goes, pass or not: `s3://BUCKET/PREFIX`, "
+        "`oci://registry.example.org/team/history` or an absolute folder.",
+    )
+    pushgateway: Annotated[str, Field(max_length=300), AfterValidator(check_pushgateway)] | None = (
+        Field(
+            default=None,
+            description="A Prometheus Pushgateway that gets the metrics of every verdict.",
+        )
     )
 
 

@@ -27,6 +27,7 @@ from gate.settings.levels import (
     Variants,
     why_not_judged,
 )
+from gate.settings.slo import SloSettings
 from gate.settings.train_sections import (
     DeterminismSettings,
     DiagnosisSettings,
@@ -386,6 +387,10 @@ class GateSettings(Document):
         default_factory=PackageSettings, description="What the reproducibility package holds."
     )
     publish: Publishing = PublishSettings()
+    slo: SloSettings = Field(
+        default_factory=SloSettings,
+        description="Service levels for `repro-gate slo`, over a history. They change no verdict.",
+    )
     report: ReportSettings = Field(
         default_factory=ReportSettings, description="The comment on the pull request."
     )

@@ -62,6 +62,8 @@ REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
             ),
             _PUBLISH,
         ),
+        "publish.history": "writes a line of every verdict with the gate's credentials",
+        "publish.pushgateway": "has the gate send metrics to a service",
         "report.history": "reads and writes a branch of the repository",
     }
 )
@@ -162,6 +164,14 @@ INSIDE: Final = frozenset(
         "isolation.minimum",
         "package.source",
         "package.checkpoint",
+        # counted by `repro-gate slo` alone
+        "slo.targets",
+        "slo.spread",
+        "slo.step_deviation",
+        "slo.seconds",
+        "slo.silent_hours",
+        "slo.window_days",
+        "slo.gates",
         "report.gate_id",
         "report.comment",
     )

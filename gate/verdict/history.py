@@ -36,7 +36,6 @@ class _Line(Document):
     run_id: str = Field(default="", max_length=100, pattern=r"^[\x20-\x7e]*$")
     gate_id: str = Field(default=DEFAULT_GATE, pattern=GATE_ID.pattern.replace(r"\Z", "$"))
     repository: str = Field(default="", max_length=200, pattern=r"^[\x20-\x7e]*$")
-    commit: str = Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")
 
 
 class HistoryLine(_Line):
@@ -59,6 +58,7 @@ class HistoryLine(_Line):
     author: Name = ""
     runner: Name = ""
     environment: str = Field(default="", pattern=r"^([0-9a-f]{16})?$")
+    commit: str = Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")
     outcome: Outcome
     passes: bool
     cancelled: bool = False
@@ -78,12 +78,13 @@ class HistoryLine(_Line):
 
 
 class RollbackLine(_Line):
-    """A rollback: a line of the history, with the commit that it went back to.
+    """A rollback: a line of the history; `commit` is empty where no package was taken.
 
     `succeeded`: its package verified and its model was handed out. `seconds` is how long that took.
     """
 
     kind: Literal["rollback"] = "rollback"
+    commit: str = Field(default="", pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?)?$")
     succeeded: bool
     seconds: Seconds | None = None
 

@@ -24,6 +24,8 @@ SHOWING = frozenset({"typer", "rich", "pydantic"})
 MAY_IMPORT = {
     "action": WEB | NUMBERS | SHOWING,
     "doctor": WEB | NUMBERS | SHOWING,
+    "history": WEB | NUMBERS | SHOWING,
+    "slo": WEB | NUMBERS | SHOWING,
     "fetch": WEB | NUMBERS | SHOWING,
     "rollback": WEB | NUMBERS | SHOWING | KEYS,
     **dict.fromkeys(("init", "gate", "baseline", "operators"), NUMBERS | SHOWING),

@@ -264,3 +264,20 @@ def test_an_artifact_of_another_gate_is_none_of_this_one(oci: OciDouble, tmp_pat
     registry(oci).push(replace(artifact, gate_id="a"))
     (found,) = registry(oci).listed("a")
     assert (found.commit, found.tag) == (COMMIT, f"commit-{COMMIT}-a")
+
+
+def test_a_history_counts_rollbacks_that_work_and_that_do_not(
+    project: Project, run: Run, packages: Path, tmp_path: Path
+) -> None:
+    history = tmp_path / "history"
+    words = ("--packages", packages, *trust(packages), "--out", tmp_path / "back")
+    assert run("rollback", *words, "--history", history).code == 0
+    except_all = [word for one in hashes(project).values() for word in ("--except", one)]
+    assert run("rollback", *words, *except_all, "--history", history).code == 3
+    shown = run("history", "show", "--history", history, "--json").out
+    lines = [json.loads(line) for line in shown.splitlines()]
+    assert [(line["kind"], line["succeeded"]) for line in lines] == [
+        ("rollback", True),
+        ("rollback", False),
+    ]
+    assert [line["commit"] for line in lines] == [hashes(project)["newest"], ""]

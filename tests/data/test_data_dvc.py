@@ -5,10 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import socket
 import stat
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import pytest
 import requests
 from data_bench import DataBench
 from dvc_workshop import DvcRepository, stored
+from s3_server import LOGIN, s3_server
 
 from gate.errors import DataError
 
@@ -195,35 +193,8 @@ def test_the_clones_own_logins_count_only_where_it_is_trusted(
 @pytest.fixture
 def s3(tmp_path: Path) -> Iterator[str]:
     """The address of an S3 server with one bucket, `data`."""
-    program = shutil.which("moto_server")
-    if program is None:
-        pytest.skip("moto_server is not on the PATH: make test-data")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    with (tmp_path / "moto.log").open("wb") as log:
-        server = subprocess.Popen(
-            (program, "-H", "127.0.0.1", "-p", str(port)), stdout=log, stderr=log
-        )
-    try:
-        for _ in range(600):
-            try:
-                requests.put(f"{url}/data", timeout=60)
-                break
-            except requests.ConnectionError:
-                time.sleep(0.1)
+    with s3_server(tmp_path) as url:
         yield url
-    finally:
-        server.kill()
-        server.wait()
-
-
-LOGIN = {
-    "AWS_ACCESS_KEY_ID": "testing",
-    "AWS_SECRET_ACCESS_KEY": "the-secret-of-the-test",
-    "AWS_DEFAULT_REGION": "us-east-1",
-}
 
 
 def test_a_remote_of_s3_is_read_with_the_gates_own_login(

@@ -38,6 +38,8 @@ ASKS = {
     "publish.mlflow.experiment": "publish: {mlflow: {uri: 'https://example.org', experiment: x}}",
     "publish.mlflow.registered_model": "publish: "
     "{mlflow: {uri: 'https://example.org', registered_model: x}}",
+    "publish.history": "publish: {history: /srv/history}",
+    "publish.pushgateway": "publish: {pushgateway: 'http://pushgateway:9091'}",
     "report.history": "report: {history: true}",
 }
 

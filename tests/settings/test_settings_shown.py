@@ -175,6 +175,14 @@ SHOWN_BY = {
         ),
         "commands/publish: the_settings_say_which_server_experiment_and_model",
     ),
+    "publish.history": "commands/history: a_gate_keeps_a_line_of_a_pass_and_of_what_fails",
+    "publish.pushgateway": "commands/history: a_gate_keeps_a_line_of_a_pass_and_of_what_fails",
+    **dict.fromkeys(
+        ("slo.targets", "slo.spread", "slo.step_deviation", "slo.seconds", "slo.gates"),
+        "fleet/indicators: a_gate_has_targets_and_limits_of_its_own",
+    ),
+    "slo.silent_hours": "fleet/indicators: a_gate_without_a_verdict_for_too_long_is_silent",
+    "slo.window_days": "commands/history: slo_prints_text_json_markdown_a_page_and_metrics",
     "report.gate_id": "commands/gate: the_comment_bears_the_id_of_its_gate",
 }
 

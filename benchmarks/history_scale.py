@@ -1,0 +1,180 @@
+"""Service levels over a year of ten thousand verdicts a day. `make bench-history`.
+
+The lines are made, the files are real: a few a day, as `repro-gate history compact` leaves them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+from measured_processes import processor
+
+from gate.fleet.indicators import GroupBy, SloReport, slo_report
+from gate.fleet.reading import Reading
+from gate.fleet.stores import BATCH, FolderStore
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart
+from gate.report.page.slo_page import slo_page
+from gate.settings.slo import SloSettings
+from gate.system.files.files import LocalFiles
+from gate.text.documents import RecordForm
+from gate.verdict.history import HistoryLine, line_bytes
+from gate.verdict.verdict import Outcome
+
+END = datetime(2026, 1, 1, tzinfo=UTC)
+GATES = 200
+FILE_LINES = 100_000
+DAY_SECONDS = 86400
+ABOUT = (
+    "`slo` keeps no lines: its memory grows with the number of commits (M4) and with the lines of "
+    "one day. Peak memory is that of the confined process. The page is what `--format html` prints."
+)
+REPORT: RecordForm[SloReport] = RecordForm(SloReport)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One reading: its lines, bytes and seconds, and the most memory that it took."""
+
+    name: str
+    lines: int
+    size_bytes: int
+    seconds: float
+    peak_bytes: int
+    page_bytes: int
+
+
+def pattern() -> bytes:
+    """A usual line, with places for what differs."""
+    line = HistoryLine(
+        judged_at=(END - timedelta(days=1)).isoformat(),
+        run_id="RUN",
+        gate_id="GATE",
+        repository="organisation/repository",
+        commit="0" * 40,
+        author="a-person",
+        runner="runner-07",
+        environment="0123456789abcdef",
+        outcome=Outcome.REPRODUCED,
+        passes=True,
+        digests_equal=True,
+        metric="train/loss",
+        last="0.6931471805599453",
+        spread=0.0,
+        data_verified=True,
+        step_seconds=0.125,
+        training_seconds=500.0,
+        seconds=600.0,
+        sealed=True,
+    )
+    return line_bytes(line).replace(b"0" * 40, b"COMMIT")
+
+
+def write_year(folder: Path, days: int, a_day: int) -> int:
+    """Files of at most 100,000 lines; the bytes of all of them."""
+    usual, size_bytes = pattern(), 0
+    moment = (END - timedelta(days=1)).isoformat().encode()
+    for day, first in product(range(days), range(0, a_day, FILE_LINES)):
+        start = END - timedelta(days=days - day)
+        place = folder / f"{start:%Y-%m-%d}"
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / f"{BATCH}{first:016x}.jsonl").open("wb") as file:
+            for number in range(first, min(a_day, first + FILE_LINES)):
+                at = start + timedelta(seconds=number * DAY_SECONDS / a_day)
+                row = usual.replace(moment, at.isoformat().encode())
+                row = row.replace(b"RUN", b"%d" % (day * a_day + number))
+                row = row.replace(b"GATE", b"gate-%d" % (number % GATES))
+                size_bytes += file.write(row.replace(b"COMMIT", b"%040x" % (day * a_day + number)))
+                size_bytes += file.write(b"\n")
+    return size_bytes
+
+
+def measured(name: str, folder: Path, size_bytes: int, days: float) -> Measured:
+    """`slo` over the last days, in the confined process that the command uses."""
+    store = FolderStore(folder, LocalFiles())
+
+    began = time.monotonic()
+    report = read_apart(
+        REPORT,
+        lambda: slo_report(
+            Reading(store, END - timedelta(days=days), END),
+            SloSettings(),
+            (GroupBy.GATE,),
+            days=days,
+        ),
+        what=name,
+        seconds=7200.0,
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
+    seconds = time.monotonic() - began
+    # of the largest child until now: the readings go from small to large
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    page_bytes = len(slo_page(report).encode("utf-8"))
+    return Measured(
+        name=name,
+        lines=report.lines,
+        size_bytes=size_bytes,
+        seconds=seconds,
+        peak_bytes=peak,
+        page_bytes=page_bytes,
+    )
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--days", type=int, default=365)
+    options.add_argument("--a-day", type=int, default=10_000)
+    options.add_argument("--lines", type=int, default=10_000_000)
+    asked = options.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="history-scale-"))
+    try:
+        size_bytes = write_year(folder / "year", asked.days, asked.a_day)
+        rows = [
+            measured(f"{days} days of the year", folder / "year", size_bytes, days)
+            for days in (7, 28, asked.days)
+        ]
+        shutil.rmtree(folder / "year")
+        # ten million lines in ten days: a thousand times the usual day
+        size_bytes = write_year(folder / "many", 10, asked.lines // 10)
+        rows.append(measured(f"{asked.lines:,} lines in ten days", folder / "many", size_bytes, 10))
+    finally:
+        shutil.rmtree(folder)
+    asked.out.write_text(page(rows, asked.days, asked.a_day), "utf-8")
+
+
+def page(rows: list[Measured], days: int, a_day: int) -> str:
+    """The page in Markdown."""
+    written = (
+        f"Written by `make bench-history`: {a_day:,} verdicts a day for {days} days, of {GATES} "
+        f"gates, then many lines in ten days. {datetime.now(UTC):%Y-%m-%d}, {processor()}."
+    )
+    lines = [
+        "# Service levels over a large history",
+        "",
+        written,
+        "",
+        ABOUT,
+        "",
+        "| reading | lines | on disk | seconds | lines a second | peak memory | page |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {row.name} | {row.lines:,} | {row.size_bytes / 1e9:.2f} GB | {row.seconds:,.0f} | "
+        f"{row.lines / row.seconds:,.0f} | {row.peak_bytes / 2**20:,.0f} MiB | "
+        f"{row.page_bytes / 1e3:,.0f} kB |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""`repro-gate history`: the lines of verdicts, kept anywhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, date, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gate.commands.history_options import (
+    Cache,
+    Place,
+    Since,
+    days_of,
+    fleet_call,
+    history_place,
+)
+from gate.commands.options import AsJson, Config, console
+from gate.commands.program import FILES
+from gate.commands.registry_names import clone_settings, gate_name
+from gate.errors import GateError
+from gate.fleet.exposition import push, samples_of_verdict, text_of
+from gate.fleet.lines import ATTEMPT, RUNS, call_facts, verdict_line
+from gate.fleet.remote_stores import opened_store
+from gate.fleet.stores import append, compact
+from gate.isolation.confined_look import read_apart, reading_seconds
+from gate.pipelines.fleet import ShownLines, newest_lines
+from gate.report.layout import Cell, Row, Section, table_of
+from gate.report.markdown import table_markdown
+from gate.report.terminal_lines import section_view
+from gate.system.clock import SystemClock
+from gate.system.git.repository import GitRepository
+from gate.text.documents import RecordForm, read_document
+from gate.text.phrases import count
+from gate.text.untrusted_text import safe_line
+from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
+from gate.verdict.verdict import Verdict
+
+VERDICT: Final = "verdict.json"
+MAX_VERDICT_BYTES: Final = 256 * 1024 * 1024
+FIRST_DAY: Final = date(2000, 1, 1)
+SHORT_COMMIT: Final = 12
+LINE: Final[RecordForm[HistoryLine]] = RecordForm(HistoryLine)
+HEADINGS: Final = ("Judged at", "Gate", "Commit", "Outcome", "Run", "Author", "Sealed")
+
+history_app = typer.Typer(
+    help="Keep, show and join the lines of verdicts.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+
+@history_app.command("append")
+def append_command(  # noqa: PLR0913 - each parameter is an option of the command
+    verdict: Annotated[
+        Path, typer.Argument(help="verdict.json, or the output folder that has it.")
+    ] = Path("repro-gate-out"),
+    place: Place = "",
+    *,
+    config: Config = "",
+    run_id: Annotated[str, typer.Option(help="Default: what the CI service says.")] = "",
+    gate_id: Annotated[str, typer.Option(help="Default: report.gate_id of the settings.")] = "",
+    repository: Annotated[str, typer.Option(help="owner/name; default: GITHUB_REPOSITORY.")] = "",
+    sealed: Annotated[
+        bool | None,
+        typer.Option(help="Whether the pass is sealed; default: whether a seal is beside it."),
+    ] = None,
+    pushgateway: Annotated[str, typer.Option(help="Push its metrics to this address too.")] = "",
+    textfile: Annotated[
+        Path | None, typer.Option(help="Write its metrics to this .prom file too.")
+    ] = None,
+) -> None:
+    """Add the line of a verdict to a history.
+
+    A gate with publish.history does this itself; this is for a verdict that was made elsewhere.
+
+    Example: repro-gate history append repro-gate-out --history /srv/repro-gate/history
+    """
+    settings, _ = clone_settings(config)
+    file = verdict / VERDICT if FILES.is_folder(verdict) else verdict
+    beside = any(
+        FILES.exists(file.with_name(f"package.{kind}.json")) for kind in ("dsse", "sigstore")
+    )
+    said = {RUNS[0]: run_id, ATTEMPT: ""} if run_id else {}
+    call = call_facts(
+        {**os.environ, **said},
+        gate_id=gate_name(gate_id, settings),
+        repository=repository or os.environ.get("GITHUB_REPOSITORY", ""),
+        sealed=beside if sealed is None else sealed,
+    )
+    line = read_apart(
+        LINE,
+        lambda: verdict_line(
+            read_document(
+                Verdict,
+                FILES.read_bytes(file, max_bytes=MAX_VERDICT_BYTES),
+                safe_line(str(file)),
+                max_bytes=MAX_VERDICT_BYTES,
+            ),
+            call,
+        ),
+        what=safe_line(str(file)),
+        seconds=reading_seconds(file),
+    )
+    target = history_place(place, config)
+    store = opened_store(target, os.environ, FILES, GitRepository(Path.cwd()))
+    name = append(store, line)
+    console().print(f"added {name} to {store.shown}", soft_wrap=True)
+    if not line.run_id:
+        console().print("It has no run id: give --run-id, or call this in a CI job.")
+    if textfile is not None:
+        FILES.write_bytes(textfile, text_of(samples_of_verdict(line)).encode("utf-8"))
+    if pushgateway:
+        try:
+            push(pushgateway, line)
+        except GateError as fault:
+            sys.stderr.write(f"no metrics pushed: {fault.message}. {fault.hint}\n")
+
+
+@history_app.command("show")
+def show_command(
+    place: Place = "",
+    *,
+    since: Since = "7d",
+    config: Config = "",
+    most: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many of the newest lines.")
+    ] = 20,
+    cache: Cache = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest lines of a history; with --json a line of JSON for each.
+
+    Example: repro-gate history show --history /srv/repro-gate/history --since 2d
+    """
+    call = fleet_call(history_place(place, config), days_of(since), cache)
+    shown = newest_lines(call, most)
+    if as_json:
+        for line in shown.lines:
+            sys.stdout.write(line_bytes(line).decode("ascii") + "\n")
+        return
+    console().print(section_view(_section(shown, most, since)), crop=False)
+    _say_left_out(shown)
+
+
+@history_app.command("report")
+def report_command(
+    place: Place = "",
+    *,
+    since: Since = "7d",
+    config: Config = "",
+    most: Annotated[
+        int, typer.Option(min=1, max=100_000, help="How many of the newest lines.")
+    ] = 200,
+    cache: Cache = None,
+) -> None:
+    """Print the newest lines as a Markdown table.
+
+    Service levels over them: repro-gate slo.
+
+    Example: repro-gate history report --since 7d >> "$GITHUB_STEP_SUMMARY"
+    """
+    call = fleet_call(history_place(place, config), days_of(since), cache)
+    shown = newest_lines(call, most)
+    section = _section(shown, most, since)
+    sys.stdout.write(f"# {section.title}\n\n{table_markdown(section.table).strip()}\n")
+    _say_left_out(shown)
+
+
+@history_app.command("compact")
+def compact_command(
+    place: Place = "",
+    *,
+    config: Config = "",
+    keep_days: Annotated[int, typer.Option(min=1, help="Leave this many newest days.")] = 2,
+) -> None:
+    """Join the files of past days: one a verdict becomes a few a day.
+
+    Each batch is written before what is in it is removed, so no line is lost, whatever happens.
+
+    Example: repro-gate history compact --history s3://ml-runs/repro-gate
+    """
+    store = opened_store(history_place(place, config), os.environ, FILES)
+    today = SystemClock().now().astimezone(UTC).date()
+    joined = compact(store, FIRST_DAY, today - timedelta(days=keep_days))
+    console().print(f"{count(joined, 'file')} of {store.shown} joined into others", soft_wrap=True)
+
+
+def _section(shown: ShownLines, most: int, since: str) -> Section:
+    title = f"{count(shown.lines_total, 'line')} in {since}"
+    if shown.lines_total > most:
+        title += f", the newest {most:,}"
+    return Section(title=title, table=table_of(HEADINGS, map(_row, shown.lines), most))
+
+
+def _row(line: HistoryLine | RollbackLine) -> Row:
+    if isinstance(line, RollbackLine):
+        outcome, author, sealed = f"rollback {'done' if line.succeeded else 'failed'}", "", ""
+    else:
+        outcome = "cancelled" if line.cancelled else line.outcome.value
+        author, sealed = line.author, "yes" if line.sealed else "no"
+    gate = f"{line.repository} {line.gate_id}".strip()
+    return (
+        Cell(line.judged_at),
+        Cell(gate),
+        Cell(line.commit[:SHORT_COMMIT], code=True),
+        Cell(outcome),
+        Cell(line.run_id),
+        Cell(author),
+        Cell(sealed),
+    )
+
+
+def _say_left_out(shown: ShownLines) -> None:
+    for why, lines in shown.left_out.items():
+        sys.stderr.write(f"{count(lines, 'line')} left out: {why}\n")

@@ -1,0 +1,185 @@
+"""`repro-gate slo`: service levels over a history, once or served to Prometheus."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from gate.commands.history_options import Cache, Place, Since, days_of, fleet_call, history_place
+from gate.commands.options import Config, console
+from gate.commands.program import FILES
+from gate.commands.registry_names import clone_settings
+from gate.errors import GateError, SettingsError
+from gate.fleet.exposition import CONTENT_TYPE, DAY_SECONDS, samples_of_report, text_of
+from gate.fleet.indicators import GroupBy, SloReport
+from gate.pipelines.fleet import measured
+from gate.report.page.slo_page import slo_page
+from gate.report.slo_views import slo_markdown, slo_view
+from gate.settings.slo import SloSettings
+from gate.text.documents import write_document
+from gate.text.untrusted_text import safe_line
+
+PATH: Final = "/metrics"
+LEAST_REFRESH_SECONDS: Final = 5.0
+SOCKET_SECONDS: Final = 10.0
+
+
+class Format(StrEnum):
+    """How the levels are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    OPENMETRICS = "openmetrics"
+
+
+def slo_command(  # noqa: PLR0913 - each parameter is an option of the command
+    place: Place = "",
+    *,
+    since: Since = "",
+    by: Annotated[
+        str, typer.Option(help="Count apart by any of gate, author, runner, environment.")
+    ] = "gate",
+    format_: Annotated[Format, typer.Option("--format", help="What is printed.")] = Format.TEXT,
+    config: Config = "",
+    cache: Cache = None,
+    textfile: Annotated[
+        Path | None, typer.Option(help="Write the metrics to this .prom file for a node exporter.")
+    ] = None,
+    serve: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Serve /metrics for Prometheus, until stopped.")
+    ] = "",
+    refresh: Annotated[
+        float, typer.Option(min=LEAST_REFRESH_SECONDS, help="Seconds that a served answer is kept.")
+    ] = 60.0,
+) -> None:
+    """Measure service levels over a history.
+
+    M1 to M10 each have a share, a target, an error budget and a burn rate. Targets come from `slo`
+    in repro-gate.yml; docs/fleet.md says what each indicator counts.
+
+    Example: repro-gate slo --history /srv/repro-gate/history --since 28d --by gate,runner
+    """
+    settings, _ = clone_settings(config)
+    slo = settings.slo if settings is not None else SloSettings()
+    days = days_of(since) if since else float(slo.window_days)
+    apart = groups_of(by)
+    where = history_place(place, config)
+
+    def report() -> SloReport:
+        return measured(fleet_call(where, days, cache), slo, apart)
+
+    if serve:
+        serve_metrics(serve, lambda: _metrics(report()), refresh)
+        return
+    found = report()
+    if textfile is not None:
+        # a node exporter never reads half of it: the file is replaced as a whole
+        FILES.write_bytes(textfile, _metrics(found).encode("utf-8"))
+    _print(found, format_)
+
+
+def groups_of(by: str) -> tuple[GroupBy, ...]:
+    """What `--by` names; `SettingsError` for another word."""
+    known = {one.value: one for one in GroupBy}
+    words = [word.strip() for word in by.split(",")]
+    wrong = next((word for word in words if word not in known), None)
+    if wrong is not None:
+        raise SettingsError(
+            f"--by {safe_line(wrong)!r} is nothing to count by",
+            hint=f"Give any of {', '.join(known)}, with commas between them.",
+        )
+    return tuple(known[word] for word in words)
+
+
+def _metrics(report: SloReport) -> str:
+    return text_of(samples_of_report(report, report.window_days * DAY_SECONDS))
+
+
+def _print(report: SloReport, format_: Format) -> None:
+    if format_ is Format.TEXT:
+        console().print(slo_view(report), crop=False)
+        return
+    texts: dict[Format, Callable[[], str]] = {
+        Format.JSON: lambda: write_document(report).decode("utf-8"),
+        Format.MARKDOWN: lambda: slo_markdown(report),
+        Format.HTML: lambda: slo_page(report),
+        Format.OPENMETRICS: lambda: _metrics(report),
+    }
+    sys.stdout.write(texts[format_]())
+
+
+def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float) -> None:
+    """Answer GET /metrics until this process is stopped.
+
+    One request at a time: the history is counted in a child of this process, which may have no
+    other thread. A history that cannot be read is a 503, so that Prometheus says `up == 0`.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise SettingsError(
+            f"--serve {safe_line(address)!r} is not an address", hint="For example 127.0.0.1:9464."
+        )
+    try:
+        server = HTTPServer((host.strip("[]"), int(port)), _handler(_Kept(text, refresh_seconds)))
+    except OSError as error:
+        raise SettingsError(
+            f"{safe_line(address)} cannot be listened on: {error.strerror}",
+            hint="Choose another port, or end what uses this one.",
+        ) from error
+    with server:
+        sys.stderr.write(f"serving http://{host}:{server.server_port}{PATH}\n")
+        server.serve_forever()
+
+
+class _Kept:
+    """An answer that is made again once it is older than so many seconds."""
+
+    def __init__(self, text: Callable[[], str], seconds: float) -> None:
+        self._text, self._seconds = text, seconds
+        self._made_at, self._answer = 0.0, (0, "")
+
+    def answer(self) -> tuple[int, str]:
+        """Status and text."""
+        if not self._answer[0] or time.monotonic() - self._made_at > self._seconds:
+            try:
+                self._answer = (200, self._text())
+            except GateError as fault:
+                sys.stderr.write(f"error: {safe_line(fault.message)}\n")
+                self._answer = (503, f"# {safe_line(fault.message)}\n")
+            self._made_at = time.monotonic()
+        return self._answer
+
+
+def _handler(kept: _Kept) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """GET /metrics, and nothing else."""
+
+        # a client that says nothing holds up every other one for this long at most
+        timeout = SOCKET_SECONDS
+        server_version = "repro-gate"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            """Answer a scrape."""
+            found = self.path.partition("?")[0] == PATH
+            status, text = kept.answer() if found else (404, f"# only {PATH}\n")
+            body = text.encode("utf-8")
+            self.send_response(status)
+            self.send_header("Content-Type", CONTENT_TYPE if status == 200 else "text/plain")  # noqa: PLR2004 - HTTP's OK
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+            """A line for each scrape tells nobody anything."""
+
+    return Handler

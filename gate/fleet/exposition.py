@@ -1,0 +1,176 @@
+"""Metrics as text that Prometheus, a Pushgateway and a node exporter read alike.
+
+OpenMetrics 1.0, "Text format". Every metric is a gauge, so the same text is Prometheus's own text
+format 0.0.4 as well, for which the last line is a comment.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from urllib.parse import quote
+
+import requests
+
+from gate.errors import PublishError
+from gate.fleet import metric_names as names
+from gate.fleet.indicators import GroupBy, GroupLevels, LastVerdict, SloReport
+from gate.fleet.metric_names import MetricName
+from gate.verdict.history import HistoryLine
+
+CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PUSHED_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+JOB: Final = "repro-gate"
+PUSH_SECONDS: Final = 10.0
+HOUR_SECONDS: Final = 3600
+DAY_SECONDS: Final = 86400
+# what a label's value may not hold as it is
+ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of a metric, with its labels in the order of the table."""
+
+    metric: MetricName
+    labels: tuple[str, ...]
+    value: float
+
+
+def text_of(samples: Iterable[Sample]) -> str:
+    """The samples as text, those of each metric together, in the order of the table."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        found.setdefault(sample.metric.name, []).append(sample)
+    lines = []
+    for metric in names.METRICS:
+        if metric.name in found:
+            lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
+            lines += map(_line, found[metric.name])
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _line(sample: Sample) -> str:
+    pairs = zip(sample.metric.labels, sample.labels, strict=True)
+    words = ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+    labels = f"{{{words}}}" if words else ""
+    return f"{sample.metric.name}{labels} {sample.value!r}"
+
+
+def _escaped(value: str) -> str:
+    # half a surrogate pair cannot be written, and a carriage return ends a line for some readers
+    plain = value.encode("utf-8", "replace").decode("utf-8").replace("\r", " ")
+    return plain.translate(ESCAPED)
+
+
+def samples_of_verdict(line: HistoryLine) -> Iterator[Sample]:
+    """What a job pushes of its verdict; nothing of what was not measured."""
+    gate = (line.repository, line.gate_id)
+    info = (
+        line.run_id,
+        line.commit,
+        line.outcome.value,
+        "" if line.level is None else line.level.value,
+        line.failure_mode.value,
+        line.author,
+        line.runner,
+        line.environment,
+    )
+    yield Sample(names.LAST_INFO, (*gate, *info), 1.0)
+    values: Mapping[MetricName, float | None] = {
+        names.LAST_TIME: datetime.fromisoformat(line.judged_at).timestamp(),
+        names.LAST_PASSES: line.passes,
+        names.LAST_SEALED: line.sealed,
+        names.LAST_DIGESTS: line.digests_equal,
+        names.LAST_SPREAD: line.spread,
+        names.LAST_DATA: line.data_verified,
+        names.LAST_OPERATORS: line.uncovered_operators,
+        names.LAST_STEP: line.step_seconds,
+        names.LAST_SECONDS: line.seconds,
+        names.LAST_COST: line.cost_ratio,
+    }
+    for metric, value in values.items():
+        if value is not None:
+            yield Sample(metric, gate, float(value))
+
+
+def samples_of_report(report: SloReport, window_seconds: float) -> Iterator[Sample]:
+    """The service levels of a history that was counted by gate, and each gate's last verdict."""
+    for gate in report.gates:
+        yield from _of_gate(gate)
+    if report.by == (GroupBy.GATE,):
+        for group in report.groups:
+            yield from _of_group(group, window_seconds)
+    for reason, lines in report.left_out.items():
+        yield Sample(names.UNREADABLE, (reason,), float(lines))
+    read_at = datetime.fromisoformat(report.created_at).timestamp()
+    yield Sample(names.READ_AT, (), read_at)
+
+
+def _of_gate(gate: LastVerdict) -> Iterator[Sample]:
+    labels = (gate.repository, gate.gate_id)
+    if gate.line is not None:
+        yield from samples_of_verdict(gate.line)
+    yield Sample(names.SILENT, labels, float(gate.silent))
+    yield Sample(names.SILENT_LIMIT, labels, gate.limit_hours * HOUR_SECONDS)
+
+
+def _of_group(group: GroupLevels, window_seconds: float) -> Iterator[Sample]:
+    gate = (group.repository, *group.values)
+    yield Sample(names.WINDOW, gate, window_seconds)
+    for count in group.outcomes:
+        outcome = "cancelled" if count.cancelled else count.outcome.value
+        yield Sample(
+            names.VERDICTS, (*gate, outcome, count.failure_mode.value), float(count.verdicts)
+        )
+    for level in group.levels:
+        labels = (*gate, level.indicator.value)
+        yield Sample(names.GOOD, labels, float(level.good))
+        yield Sample(names.VALID, labels, float(level.valid))
+        yield Sample(names.TARGET, labels, level.target)
+        if level.budget_left is not None:
+            yield Sample(names.BUDGET_LEFT, labels, level.budget_left)
+        for burn in level.burn:
+            where = (*labels, burn.window.value)
+            if burn.rate is not None:
+                yield Sample(names.BURN_RATE, where, burn.rate)
+            yield Sample(names.BUDGET_SPENT, where, burn.budget_spent)
+
+
+def push(url: str, line: HistoryLine, *, timeout_seconds: float = PUSH_SECONDS) -> None:
+    """Replace what a Pushgateway has of this gate; raises `PublishError`.
+
+    Its groups are one a gate of a repository: one for each run would never be removed.
+    """
+    groups = {"job": JOB, "repository": line.repository, "gate_id": line.gate_id}
+    path = "".join(f"/{name}{_group_value(value)}" for name, value in groups.items())
+    body = text_of(samples_of_verdict(line)).encode("utf-8")
+    try:
+        answer = requests.put(
+            f"{url.rstrip('/')}/metrics{path}",
+            data=body,
+            headers={"Content-Type": PUSHED_TYPE},
+            timeout=timeout_seconds,
+            allow_redirects=False,
+        )
+    except requests.RequestException as error:
+        # its text may quote an address with a password
+        raise PublishError(
+            "the Pushgateway cannot be reached", hint="Check publish.pushgateway and the network."
+        ) from error
+    if answer.status_code not in {requests.codes.ok, requests.codes.accepted}:
+        raise PublishError(
+            f"the Pushgateway answered {answer.status_code}",
+            hint="Check publish.pushgateway: it is the address without /metrics.",
+        )
+
+
+def _group_value(value: str) -> str:
+    """A value in the path of a group: as base64 where a slash, or nothing, is in it."""
+    if value and "/" not in value:
+        return f"/{quote(value, safe='')}"
+
+    return f"@base64/{base64.urlsafe_b64encode(value.encode('utf-8')).decode('ascii') or '='}"

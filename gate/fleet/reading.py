@@ -1,0 +1,110 @@
+"""The lines of a history one after the other, in the order of their times; no line is trusted."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from gate.errors import DocumentError
+from gate.fleet.stores import BATCH, FolderStore, by_day
+from gate.text.documents import read_document
+from gate.text.strict_json import outline_of_json
+from gate.verdict.history import (
+    HISTORY_SCHEMA,
+    MAX_HISTORY_LINE_BYTES,
+    AnyLine,
+    HistoryLine,
+    RollbackLine,
+)
+
+# clocks of machines differ
+AHEAD: Final = timedelta(hours=1)
+SOURCE: Final = "a line of the history"
+_LINE: Final[TypeAdapter[HistoryLine | RollbackLine]] = TypeAdapter(AnyLine)
+
+
+class LeftOut(StrEnum):
+    """Why a line does not count."""
+
+    BROKEN = "broken"
+    FOREIGN = "foreign-schema"
+    TOO_LONG = "too-long"
+    FUTURE = "future"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Moment:
+    """A line with its time, in seconds since 1970."""
+
+    seconds: float
+    line: HistoryLine | RollbackLine = field(compare=False)
+
+
+@dataclass(slots=True)
+class Reading:
+    """A pass over a folder of lines from a moment on; `left_out` grows as it goes on.
+
+    No more than the open files' current lines are held, and 8 bytes for each line of one day.
+    """
+
+    folder: FolderStore
+    since: datetime
+    now: datetime
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
+
+    def lines(self) -> Iterator[Moment]:
+        """Every line once, the oldest first, as far as the files of a day are sorted."""
+        first = self.since.astimezone(UTC).date()
+        for _, names in by_day(self.folder.names(first)):
+            seen = set[int]()
+            batches = [name for name in names if name[11:].startswith(BATCH)]
+            single = [name for name in names if not name[11:].startswith(BATCH)]
+            streams = [self._of_files([name], seen) for name in batches]
+            yield from heapq.merge(*streams, self._of_files(single, seen))
+
+    def _of_files(self, names: list[str], seen: set[int]) -> Iterator[Moment]:
+        start, end = self.since.timestamp(), (self.now + AHEAD).timestamp()
+        for name in names:
+            for row in self.folder.rows(name, MAX_HISTORY_LINE_BYTES):
+                # keyed by this process: nobody else can make two lines of one hash
+                known = hash(row)
+                if not row or known in seen:
+                    continue
+                seen.add(known)
+                line = parsed_line(row)
+                if isinstance(line, LeftOut):
+                    self.left_out[line] += 1
+                    continue
+                seconds = datetime.fromisoformat(line.judged_at).timestamp()
+                if seconds > end:
+                    self.left_out[LeftOut.FUTURE] += 1
+                elif seconds >= start:
+                    yield Moment(seconds, line)
+
+
+def parsed_line(row: bytes) -> HistoryLine | RollbackLine | LeftOut:
+    """A line, strictly, or why it is none."""
+    if len(row) > MAX_HISTORY_LINE_BYTES:
+        return LeftOut.TOO_LONG
+    with suppress(ValidationError):
+        line = _LINE.validate_json(row)
+        # of two equal keys pydantic keeps the last: only lines without one are taken this fast
+        if row.count(b'":') == len(line.model_fields_set):
+            return line
+    try:
+        outline = outline_of_json(row, SOURCE)
+        if outline is not None and outline.get("schema_version") != HISTORY_SCHEMA:
+            return LeftOut.FOREIGN
+        if outline is not None and outline.get("kind") == "rollback":
+            return read_document(RollbackLine, row, SOURCE)
+        return read_document(HistoryLine, row, SOURCE)
+    except DocumentError:
+        return LeftOut.BROKEN

@@ -1,0 +1,175 @@
+"""Where the lines of a history are kept: every store has immutable files of lines, by their day.
+
+A file is `DAY/TIME-GATE-DIGEST.jsonl`, its name made of its content. So two writers never meet, a
+line that is written twice is the same file, and nothing has to be read before it is written.
+`compact` joins the files of a day into batches: each is written before what is in it is removed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final
+
+from gate.errors import PublishError
+from gate.fleet.store import HistoryStore
+from gate.system.files.port import Files
+from gate.system.files.writing import remove
+from gate.text.digests import sha256_hex
+from gate.verdict.history import HistoryLine, RollbackLine, line_bytes
+
+MAX_NAMES: Final = 2_000_000
+# of a day, or of the batches that it was joined to
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+BATCH_BYTES: Final = 64 * 1024 * 1024
+DIGITS: Final = 16
+NAME: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/[A-Za-z0-9][A-Za-z0-9._-]{0,120}\.jsonl\Z")
+LINES: Final = "lines"
+BATCH: Final = "batch-"
+JUDGED_AT: Final = re.compile(rb'"judged_at":"([^"\\]{1,40})"')
+DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
+
+
+def line_name(line: HistoryLine | RollbackLine) -> str:
+    """The name of the file of one line."""
+    data = line_bytes(line)
+    when = datetime.fromisoformat(line.judged_at).astimezone(UTC)
+    return f"{when:%Y-%m-%d}/{when:%H%M%S}-{line.gate_id}-{sha256_hex(data)[:DIGITS]}.jsonl"
+
+
+def branch_path(name: str) -> str:
+    """Where a file of lines is on the branch."""
+    return f"{LINES}/{name}"
+
+
+def append(store: HistoryStore, line: HistoryLine | RollbackLine) -> str:
+    """Keep a line; its name in the store."""
+    name = line_name(line)
+    store.write(name, line_bytes(line) + b"\n")
+    return name
+
+
+class FolderStore:
+    """A folder, which may be shared by machines."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+
+    @property
+    def shown(self) -> str:
+        """The path."""
+        return str(self._folder)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all."""
+        with self._files.replacing(self._folder / name) as file:
+            file.write(data)
+
+    def names(self, since: date) -> Iterator[str]:
+        """The names from a day on, in their order."""
+        for day in self._files.list_names(self._folder, max_names=MAX_NAMES):
+            if not DAY.match(day) or day < since.isoformat():
+                continue
+            for name in self._files.list_names(self._folder / day, max_names=MAX_NAMES):
+                if NAME.match(f"{day}/{name}"):
+                    yield f"{day}/{name}"
+
+    def rows(self, name: str, longest: int) -> Iterator[bytes]:
+        """The lines of a file one by one; of a longer one only its beginning."""
+        with self._files.open_binary(self._folder / name, max_bytes=MAX_FILE_BYTES) as file:
+            while row := file.readline(longest + 1):
+                yield row.rstrip(b"\n")
+                while len(row) > longest and not row.endswith(b"\n"):
+                    row = file.readline(longest + 1)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file; no link is followed."""
+        return self._files.read_bytes(self._folder / name, max_bytes=MAX_FILE_BYTES)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files."""
+        for name in names:
+            # another call may have joined it too
+            remove(self._folder / name)
+
+
+def compact(store: HistoryStore, since: date, until: date) -> int:
+    """Join the files of each day before `until` into batches; how many files went into others.
+
+    Lines are neither parsed nor changed, and one that is there twice is kept once. Whatever ends
+    this call, and however many do the same, each line is in one file at least.
+    """
+    joined = 0
+    for day, names in by_day(store.names(since)):
+        if day >= until.isoformat():
+            break
+        if len(names) > 1:
+            joined += _joined(store, day, names)
+    return joined
+
+
+def by_day(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Names in their order, those of each day together."""
+    day, found = "", list[str]()
+    for name in names:
+        if name[:10] != day:
+            if found:
+                yield day, found
+            day, found = name[:10], []
+        found.append(name)
+    if found:
+        yield day, found
+
+
+def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
+    rows, size_bytes, sources, kept = dict[bytes, None](), 0, list[str](), 0
+    batches = list[tuple[bytes, list[str]]]()
+
+    def close() -> None:
+        nonlocal rows, size_bytes, sources
+        if sources:
+            # sorted, so that a reader can merge files without holding them
+            batches.append((b"".join(row + b"\n" for row in sorted(rows, key=_time)), sources))
+        rows, size_bytes, sources = {}, 0, []
+
+    for name in names:
+        data = store.read(name)
+        # a full batch of an earlier call stays as it is
+        if len(data) >= BATCH_BYTES:
+            continue
+        if size_bytes + len(data) > 2 * BATCH_BYTES:
+            close()
+        rows.update(dict.fromkeys(row for row in data.split(b"\n") if row))
+        size_bytes += len(data)
+        sources.append(name)
+    close()
+    for data, sources in batches:
+        if len(sources) == 1:
+            continue
+        batch = f"{day}/{BATCH}{sha256_hex(data)[:DIGITS]}.jsonl"
+        store.write(batch, data)
+        store.remove(name for name in sources if name != batch)
+        kept += len(sources) - 1
+    return kept
+
+
+def _time(row: bytes) -> bytes:
+    """When a line says that it was made, as its bytes have it."""
+    found = JUDGED_AT.search(row)
+    return found[1] if found else b""
+
+
+def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:
+    """Copy the files of a store from a day on that the folder lacks; how many those were."""
+    there, copied = set(folder.names(since)), 0
+    for name in store.names(since):
+        if name in there:
+            continue
+        if not NAME.match(name):
+            raise PublishError(f"{store.shown} lists a name that is none of a history")
+        folder.write(name, store.read(name))
+        copied += 1
+    return copied

@@ -1,0 +1,120 @@
+"""A history is copied to this machine, then counted in a confined process: anybody writes one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gate.errors import EvidenceError
+from gate.fleet.indicators import GroupBy, SloReport, slo_report
+from gate.fleet.reading import LeftOut, Reading
+from gate.fleet.remote_stores import opened_store
+from gate.fleet.stores import FolderStore, mirror
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart
+from gate.settings.slo import SloSettings
+from gate.system.files.port import Files
+from gate.system.git.repository import Git
+from gate.text.document import Document
+from gate.text.documents import RecordForm
+from gate.verdict.history import AnyLine, HistoryLine, RollbackLine
+
+# a year of ten thousand verdicts a day is counted in some minutes
+READING_SECONDS: Final = 7200.0
+MAX_SHOWN: Final = 100_000
+
+
+class ShownLines(Document):
+    """The newest lines of a window, the oldest of them first; `lines_total` counts the window's."""
+
+    lines: Annotated[tuple[AnyLine, ...], Field(max_length=MAX_SHOWN)]
+    lines_total: int
+    left_out: dict[str, int]
+
+
+REPORT: Final[RecordForm[SloReport]] = RecordForm(SloReport)
+SHOWN: Final[RecordForm[ShownLines]] = RecordForm(ShownLines)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetCall:
+    """Which history is read, over how many days before `now`.
+
+    `cache` keeps the copies of a store elsewhere for the next call; None: they are removed.
+    """
+
+    place: str
+    days: float
+    now: datetime
+    variables: Mapping[str, str]
+    files: Files
+    git: Git | None = None
+    cache: Path | None = None
+
+    @property
+    def since(self) -> datetime:
+        """The beginning of the window."""
+        return self.now - timedelta(days=self.days)
+
+
+@contextmanager
+def local_folder(call: FleetCall) -> Iterator[FolderStore]:
+    """The history's files in a folder of this machine, copied there if need be."""
+    store = opened_store(call.place, call.variables, call.files, call.git)
+    if isinstance(store, FolderStore):
+        if not call.files.is_folder(Path(call.place)):
+            raise EvidenceError(
+                f"there is no history in {call.place}",
+                hint="`repro-gate history append` writes the first line, and so does a gate with "
+                "publish.history.",
+            )
+        yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="repro-gate-history-") as passing:
+        copies = FolderStore(call.cache or Path(passing), call.files)
+        mirror(store, call.since.astimezone(UTC).date(), copies)
+        yield copies
+
+
+def measured(call: FleetCall, settings: SloSettings, by: Sequence[GroupBy]) -> SloReport:
+    """The service levels of a window."""
+    with local_folder(call) as folder:
+        reading = Reading(folder, call.since, call.now)
+        return read_apart(
+            REPORT,
+            lambda: slo_report(reading, settings, by, days=call.days),
+            what=f"the history in {call.place}",
+            seconds=READING_SECONDS,
+            answer_bytes=LARGE_ANSWER_BYTES,
+        )
+
+
+def newest_lines(call: FleetCall, most: int) -> ShownLines:
+    """The newest lines of a window."""
+
+    def look(reading: Reading) -> ShownLines:
+        kept: list[HistoryLine | RollbackLine] = []
+        total = 0
+        lines = reading.lines()
+        while some := [moment.line for moment in islice(lines, most)]:
+            total += len(some)
+            kept = [*kept, *some][-most:]
+        left = {why.value: reading.left_out[why] for why in LeftOut if reading.left_out[why]}
+        return ShownLines(lines=tuple(kept), lines_total=total, left_out=left)
+
+    with local_folder(call) as folder:
+        reading = Reading(folder, call.since, call.now)
+        return read_apart(
+            SHOWN,
+            lambda: look(reading),
+            what=f"the history in {call.place}",
+            seconds=READING_SECONDS,
+            answer_bytes=LARGE_ANSWER_BYTES,
+        )
