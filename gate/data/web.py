@@ -199,7 +199,7 @@ class Download(Connection):
         """A redirect out of what the settings allow."""
         if why is Astray.NO_HOST:
             return self._fault("redirects to an address with a user name, or without a host")
-        what = "no address" if why is Astray.NO_ADDRESS else "not https"
+        what = "not an address" if why is Astray.NO_ADDRESS else "not https"
         return self._fault(f"redirects to {short_text(url)}, which is {what}")
 
     def too_large(self, max_bytes: int) -> DataError:

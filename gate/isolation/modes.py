@@ -52,9 +52,8 @@ class ContainerSettings(Document):
     gpus: tuple[DeviceName, ...] = Field(
         default=(),
         max_length=64,
-        description="GPUs for the container, by index or UUID, or `all`. When empty, the "
-        "container gets all of them, unless train.device is cpu; with `auto`, it gets none if "
-        "the engine has none.",
+        description="GPUs for the container, by index or UUID, or `all`. When empty: all of "
+        "them, unless train.device is cpu; with `auto`, none if the engine has none.",
     )
     shm_bytes: int = Field(
         default=GIB,

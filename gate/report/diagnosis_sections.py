@@ -196,10 +196,7 @@ def tried_words(tried: TriedSettings) -> str:
     runs = f"{one.runs} runs of {one.runs}"
     said = f"{_with(one)} the runs agree ({runs}){_price(one)}."
     if one.follows:
-        said += (
-            " The result changes with what memory is filled with: memory is read before it is "
-            "written."
-        )
+        said += " The result changes with the fill: memory is read before it is written."
     elif one.setting in FILLS:
         said += " The result did not change with the fill, so nothing points to unwritten memory."
     if one.setting is Setting.ONE_THREAD:

@@ -111,14 +111,15 @@ class DataSource(Document):
     at: RelativePath | None = Field(
         default=None,
         description="With `path` or `url`: where an unmodified script looks for it, relative to "
-        "repro-gate.yml. The training finds it there, and not below `$REPRO_GATE_DATA`. The commit "
-        "must have nothing at that path.",
+        "repro-gate.yml. The commit must have nothing at that "
+        "path.",
     )
     verify: Verify = Field(
         default=Verify.FULL,
         description="How it is checked before the first run: `full` reads every byte, `cached` "
-        "trusts the digest of a file whose size, times and inode have not moved, `sample` reads "
-        "the names and sizes of all files and the content of some.",
+        "trusts "
+        "the digest of a file with unchanged size, times and inode, `sample` reads all names and "
+        "sizes and the content of some files.",
     )
 
     @model_validator(mode="after")
@@ -228,8 +229,9 @@ class PreprocessSettings(Document):
     """A command that makes the training's data out of the commit and the declared data."""
 
     command: Argv = Field(
-        description="The command, as one string or as a list of words. It runs without a shell, "
-        "twice, each time in a fresh copy of the commit, isolated as the training is."
+        description="The command, as one string or as a list of words. It runs twice, without a "
+        "shell, "
+        "in fresh copies of the commit, isolated like the training."
     )
     out: RelativePath = Field(
         description="The file or folder that it writes, relative to repro-gate.yml. The trainings "

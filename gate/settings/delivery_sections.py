@@ -141,8 +141,7 @@ class SigningSettings(Document):
 
     trusted_keys: RelativePath = Field(
         default=".repro-gate/trusted-keys.json",
-        description="The file of public keys, relative to repro-gate.yml. The verify command of a "
-        "sealed pass names it, and the comment shows what a pull request changes in it.",
+        description="The file of public keys, relative to repro-gate.yml.",
     )
     fulcio_url: ServiceAddress = Field(
         default="https://fulcio.sigstore.dev",
@@ -155,8 +154,8 @@ class SigningSettings(Document):
     trusted_root: RelativePath | None = Field(
         default=None,
         description="With `sign: sigstore`: the file with the certificates and log keys of these "
-        "services, relative to repro-gate.yml; the comment shows what a pull request changes in "
-        "it. Default: the root of the public services in the installed sigstore "
+        "services, relative to repro-gate.yml. Default: the root of the public services in the "
+        "installed sigstore "
         "package.",
     )
 

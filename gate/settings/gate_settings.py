@@ -209,15 +209,16 @@ class BaselineSettings(Document):
         default=2,
         ge=2,
         le=10,
-        description="Number of equal strict runs that an entry has to rest on: `baseline record` "
-        "makes as many (or `repeats`, where that is more), and `baseline accept` refuses fewer.",
+        description="Number of equal strict runs that an entry needs: `baseline record` makes at "
+        "least "
+        "as many, and `baseline accept` refuses fewer.",
     )
     quarantine: Quarantines = Field(
         default=(),
         max_length=20,
-        description="Entries, or metrics of them, that do not judge for a few weeks: the base "
-        "commit, run on the same machine, judges instead. On a pull request it is read from the "
-        "base commit.",
+        description="Entries, or metrics of them, that are ignored for a few weeks: the base "
+        "commit, "
+        "run on the same machine, judges instead. Read from the base commit.",
     )
 
     @field_validator("path")
@@ -300,7 +301,7 @@ class ReportSettings(Document):
     comment: CommentPolicy = Field(
         default=CommentPolicy.ALWAYS,
         description="When the pull request gets a comment: `always`, on `changes` (anything but "
-        "an equal result), on `failures` or `never`. One that is there is kept up to date.",
+        "an equal result), on `failures` or `never`. An existing one is kept up to date.",
     )
     history: bool = Field(
         default=False,
@@ -337,8 +338,9 @@ class GateSettings(Document):
         default=2,
         ge=2,
         le=10,
-        description="Number of strict runs, which must all be equal. Two of them miss most faults "
-        "that strike seldom; the report says how many.",
+        description="Number of strict runs, which must all be equal. Two of them miss most rare "
+        "faults; "
+        "the report says how many.",
     )
     resume: ResumeSettings | None = Field(
         default=None,

@@ -104,8 +104,9 @@ class Tolerance(Document):
     steps: str = Field(
         default=EVERY,
         max_length=40,
-        description="Whether `every` step is judged, the `final` one only, or a range such as "
-        "`1-10`. A step outside the range is left to the tolerances after this one.",
+        description="`every` step, the `final` one, or a range such as `1-10`. Other steps are "
+        "left "
+        "to the tolerances after this one.",
     )
     better_is: Direction | None = Field(
         default=None,
@@ -114,10 +115,8 @@ class Tolerance(Document):
     )
     improvement: Improvement = Field(
         default=Improvement.FAIL,
-        description="`pass` makes the tolerance one-sided: a metric that is better passes, by "
-        "however much. It needs `better_is`. By default both directions count: a result that is "
-        "better "
-        "than expected differs too.",
+        description="`pass` makes the tolerance one-sided: any better metric passes. It needs "
+        "`better_is`. By default a better result differs too.",
     )
     derived: Derivation | None = Field(
         default=None,
@@ -162,9 +161,9 @@ class TensorLimit(Document):
         le=2,
         allow_inf_nan=False,
         description="Limit for each weight and buffer after the last step: the norm of the "
-        "difference over the larger of the two norms, so `0.01` is 1 % of its size. It is "
-        "estimated, within a factor of 2. A tensor without a known distance is outside. With `0` "
-        "every tensor must be equal, bit for bit.",
+        "difference over the larger of the two norms, estimated within a factor of 2. `0.01` is 1 "
+        "% of its size. A tensor without a known distance is outside. With `0` every tensor must "
+        "be equal, bit for bit.",
     )
 
 
@@ -385,9 +384,10 @@ class LevelPolicy(Document):
     equivalence: dict[Annotated[str, Field(min_length=1, max_length=200)], Margin] = Field(
         default_factory=dict,
         max_length=100,
-        description="At the level `statistical`: by which margin the mean of a metric's last value "
-        "may differ from the baseline's, by a pattern of its name, for example `loss: {absolute: "
-        "0.02}`. The first pattern that matches decides; a metric that none matches is not judged.",
+        description="At the level `statistical`: margins for the mean of a metric's last value, by "
+        "a "
+        "pattern of its name, for example `loss: {absolute: 0.02}`. The first pattern that matches "
+        "decides; a metric that none matches is not judged.",
     )
     ranking: Ranking | None = Field(
         default=None,
@@ -446,9 +446,8 @@ Seeds = Annotated[
         max_length=MOST_SEEDS,
         description="At the levels `statistical` and `scientific`: 3 to 20 distinct seeds, "
         "train.seed among them. Each is trained once where a baseline entry is recorded or "
-        "proposed, and where the result differs from the baseline. The seed reaches the training "
-        "as train.seed does; a script that seeds itself takes it from `{seed}` in its command or "
-        "from the variable REPRO_GATE_SEED.",
+        "proposed, and where the result differs from the baseline. A script that seeds itself "
+        "takes the seed from `{seed}` in its command or from the variable REPRO_GATE_SEED.",
     ),
     AfterValidator(_distinct),
 ]
@@ -494,9 +493,8 @@ class CostSettings(Document):
     when: Literal["always", "nightly", "never"] = Field(
         default="always",
         description="Which gate calls make default runs to measure the cost: `always` all, "
-        "`nightly` those by a schedule, by hand or by a push to the default branch (so none of a "
-        "pull request or a merge queue), `never` none. A call that makes none reports the cost "
-        "that the baseline's entry was recorded with, and its date.",
+        "`nightly` those by a schedule, by hand or by a push to the default branch, `never` none. "
+        "The others report the cost recorded with the baseline, and its date.",
     )
     rounds: int = Field(
         default=3,
@@ -516,7 +514,8 @@ class CostSettings(Document):
         ge=0,
         allow_inf_nan=False,
         description="The most that determinism may cost, in percent of the default step time. A "
-        "pass fails only when even the lower bound of a measured cost is above it.",
+        "pass "
+        "fails only if the lower bound of a measured cost is above it.",
     )
 
     def exceeded_by(self, low: float | None, *, measured: bool) -> bool:

@@ -110,16 +110,14 @@ class EnvironmentSettings(Document):
     ignore: tuple[NamePattern, ...] = Field(
         default=(),
         max_length=200,
-        description="Shell-style patterns of packages whose version may move without any effect "
-        "on what is compared, for example `tqdm` or `opentelemetry-*`. What the training does not "
-        "import never counts.",
+        description="Shell-style patterns of packages to ignore, for example `tqdm` or "
+        "`opentelemetry-*`. Packages that the training does not import never count.",
     )
     locks: tuple[RelativePath, ...] = Field(
         default=(),
         max_length=MAX_NAMED_LOCKS,
         description="Lock files of the training's packages, relative to repro-gate.yml, in "
-        "addition "
-        "to those that are found next to it and at the root of the repository: uv.lock, "
+        "addition to those next to it and at the repository's root: uv.lock, "
         "poetry.lock, "
         "Pipfile.lock, pylock.toml, pixi.lock, kernels.lock, requirements*.txt with hashes, and "
         "conda's explicit lists.",
@@ -136,10 +134,9 @@ class MetricsSettings(Document):
 
     file: RelativePath | None = Field(
         default=None,
-        description="JSON Lines file that the script writes, relative to train.workdir: one "
-        "object a line, with `step` and numbers. They are read exactly, without rounding. "
-        "Objects and lists become names such as `file.eval.loss` and `file.per_class.0`; text is "
-        "not compared.",
+        description="JSON Lines file that the script writes, relative to train.workdir: one object "
+        "a line, with `step` and numbers, read without rounding. Objects and lists become names "
+        "such as `file.eval.loss` and `file.per_class.0`; text is not compared.",
     )
     stdout_pattern: str | None = Field(
         default=None,
@@ -189,19 +186,18 @@ class RecordSettings(Document):
         default=0.02,
         gt=0,
         le=100,
-        description="The share of the steps' time that digests may take. One half is for what "
-        "comes once and for the first ten steps, the other for all steps: if they take more, they "
-        "are recorded at every 2nd, 4th, 8th, ... step. The first step, the last and every loss "
-        "are always recorded.",
+        description="The share of the steps' time that digests may take. If they take more, they "
+        "are "
+        "recorded at every 2nd, 4th, 8th, ... step. The first step, the last and every loss are "
+        "always recorded.",
     )
     free_seconds: float = Field(
         default=2.0,
         ge=0,
         le=3600,
-        description="Digests may always take this many seconds of a run, however short its steps "
-        "are: "
-        "on any step of a run below 100 steps, so that a short training is observed at every step; "
-        "on the first ten of a longer one.",
+        description="Digests may always take this many seconds of a run: on any step of a run "
+        "below 100 "
+        "steps, on the first ten of a longer one.",
     )
 
 
@@ -213,9 +209,8 @@ class RunsSettings(Document):
 
     parallel: Literal["auto", "never"] | Annotated[int, Field(ge=2, le=MAX_LANES)] = Field(
         default="auto",
-        description="Strict runs side by side, each on its own CPU cores: `auto` takes as "
-        "many as cores and memory allow, `never` makes one run after the other, and a number is "
-        "the most at a time. Default runs that are timed always run alone.",
+        description="Strict runs side by side, each on its own CPU cores: `auto` as many as "
+        "cores and memory allow, `never` one after the other, a number at most that many.",
     )
 
 
@@ -224,9 +219,10 @@ class DiagnosisSettings(Document):
 
     escalate: bool = Field(
         default=True,
-        description="After a difference, run the training twice more up to the first step that "
-        "differs, and trace every operator call. Where runs of one commit differ, then try "
-        "settings that may make them agree, one at a time. The outcome does not change.",
+        description="After a difference, train twice more and trace every operator call. If runs "
+        "of "
+        "one commit differ, then try settings that may make them agree. The outcome does not "
+        "change.",
     )
     budget_seconds: float | None = Field(
         default=None,
@@ -247,7 +243,7 @@ class ResumeSettings(Document):
 
     command: Argv | None = Field(
         default=None,
-        description="The command that goes on from the checkpoint, as one string or as a list of "
+        description="The command that continues from the checkpoint, as one string or as a list of "
         "words. Default: train.command, for a script that finds its checkpoint by itself.",
     )
     checkpoint: RelativePath = Field(
@@ -264,8 +260,7 @@ class ResumeSettings(Document):
     when: Literal["always", "nightly"] = Field(
         default="always",
         description="Which gate calls make these runs: `always` all, `nightly` those by a "
-        "schedule, by hand or by a push to the default branch (so none of a pull request or a "
-        "merge queue).",
+        "schedule, by hand or by a push to the default branch.",
     )
 
     @field_validator("checkpoint")

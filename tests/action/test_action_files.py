@@ -264,10 +264,10 @@ def test_the_refresh_hands_no_persons_text_to_a_shell() -> None:
     assert not [script for script in scripts if "${{" in script]
 
 
-def test_the_readme_shows_a_few_small_pictures() -> None:
+def test_the_pages_show_a_few_small_pictures() -> None:
     pictures = sorted((ROOT / "docs" / "screenshots").iterdir())
-    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = "".join((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/action.md"))
     assert 0 < len(pictures) <= 4
     for picture in pictures:
         assert picture.stat().st_size < 150_000
-        assert f"docs/screenshots/{picture.name}" in readme
+        assert f"screenshots/{picture.name}" in shown

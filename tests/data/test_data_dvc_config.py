@@ -80,7 +80,7 @@ def test_a_login_in_the_clone_counts_only_where_the_clone_is_trusted() -> None:
             b"",
             "data: .dvc/config names no default remote, so nothing says where the data is stored",
         ),
-        (b"[core]\nremote = x\n", "data: .dvc/config names the default remote 'x', and has no"),
+        (b"[core]\nremote = x\n", "data: .dvc/config names the default remote 'x', which it"),
         (b"no section\n", "data: .dvc/config cannot be read: "),
         (b"\xff", "data: .dvc/config cannot be read: "),
         (CONFIG + b"    version_aware = true\n", "the remote 'store' has version_aware = true"),

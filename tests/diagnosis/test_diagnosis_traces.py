@@ -55,7 +55,7 @@ def test_the_backward_pass_is_told_with_its_forward_line() -> None:
     )
     found = compared(one, other)
     assert found.sentence.startswith(
-        "aten::index_put in the backward pass of model.py:14 in module embed gives another"
+        "aten::index_put in the backward pass of model.py:14 in module embed gives a different"
     )
     assert (found.place, found.forward_place) == ("", "model.py:14")
 

@@ -13,6 +13,7 @@ from written_texts import ROOT, Written, constants, spoken
 
 # Pages for those who change the gate, and pages of figures that commands write.
 OTHER_READERS = ("tests/README.md", "CONTRIBUTING.md", "docs/results/")
+README_WORDS = 900
 SPANS = re.compile(r"```.*?```|`[^`\n]+`|<style>.*?</style>|\{[%{#].*?[%}#]\}", re.DOTALL)
 
 INSTEAD = {
@@ -112,3 +113,8 @@ def test_each_phrase_is_seen_and_plain_english_is_not() -> None:
     assert [text for text, faults in seen.items() if not faults] == []
     plain = "There is no file, so nothing is compared. Others agree: see part 2, or re-run it."
     assert found([Written(where="x.md", text=plain)]) == []
+
+
+def test_the_readme_is_a_first_page() -> None:
+    words = len((ROOT / "README.md").read_text("utf-8").split())
+    assert words <= README_WORDS, f"{words} words: a guide in docs/ has room for more"

@@ -12,7 +12,7 @@ from attempts_secrets import FILTER
 from gate.isolation.modes import IsolationMode
 
 OWN_PROCESSES = "each run has its own table of processes"
-OWN_FILES = "each run has inodes of its own, by overlays, for all that both can read"
+OWN_FILES = "each run has its own inodes (overlays)"
 OWN_TERMINALS = "each run has its own instance of the terminals' file system"
 # Default runs go alone, and end at once: the second strict run then starts soon after the first.
 WAY = """

@@ -124,8 +124,8 @@ any_of(swap, ("out", "tree", "tmp", "home", "taken", "harness"))
         fast=True,
     ),
 )
-APPROVED_BY_NOBODY = "without a settings file in the base commit, no key may reach out of the tree"
-NO_DATA = "what is closed to a training is no data, whoever declares it"
+APPROVED_BY_NOBODY = "without base settings, no key reaches out of the tree"
+NO_DATA = "what is closed to trainings is not data"
 
 
 def _brought(name: str, tries: str, key: str, *, train: str = "", settings: str = "") -> Attempt:
@@ -222,7 +222,7 @@ WISHES: tuple[Attempt, ...] = (
         name="cache-among-the-systems-files",
         threat=Threat.WISHES,
         tries="has root make a cache in /etc by settings of the base commit",
-        stopped_by="no cache among the system's files, and no folder above it is made",
+        stopped_by="no cache among the system's files",
         script="told('a run')",
         settings="fetch: {cache: /etc/repro-gate-planted}\n"
         f"data: [{{url: 'http://127.0.0.1:9/x', sha256: '{'0' * 64}'}}]\n",
@@ -327,9 +327,9 @@ path.write_text(json.dumps({**json.loads(path.read_text()), "sampling_intervals"
     Attempt(
         name="agreement-with-the-run-beside",
         threat=Threat.RUNS,
-        tries="draws a number, tells it by socket, process name and file to the other run, and "
+        tries="draws a number, passes it by socket, process name and file to the other run, and "
         "takes "
-        "the smaller of both",
+        "the smaller one",
         stopped_by="each has its own account, list of processes, network and temporary folders",
         script="""
 import re, secrets

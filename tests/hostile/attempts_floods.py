@@ -9,7 +9,7 @@ from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 METRICS = ", metrics: {file: m.jsonl}"
-REGULAR = "only regular files are read, no links"
+REGULAR = "only regular files are read"
 
 
 def metrics_attempt(name: str, threat: Threat, tries: str, cause: str, script: str) -> Attempt:

@@ -9,11 +9,9 @@ from attempt import Attempt, Threat
 from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
-READER = "only pinned versions and hashes are taken from the file"
-WHEELS = "wheels alone are fetched, by hash; nothing is built"
-SANDBOX = (
-    "wheels are unpacked offline by an account that owns nothing else, with the gate's own pip"
-)
+READER = "only pinned versions and hashes are read"
+WHEELS = "only wheels are fetched, by hash; nothing is built"
+SANDBOX = "wheels are unpacked offline by a separate account, with the gate's pip"
 # what the package holds if it is installed, for the training to import
 IMPORTED = 'import evil\ntold(None if evil.WORD == "imported" else ("not imported",))\n'
 MODULE = {"evil/__init__.py": 'WORD = "imported"\n'}

@@ -8,7 +8,7 @@ from gate.isolation.modes import IsolationMode
 from gate.verdict.verdict import Outcome
 
 ACCOUNT = "a separate account; the gate's memory is closed"
-CLOSED = "no access for others while a training runs"
+CLOSED = "closed while a training runs"
 OWNER = "the folder belongs to root"
 EMPTY = "an environment built from nothing"
 FILTER = "the seccomp filter"
@@ -190,8 +190,8 @@ SECRETS += (
     Attempt(
         name="environment-of-a-signing-program",
         threat=Threat.SECRETS,
-        tries="nothing: the program of `signer: exec:` tells what it is handed",
-        stopped_by="the step's inputs, and logins that are not for it, are left out",
+        tries="asks the program of `signer: exec:` for its environment",
+        stopped_by="the step's inputs and other logins are left out",
         script="",
         programs=("signer",),
         modes=(IsolationMode.UID,),
@@ -199,8 +199,8 @@ SECRETS += (
     Attempt(
         name="environment-of-dvc",
         threat=Threat.SECRETS,
-        tries="declares data, so that dvc is started beside every credential",
-        stopped_by="the step's inputs, and logins that are not for it, are left out",
+        tries="declares data, so that dvc starts next to every credential",
+        stopped_by="the step's inputs and other logins are left out",
         script="",
         settings="data: [{dvc: data/x.bin.dvc}]\nfetch: {cache: ELSEWHERE/cache}\n",
         files={
@@ -215,8 +215,8 @@ SECRETS += (
     Attempt(
         name="environment-of-git-lfs",
         threat=Threat.SECRETS,
-        tries="declares data, so that git lfs is started beside every credential",
-        stopped_by="the step's inputs, and logins that are not for it, are left out",
+        tries="declares data, so that git lfs starts next to every credential",
+        stopped_by="the step's inputs and other logins are left out",
         script="",
         settings="data: [{lfs: 'data/*.lfs'}]\nfetch: {cache: ELSEWHERE/cache}\n",
         files={

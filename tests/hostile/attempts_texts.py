@@ -167,7 +167,7 @@ for name in ("error", "add-mask", "set-output name=verdict", "save-state name=a"
             name=f"annotation-at-{name}",
             threat=Threat.TEXT,
             tries=f"names line {line} of {file} as the one that weakened determinism",
-            stopped_by="an annotation points at a line of the commit's Python, or at none",
+            stopped_by="annotations point only at lines of the commit's Python",
             script="",
             play={
                 "overrides": {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from attempt import Attempt, Threat, probe
 
 GUARD = "own folders only: mount namespace, else Landlock"
-VIEW = "a read-only view that moves no times (mount namespace)"
+VIEW = "a read-only view without access times (mount namespace)"
 
 
 def _word(name: str, where: str, path: str) -> Attempt:

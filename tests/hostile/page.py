@@ -7,7 +7,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from abilities import promised, why_not
@@ -20,8 +20,10 @@ from gate.isolation.modes import IsolationMode
 
 PAGE = ROOT / "docs" / "security.md"
 TEMPLATE = Path(__file__).with_name("page.md")
-HELD, FAILED, NOT_PROMISED, NOT_TRIED = "held", "**FAILED**", "-", "not tried"
-ROW = re.compile(r"^\| `([a-z0-9-]+)` \| .* \| (.*) \| (.*) \| (.*) \|$", re.MULTILINE)
+HELD, FAILED, NOT_TRIED = "held", "**FAILED**", "not tried"
+ROW = re.compile(r"^\| .* \| (`.*) \| ([^|]*) \|$", re.MULTILINE)
+NAME = re.compile(r"`([a-z0-9-]+)`: ")
+NEXT = "<br>"
 ABOUT = re.compile(r"^Last made: (.*)$", re.MULTILINE)
 Results = Mapping[tuple[str, IsolationMode], str]
 
@@ -69,31 +71,47 @@ def render(results: Results, machine: str) -> str:
 
 
 def _table(threat: Threat, results: Results) -> str:
-    rows = [_row(attempt, results) for attempt in ATTEMPTS if attempt.threat is threat]
-    modes = " | ".join(f"`{mode.value}`" for mode in MODES)
-    head = f"| attempt | what it tries | what stops it | {modes} |"
-    return "\n".join((f"## {threat.value}", "", head, "|---|---|---|---|---|---|", *rows))
+    """A row for each thing that stops attempts, in the order of the first of them."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for attempt in ATTEMPTS:
+        if attempt.threat is threat:
+            row = rows.setdefault((_stopped_by(attempt), _held_under(attempt, results)), [])
+            row.append(f"`{attempt.name}`: {attempt.tries}")
+    lines = [f"| {what} | {NEXT.join(tried)} | {held} |" for (what, held), tried in rows.items()]
+    head = "| what stops it | what was tried | held under |"
+    return "\n".join((f"## {threat.value}", "", head, "|---|---|---|", *lines))
 
 
-def _row(attempt: Attempt, results: Results) -> str:
-    cells = (
-        results.get((attempt.name, mode), NOT_TRIED) if mode in attempt.modes else NOT_PROMISED
-        for mode in MODES
-    )
+def _stopped_by(attempt: Attempt) -> str:
     outcome = "exit code 2" if attempt.brought else f"`{attempt.outcome.value}`"
-    ends = "" if attempt.exit_code == 0 else f" ({outcome})"
-    words = (f"`{attempt.name}`", attempt.tries, attempt.stopped_by + ends, *cells)
-    return f"| {' | '.join(words)} |"
+    return attempt.stopped_by + ("" if attempt.exit_code == 0 else f" ({outcome})")
+
+
+def _held_under(attempt: Attempt, results: Results) -> str:
+    """The isolations under which it held, and then by name what did not."""
+    words = {mode: results.get((attempt.name, mode), NOT_TRIED) for mode in attempt.modes}
+    cells = [
+        ("" if word == HELD else f"{word}: ") + _listed(m for m in MODES if words.get(m) == word)
+        for word in (HELD, FAILED, NOT_TRIED)
+        if word in words.values()
+    ]
+    return "; ".join(cells)
+
+
+def _listed(modes: Iterable[IsolationMode]) -> str:
+    return ", ".join(f"`{mode.value}`" for mode in modes)
 
 
 def results_on(page: str) -> dict[tuple[str, IsolationMode], str]:
-    """The results that a page tells, as `render` takes them."""
-    told = {
-        (row[1], mode): row[place]
-        for row in ROW.finditer(page)
-        for place, mode in enumerate(MODES, start=2)
-    }
-    return {key: word for key, word in told.items() if word in {HELD, FAILED}}
+    """The results that a page reports, as `render` takes them."""
+    found: dict[tuple[str, IsolationMode], str] = {}
+    for tried, cell in ROW.findall(page):
+        names = [match[1] for each in tried.split(NEXT) if (match := NAME.match(each))]
+        for part in cell.split("; "):
+            word = next((word for word in (FAILED, NOT_TRIED) if part.startswith(word)), HELD)
+            modes = [mode for mode in MODES if f"`{mode.value}`" in part and word != NOT_TRIED]
+            found |= {(name, mode): word for name in names for mode in modes}
+    return found
 
 
 def main() -> None:
@@ -106,7 +124,7 @@ def main() -> None:
     if not only:
         PAGE.write_text(render(results, about()), encoding="utf-8")
     if failed:
-        sys.exit(f"error: not held: {', '.join(failed)}\nhint: The faults stand above, one a line.")
+        sys.exit(f"error: not held: {', '.join(failed)}\nhint: The faults are above, one a line.")
     print(f"{len(results)} results, all held")
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from interop_keyless import keyless_scenes, keyless_verifiers
@@ -38,10 +38,23 @@ def row(verifier: Verifier, algorithm: KeyAlgorithm | None, made: Made) -> tuple
 def table(rows: list[tuple[str, ...]], tools: Tools) -> str:
     """The generated part of the page."""
     head = ("tool", "seal", "key", *(fault.value for fault in Fault))
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *joined(rows))]
     about = f"Made {time.strftime('%Y-%m-%d')} with {', '.join(tools.versions)}."
     missing = [f"Not tried, as it cannot be had here: {each}." for each in tools.missing]
     return "\n".join((about, *missing, "", *lines))
+
+
+def joined(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Rows of one tool with the same answers as one row: first their keys, then their seals."""
+    keys: dict[tuple[str, ...], list[str]] = {}
+    for tool, seal, key, *answers in rows:
+        keys.setdefault((tool, seal, *answers), []).append(key)
+    seals: dict[tuple[str, ...], list[str]] = {}
+    for (tool, seal, *answers), names in keys.items():
+        seals.setdefault((tool, ", ".join(names), *answers), []).append(seal)
+    return [
+        (tool, ", ".join(names), key, *answers) for (tool, key, *answers), names in seals.items()
+    ]
 
 
 def with_table(page: str, text: str) -> str:

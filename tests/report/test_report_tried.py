@@ -50,8 +50,7 @@ CASES = {
         of(FILL),
         (
             "With new memory filled with a constant the runs agree (4 runs of 4), at no measurable "
-            "cost. The result changes with what memory is filled with: memory is read before it "
-            "is written."
+            "cost. The result changes with the fill: memory is read before it is written."
         ),
     ),
     "a fill in two runs": (
