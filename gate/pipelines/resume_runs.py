@@ -133,7 +133,7 @@ def missing_checkpoint(
             f"the checkpoint {resume.checkpoint} (resume.checkpoint) is written only later: the "
             f"run that was interrupted after step {step} left none",
             hint=f"Save it at step {resume.at_step} or on SIGTERM, or set resume.at_step to a step "
-            "behind which it is written.",
+            "after which it is written.",
         )
     hint = (
         "Name the file or folder that the script saves, relative to train.workdir. It saved "
