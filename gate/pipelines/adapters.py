@@ -30,7 +30,7 @@ class Publishers:
 
     `history` is the store of a place that lines of verdicts go to, `push` tells a Pushgateway one.
     Credentials are read when one of them is used, so after the last training process is gone (T1).
-    `login_files` are those that hold the registry's.
+    `login_files` are those that hold the registry's, `s3_files` those of S3.
     """
 
     registry: Callable[[str], PackageRegistry]
@@ -38,6 +38,7 @@ class Publishers:
     history: Callable[[str], HistoryStore]
     push: Callable[[str, HistoryLine], None]
     login_files: tuple[Path, ...]
+    s3_files: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

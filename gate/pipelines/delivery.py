@@ -43,6 +43,7 @@ from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import page_html
 from gate.report.page.page_sources import PageSources, page_sources
 from gate.report.runner_files import badge_json
+from gate.settings.delivery_sections import OCI, S3
 from gate.settings.event import SigningMethod
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
@@ -71,8 +72,13 @@ def refuse_unusable_key(request: GateRequest, secrets: Secrets, *, allow_plain: 
 
 def with_secrets_closed(request: GateRequest, adapters: Adapters, secrets: Secrets) -> Adapters:
     """The same adapters; while a training runs, no other account reads the secrets' files."""
-    logins = adapters.publishers.login_files if request.settings.publish.oci else ()
-    files = (*secrets.secret_files(), *logins)
+    wanted, publishers = request.settings.publish, adapters.publishers
+    history = wanted.history or ""
+    files = list(secrets.secret_files())
+    if wanted.oci or history.startswith(OCI):
+        files += publishers.login_files
+    if history.startswith(S3):
+        files += publishers.s3_files
 
     def closed(places: tuple[Path, ...], way: Path) -> AbstractContextManager[None]:
         return adapters.closed((*places, *files), way)

@@ -24,7 +24,7 @@ from gate.package.signing import SealServices
 from gate.pipelines.adapters import Adapters, Publishers
 from gate.pipelines.environments import brought_environment
 from gate.publishing.artifact import PackageRegistry, Tracker
-from gate.publishing.credentials import login_file
+from gate.publishing.credentials import login_file, s3_login_files
 from gate.settings.delivery_sections import MlflowSettings, SigningSettings
 from gate.settings.event import SigningMethod
 from gate.settings.gate_settings import FILE_NAME, GateSettings
@@ -118,6 +118,7 @@ def _publishers(variables: Mapping[str, str], files: Files) -> Publishers:
     login = login_file(variables)
     return Publishers(
         login_files=() if login is None else (login,),
+        s3_files=s3_login_files(variables),
         registry=partial(_registry, variables=variables, files=files),
         history=partial(_history, variables=variables, files=files),
         push=_push,

@@ -46,6 +46,22 @@ def login_file(variables: Mapping[str, str]) -> Path | None:
     return (Path(folder) if folder else Path(home) / ".docker").absolute() / "config.json"
 
 
+# botocore, "Configuring credentials": variables that name a file with a login or a token
+S3_FILES: Final = (
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+)
+
+
+def s3_login_files(variables: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files and the folder that boto3 may read a login from, there or not."""
+    home = variables.get("HOME", "")
+    named = [Path(variables[name]).absolute() for name in S3_FILES if variables.get(name)]
+    return (*named, *((Path(home) / ".aws",) if home else ()))
+
+
 def _from_docker(host: str, variables: Mapping[str, str], files: Files) -> Login | None:
     path = login_file(variables)
     if path is None or not files.exists(path):

@@ -39,6 +39,9 @@ def test_a_push_writes_a_line_and_the_next_pull_request_shows_it(scene: Scene) -
     assert (told["outcome"], told["last"]) == ("reproduced", "2.125")
     assert told["commit"] == scene.project.git("rev-parse", "HEAD")
     assert json.loads(files["default.badge.json"])["message"] == "reproduced"
+    # the same line in a file of its own, which no later line pushes out
+    (kept,) = [text for name, text in files.items() if name.startswith("lines/")]
+    assert kept == files["default.jsonl"]
     badge = scene.project.path / "repro-gate-out" / "badge.json"
     assert badge.read_text() == files["default.badge.json"]
     fetch(scene, files)

@@ -1,4 +1,4 @@
-"""While a training runs, the file with a registry's login is closed to it."""
+"""While a training runs, the files with the logins of registry and S3 are closed to it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,31 @@ FILES = LocalFiles()
 USER = {"REPRO_GATE_REGISTRY_USER": "robot", "REPRO_GATE_REGISTRY_PASSWORD": "hush"}
 
 
+RUNS = "registry.example.org/team/runs"
+DOCKER = "/home/robot/.docker/config.json"
+
+
 @pytest.mark.parametrize(
-    ("place", "more", "expected"),
+    ("places", "more", "expected"),
     [
-        ("registry.example.org/team/runs", {}, ["/home/robot/.docker/config.json"]),
-        ("registry.example.org/team/runs", {"DOCKER_CONFIG": "/d"}, ["/d/config.json"]),
+        ({"oci": RUNS}, {}, [DOCKER]),
+        ({"oci": RUNS}, {"DOCKER_CONFIG": "/d"}, ["/d/config.json"]),
         # the login is elsewhere
-        ("registry.example.org/team/runs", USER, []),
+        ({"oci": RUNS}, USER, []),
         # nothing is published: the file is none of this call's business
-        (None, {}, []),
+        ({}, {}, []),
+        ({"history": f"oci://{RUNS}"}, {}, [DOCKER]),
+        ({"history": "s3://data/x"}, {}, ["/home/robot/.aws"]),
+        (
+            {"history": "s3://data/x", "oci": RUNS},
+            {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/token"},
+            [DOCKER, "/var/token", "/home/robot/.aws"],
+        ),
+        ({"history": "/srv/history"}, {}, []),
     ],
 )
-def test_the_file_of_docker_login_is_closed_where_it_logs_in(
-    place: str | None, more: dict[str, str], expected: list[str], tmp_path: Path
+def test_files_of_logins_are_closed_where_the_gate_logs_in(
+    places: dict[str, str], more: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:
     closed: list[Path] = []
 
@@ -45,7 +57,9 @@ def test_the_file_of_docker_login_is_closed_where_it_logs_in(
 
     variables = {"HOME": "/home/robot", **more}
     built = build_adapters(FILES, tmp_path, QuietProgress(), StopSignals(), variables)
-    settings = REQUEST.settings.model_copy(update={"publish": PublishSettings(oci=place)})
+    settings = REQUEST.settings.model_copy(
+        update={"publish": PublishSettings.model_validate(places)}
+    )
     request = replace(REQUEST, settings=settings)
     adapters = with_secrets_closed(
         request, replace(built, closed=close), FileSecrets(None, FILES, {})
