@@ -32,6 +32,7 @@ VERBS: Final = {
     "rollback": ("gate.commands.rollback", "rollback_command"),
     "history": ("gate.commands.history", "history_app"),
     "slo": ("gate.commands.slo", "slo_command"),
+    "gameday": ("gate.commands.gameday", "gameday_command"),
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.action", "action_command"),
@@ -58,6 +59,7 @@ SENTENCES: Final = {
     "rollback": "Hand out the model of the newest sealed pass.",
     "history": "Keep, show and join the lines of verdicts.",
     "slo": "Measure service levels over a history.",
+    "gameday": "Plant faults into copies of the project.",
     "doctor": "Check everything that a gate call needs.",
     "schema": "Print the JSON Schema of repro-gate.yml.",
 }

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "slo": WEB | NUMBERS | SHOWING,
     "fetch": WEB | NUMBERS | SHOWING,
     "rollback": WEB | NUMBERS | SHOWING | KEYS,
-    **dict.fromkeys(("init", "gate", "baseline", "operators"), NUMBERS | SHOWING),
+    **dict.fromkeys(("init", "gate", "baseline", "operators", "gameday"), NUMBERS | SHOWING),
     **dict.fromkeys(("cost", "noise", "compare", "shake"), NUMBERS | SHOWING),
     **dict.fromkeys(("run", "judge", "diagnose", "bisect"), NUMBERS | SHOWING | KEYS),
     **dict.fromkeys(("keys", "verify", "reproduce"), NUMBERS | SHOWING | KEYS),

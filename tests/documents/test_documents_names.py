@@ -45,6 +45,9 @@ CALL = re.compile(r"(?<![\w/])repro-gate ((?:[a-z]|--)[^`|;&#<>()\[\]\"\n]*)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 # Options of other programs that our texts advise, and whose they are.
 FOREIGN_OPTIONS = {
+    "--nproc-per-node": "torchrun",
+    "--resume": "the training of a game day",
+    "--standalone": "torchrun",
     "--all": "git lfs push",
     "--cached": "git rm",
     "--constraint": "pip",

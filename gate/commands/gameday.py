@@ -1,0 +1,108 @@
+"""`repro-gate gameday`: plant one fault of each kind, and see which the gate catches and names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gate.commands.options import (
+    AsJson,
+    Config,
+    Quiet,
+    Verbose,
+    console,
+    local_call,
+    prepare,
+    progress_for,
+    show,
+)
+from gate.commands.program import FILES
+from gate.errors import ExitCode
+from gate.pipelines.gameday import Gameday, Play, PlayedFault, chosen_faults
+from gate.pipelines.snapshots import claim_out
+from gate.report.escape import clean
+from gate.report.layout import Cell, Section, table_of
+from gate.report.terminal_lines import Sentence, section_view
+from gate.text.documents import write_document
+
+OUT: Final = Path("repro-gate-gameday")
+DOCUMENT: Final = "gameday.json"
+
+
+def gameday_command(  # noqa: PLR0913 - each parameter is an option of the command
+    config: Config = "",
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the copies.")] = OUT,
+    only: Annotated[
+        str, typer.Option("--only", help="Faults to plant, such as F3, with commas between them.")
+    ] = "",
+    *,
+    built_in: Annotated[
+        bool, typer.Option("--built-in", help="Plant all into the small built-in training.")
+    ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plant faults into copies of the project.
+
+    Says which the gate caught, named and alerted, and how long each took. Exit code 1 when one
+    came through.
+
+    Example: repro-gate gameday --only F1,F4
+    """
+    faults = chosen_faults(only)
+    progress = progress_for(quiet=quiet or as_json, verbose=verbose)
+    request, adapters = prepare(local_call(config, out), progress)
+    with FILES.held_folder(request.out):
+        claim_out(request.out, FILES)
+        played = Play(request, adapters, os.environ, built_in=built_in).run(faults)
+        FILES.write_bytes(request.out / DOCUMENT, write_document(played))
+    if quiet and not as_json:
+        bad = [fault.code for fault in played.faults if not fault.good]
+        console().print("; ".join(bad) if bad else "all caught")
+    else:
+        show(played, gameday_view(played), as_json=as_json)
+    good = all(fault.good for fault in played.faults)
+    raise typer.Exit(int(ExitCode.PASS if good else ExitCode.FAIL))
+
+
+def gameday_view(played: Gameday) -> RenderableType:
+    """How many worked, a row for each, and why some were planted into the built-in training."""
+    faults = played.faults
+    good = sum(fault.good for fault in faults)
+    head = f"{good} of {len(faults)} faults were caught, named and alerted"
+    rows = tuple(
+        (
+            Cell(fault.code),
+            Cell("yours" if fault.own else "built-in"),
+            Cell(_yes(fault, fault.caught)),
+            Cell(_yes(fault, fault.named)),
+            Cell(_yes(fault, fault.alerted)),
+            Cell(fault.outcome),
+            Cell(fault.failure_mode.value),
+            Cell(f"{fault.wall_seconds:.0f} s"),
+        )
+        for fault in faults
+    )
+    headings = ("Fault", "Into", "Caught", "Named", "Alerted", "Answer", "Mode", "Took")
+    section = Section(title="Faults", table=table_of(headings, rows, len(rows), 7))
+    why = dict.fromkeys(fault.why_built_in for fault in faults if fault.why_built_in)
+    notes = [Sentence(clean(f"Built-in training: {text}"), style="dim") for text in why]
+    notes += [
+        Sentence(clean(f"{fault.code}: {fault.note}"), style="yellow")
+        for fault in faults
+        if not fault.good and fault.note
+    ]
+    style = f"bold {'green' if good == len(faults) else 'red'}"
+    return Group(Text(head, style=style), section_view(section), *notes)
+
+
+def _yes(fault: PlayedFault, answer: bool) -> str:  # noqa: FBT001 - a cell's value
+    if not fault.planted:
+        return "not planted"
+    return "yes" if answer else "NO"
