@@ -297,6 +297,12 @@ interop-publish: $(READY) ## Publish to a real registry and a real MLflow server
 	  $(VENV)-mlflow/bin/pip install --quiet --disable-pip-version-check mlflow; } || true
 	$(BIN)/python -W ignore::DeprecationWarning scripts/interop_publish.py --mlflow $(VENV)-mlflow/bin
 
+.PHONY: ops
+ops: $(READY) ## Run ops/ on real programs, as root: rules, routes, one page at a webhook, every expression of the dashboards
+	@for tool in prometheus prometheus-pushgateway prometheus-alertmanager; do command -v $$tool >/dev/null || \
+	  apt-get install -qq -y --no-install-recommends $$tool >/dev/null 2>&1 || true; done
+	PYTHONPATH=. $(BIN)/python scripts/ops_check.py
+
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)
 	@scripts/screenshots.sh

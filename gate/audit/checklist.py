@@ -1,4 +1,4 @@
-"""Items of public reproducibility checklists, answered from the facts of an audit.
+"""Items of checklists, answered from the facts of an audit: here those of the public ones.
 
 Sources: the NeurIPS paper checklist, https://neurips.cc/public/guides/PaperChecklist, and the
 machine learning reproducibility checklist that MLRC uses (J. Pineau, version 2.0),
@@ -22,6 +22,9 @@ class Checklist(StrEnum):
 
     NEURIPS = "NeurIPS paper checklist"
     MLRC = "ML reproducibility checklist (MLRC)"
+    PRE_PRODUCTION = "Pre-production"
+    READINESS = "Production readiness"
+    INCIDENT = "Incident"
 
 
 SOURCES: Final = {
@@ -31,9 +34,10 @@ SOURCES: Final = {
 
 
 class Topic(StrEnum):
-    """What of a result an item asks about; `author` is what no run can answer."""
+    """What of a result an item asks about; no run can answer `author` and `person`."""
 
     AUTHOR = "author"
+    PERSON = "person"
     REPRODUCIBILITY = "reproducibility"
     ACCESS = "access"
     SETTING = "setting"
@@ -44,6 +48,16 @@ class Topic(StrEnum):
     TRAINING_CODE = "training-code"
     RUNS = "runs"
     HYPERPARAMETERS = "hyperparameters"
+    REPEATS = "repeats"
+    PINNED = "pinned"
+    DECLARED = "declared"
+    SEEDED = "seeded"
+    RESUMES = "resumes"
+    SEALED = "sealed"
+    MACHINE = "machine"
+    WATCHED = "watched"
+    NAMED = "named"
+    KNOWN = "known"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +77,7 @@ class ChecklistAnswer(StrEnum):
     PARTLY = "partly"
     NO = "no"
     AUTHOR = "for the author"
+    PERSON = "for a person"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,18 +128,24 @@ ITEMS: Final = (
 )
 
 
-_Answer = tuple[ChecklistAnswer, tuple[str, ...]]
+Answered = tuple[ChecklistAnswer, tuple[str, ...]]
+Rule = Callable[[AuditReport], Answered]
+Rules = Mapping[Topic, tuple[tuple[AuditedPart, ...], Rule]]
 
 
 def answered_items(report: AuditReport) -> tuple[AnsweredItem, ...]:
-    """Every item of both checklists, in their order."""
-    return tuple(_answered(item, report) for item in ITEMS)
+    """Every item of both public checklists, in their order."""
+    return tuple(
+        answered(item, report, _ANSWERS) or AnsweredItem(item=item, answer=ChecklistAnswer.AUTHOR)
+        for item in ITEMS
+    )
 
 
-def _answered(item: ChecklistItem, report: AuditReport) -> AnsweredItem:
-    answer = _ANSWERS.get(item.topic)
+def answered(item: ChecklistItem, report: AuditReport, rules: Rules) -> AnsweredItem | None:
+    """The item with what its rule says; None where it has none."""
+    answer = rules.get(item.topic)
     if answer is None:
-        return AnsweredItem(item=item, answer=ChecklistAnswer.AUTHOR)
+        return None
     parts, rule = answer
     found, facts = rule(report)
     missing = tuple(
@@ -139,7 +160,7 @@ def _result(report: AuditReport, part: AuditedPart) -> AuditResult:
     return next(answer.result for answer in report.parts if answer.part is part)
 
 
-def _all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
+def all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
     """Yes where all pass, no where none does."""
     good = [_result(report, part) is AuditResult.PASS for part in parts]
     if all(good):
@@ -147,43 +168,44 @@ def _all_pass(report: AuditReport, *parts: AuditedPart) -> ChecklistAnswer:
     return ChecklistAnswer.PARTLY if any(good) else ChecklistAnswer.NO
 
 
-def _said(report: AuditReport, name: str, words: str) -> str:
+def said(report: AuditReport, name: str, words: str) -> str:
+    """A fact with the words before it; empty where it is not known."""
     value = report.fact(name)
     return f"{words}: {value}" if value else ""
 
 
-def _reproducibility(report: AuditReport) -> _Answer:
+def _reproducibility(report: AuditReport) -> Answered:
     facts = (
-        _said(report, "outcome", "outcome of the gate"),
-        _said(report, "level", "level reached"),
-        _said(report, "strict_runs", "runs with one seed that were compared bit for bit"),
-        _said(report, "commit", "commit"),
+        said(report, "outcome", "outcome of the gate"),
+        said(report, "level", "level reached"),
+        said(report, "strict_runs", "runs with one seed that were compared bit for bit"),
+        said(report, "commit", "commit"),
     )
-    return _all_pass(report, *AuditedPart), facts
+    return all_pass(report, *AuditedPart), facts
 
 
-def _access(report: AuditReport) -> _Answer:
+def _access(report: AuditReport) -> Answered:
     facts = (
-        _said(report, "repository", "repository"),
-        _said(report, "commit", "commit"),
-        _said(report, "command", "command"),
-        _said(report, "data", "data"),
+        said(report, "repository", "repository"),
+        said(report, "commit", "commit"),
+        said(report, "command", "command"),
+        said(report, "data", "data"),
     )
     # whether the address is open to a reader is the author's to say
     known = any(facts)
     return ChecklistAnswer.PARTLY if known else ChecklistAnswer.NO, facts
 
 
-def _setting(report: AuditReport) -> _Answer:
+def _setting(report: AuditReport) -> Answered:
     facts = (
-        _said(report, "command", "command"),
-        _said(report, "max_steps", "optimizer steps of the smoke training"),
-        _said(report, "seed", "seed"),
+        said(report, "command", "command"),
+        said(report, "max_steps", "optimizer steps of the smoke training"),
+        said(report, "seed", "seed"),
     )
     return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
 
 
-def _significance(report: AuditReport) -> _Answer:
+def _significance(report: AuditReport) -> Answered:
     seeds = report.fact("seeds_run")
     if seeds:
         return ChecklistAnswer.PARTLY, (f"seeds run besides the first: {seeds}",)
@@ -193,14 +215,14 @@ def _significance(report: AuditReport) -> _Answer:
     )
 
 
-def _compute(report: AuditReport) -> _Answer:
+def _compute(report: AuditReport) -> Answered:
     facts = (
-        _said(report, "device", "device"),
-        _said(report, "cpu", "CPU"),
-        _said(report, "memory_gib", "memory, GiB"),
-        _said(report, "ranks", "ranks"),
-        _said(report, "os", "system"),
-        _said(report, "run_seconds", "seconds of all runs of the gate"),
+        said(report, "device", "device"),
+        said(report, "cpu", "CPU"),
+        said(report, "memory_gib", "memory, GiB"),
+        said(report, "ranks", "ranks"),
+        said(report, "os", "system"),
+        said(report, "run_seconds", "seconds of all runs of the gate"),
     )
     full = bool(report.fact("device") and report.fact("run_seconds"))
     if full:
@@ -208,48 +230,47 @@ def _compute(report: AuditReport) -> _Answer:
     return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
 
 
-def _data(report: AuditReport) -> _Answer:
+def _data(report: AuditReport) -> Answered:
     # splits and what was left out stand in no document
-    known = _all_pass(report, AuditedPart.DATA) is ChecklistAnswer.YES
+    known = all_pass(report, AuditedPart.DATA) is ChecklistAnswer.YES
     facts = (
-        _said(report, "data", "declared data"),
+        said(report, "data", "declared data"),
         "no data is declared" if known and not report.fact("data") else "",
     )
     return ChecklistAnswer.PARTLY if known else ChecklistAnswer.NO, facts
 
 
-def _dependencies(report: AuditReport) -> _Answer:
+def _dependencies(report: AuditReport) -> Answered:
     facts = (
-        _said(report, "locks", "lock files"),
-        _said(report, "packages", "packages with versions"),
-        _said(report, "python", "Python"),
-        _said(report, "torch", "torch"),
+        said(report, "locks", "lock files"),
+        said(report, "packages", "packages with versions"),
+        said(report, "python", "Python"),
+        said(report, "torch", "torch"),
     )
-    found = _all_pass(report, AuditedPart.ENVIRONMENT)
+    found = all_pass(report, AuditedPart.ENVIRONMENT)
     if found is ChecklistAnswer.NO and report.fact("packages"):
         return ChecklistAnswer.PARTLY, facts
     return found, facts
 
 
-def _training_code(report: AuditReport) -> _Answer:
-    facts = (_said(report, "commit", "commit"), _said(report, "command", "command"))
+def _training_code(report: AuditReport) -> Answered:
+    facts = (said(report, "commit", "commit"), said(report, "command", "command"))
     command = bool(report.fact("command"))
-    found = _all_pass(report, AuditedPart.CODE)
+    found = all_pass(report, AuditedPart.CODE)
     if found is ChecklistAnswer.YES and not command:
         return ChecklistAnswer.PARTLY, facts
     return (ChecklistAnswer.PARTLY if command and found is ChecklistAnswer.NO else found), facts
 
 
-def _runs(report: AuditReport) -> _Answer:
+def _runs(report: AuditReport) -> Answered:
     facts = (
-        _said(report, "strict_runs", "runs with one seed"),
-        _said(report, "seeds_run", "further seeds"),
+        said(report, "strict_runs", "runs with one seed"),
+        said(report, "seeds_run", "further seeds"),
     )
     return ChecklistAnswer.PARTLY if any(facts) else ChecklistAnswer.NO, facts
 
 
-_Rule = Callable[[AuditReport], _Answer]
-_ANSWERS: Final[Mapping[Topic, tuple[tuple[AuditedPart, ...], _Rule]]] = MappingProxyType(
+_ANSWERS: Final[Rules] = MappingProxyType(
     {
         Topic.REPRODUCIBILITY: (tuple(AuditedPart), _reproducibility),
         Topic.ACCESS: ((AuditedPart.CODE, AuditedPart.DATA), _access),

@@ -31,7 +31,15 @@ from gate.evidence.context_documents import ProcessSeeds
 from gate.evidence.observations import OverrideKind
 from gate.system.version import VERSION
 from gate.text.phrases import count
-from gate.verdict.verdict import FAULT, Answer, ClusterSource, Severity, SourceStatus, Verdict
+from gate.verdict.verdict import (
+    FAULT,
+    Answer,
+    ClusterSource,
+    FailureMode,
+    Severity,
+    SourceStatus,
+    Verdict,
+)
 
 
 def configuration(facts: PackageFacts) -> tuple[AuditItem, ...]:
@@ -487,7 +495,13 @@ def _facts(facts: PackageFacts) -> tuple[AuditFact, ...]:
             ("strict_runs", verdict.strict_runs),
             ("run_seconds", f"{sum(run.wall_seconds for run in verdict.runs):,.0f}"),
             ("runs", len(verdict.runs)),
+            ("isolation", verdict.isolation.mode.value),
+            ("resume", verdict.resume.state.value if verdict.resume else ""),
         ]
+        if verdict.failure_mode is not FailureMode.NONE:
+            known += [("failure_mode", verdict.failure_mode)]
+            # the heading is the mode
+            known.append(("runbook", verdict.runbook.partition("#")[0]))
     if settings is not None:
         known += [
             ("command", " ".join(settings.train.command)),

@@ -364,6 +364,11 @@ def _facts(facts: RepositoryFacts) -> tuple[AuditFact, ...]:
             ("max_steps", settings.train.max_steps),
             ("seed", settings.train.seed),
             ("data", first([source.name for source in settings.data])),
+            ("resume_setting", settings.resume.checkpoint if settings.resume else ""),
+            (
+                "history",
+                settings.publish.history or ("a branch" if settings.report.history else ""),
+            ),
         ]
     entry = facts.baseline.entries[0] if facts.baseline and facts.baseline.entries else None
     if entry is not None:

@@ -12,6 +12,7 @@ import typer
 from gate.audit.checklist import answered_items
 from gate.audit.items import AuditReport, PackageFacts
 from gate.audit.package_answers import audit_package
+from gate.audit.production import production_items
 from gate.audit.repository_answers import audit_repository
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
 from gate.errors import SettingsError
@@ -36,6 +37,7 @@ class AuditFormat(StrEnum):
     MARKDOWN = "markdown"
     JSON = "json"
     NEURIPS = "neurips"
+    PRODUCTION = "production"
 
 
 def audit_command(
@@ -51,7 +53,11 @@ def audit_command(
     ] = "",
     form: Annotated[
         AuditFormat,
-        typer.Option("--format", help="neurips fills in the NeurIPS and MLRC checklists."),
+        typer.Option(
+            "--format",
+            help="neurips fills in the NeurIPS and MLRC checklists, production those of an "
+            "operator.",
+        ),
     ] = AuditFormat.TEXT,
 ) -> None:
     """Audit the evidence behind a result.
@@ -104,4 +110,6 @@ def _shown(report: AuditReport, form: AuditFormat) -> str:
         return audit_markdown(report)
     if form is AuditFormat.NEURIPS:
         return checklist_markdown(report, answered_items(report))
+    if form is AuditFormat.PRODUCTION:
+        return checklist_markdown(report, production_items(report))
     return audit_text(report)

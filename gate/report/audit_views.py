@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gate.audit.checklist import SOURCES, AnsweredItem, Checklist, ChecklistAnswer
+from gate.audit.checklist import SOURCES, AnsweredItem, ChecklistAnswer
 from gate.audit.items import AuditItem, AuditReport, AuditResult
 from gate.report.escape import clean, code, code_block, prose
 from gate.report.judged import NAMES, SHORT, figure_words, state_words
@@ -23,6 +23,11 @@ MAX_MISSING: Final = 3
 ORIGINAL: Final = (
     "Filled in from the audit. Items are paraphrased: read the original for what each one asks, "
     "and check every answer before you submit it."
+)
+
+OPEN: Final = (
+    "Filled in from the audit. An item for a person stays open until somebody has done what it "
+    "says, and has signed for it."
 )
 
 
@@ -81,14 +86,19 @@ def _budget_in_markdown(report: AuditReport) -> list[str]:
 
 
 def checklist_markdown(report: AuditReport, answered: tuple[AnsweredItem, ...]) -> str:
-    """Both checklists, item by item; what no run can answer is left to the author."""
+    """The checklists, item by item; what no run can answer is left to the author."""
+    asked = tuple(dict.fromkeys(one.item.checklist for one in answered))
+    public = any(checklist in SOURCES for checklist in asked)
+    kind = "Reproducibility" if public else "Production"
     lines = [
-        f"# Reproducibility checklists for the {report.subject.value} {code(report.place)}",
+        f"# {kind} checklists for the {report.subject.value} {code(report.place)}",
         "",
-        ORIGINAL,
+        ORIGINAL if public else OPEN,
     ]
-    for checklist in Checklist:
-        lines += ["", f"## {checklist.value}", "", f"Source: <{SOURCES[checklist]}>"]
+    for checklist in asked:
+        lines += ["", f"## {checklist.value}"]
+        if checklist in SOURCES:
+            lines += ["", f"Source: <{SOURCES[checklist]}>"]
         for one in answered:
             if one.item.checklist is checklist:
                 lines += ["", *_item(one)]
@@ -107,7 +117,8 @@ def _item(one: AnsweredItem) -> Iterable[str]:
     if one.answer is ChecklistAnswer.AUTHOR:
         yield "Answer: **for the author**"
         return
-    yield f"Answer: **{one.answer.value}**, as far as the audit can see"
+    seen = "" if one.answer is ChecklistAnswer.PERSON else ", as far as the audit can see"
+    yield f"Answer: **{one.answer.value}**{seen}"
     yield ""
     yield from (f"- {_fact(text)}" for text in one.facts)
     yield from (f"- Missing: {prose(text, LONGEST_PROSE)}" for text in one.missing[:MAX_MISSING])

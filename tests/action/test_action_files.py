@@ -208,7 +208,8 @@ def _modes(job: Mapping[str, Any]) -> list[str]:
 @pytest.mark.parametrize("path", TWO_JOBS, ids=lambda path: path.name)
 def test_an_example_uses_inputs_that_exist_and_keeps_the_two_jobs_apart(path: Path) -> None:
     jobs = _workflow(path)["jobs"].values()
-    for job in jobs:
+    # a job that calls the command line alone has neither
+    for job in (job for job in jobs if "repro-gate slo" not in str(job)):
         assert len(_modes(job)) == 1
         text = str(job)
         if _modes(job) == ["run"]:

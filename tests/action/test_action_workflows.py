@@ -34,6 +34,7 @@ NOT_IN_A_MERGE_QUEUE = {
     "command-line.yml": "for what is merged already",
     "default-branch.yml": "for what is merged already",
     "doctor.yml": BY_HAND,
+    "fleet.yml": "for what is merged already",
     "forks-judge.yml": "follows forks-run.yml; docs/forks.md says what a queue takes instead",
     "forks-run.yml": "its evidence is judged by another workflow, which no queue starts",
     "nightly-shake.yml": "for what is merged already",
@@ -46,6 +47,7 @@ NOT_IN_A_MERGE_QUEUE = {
 NEVER_CANCELLED = {
     "command-line.yml": "each commit of main is checked",
     "default-branch.yml": "each run adds a line to the history",
+    "fleet.yml": "each run adds its lines to the history",
     "nightly.yml": "a night may be longer than a day",
     "publish.yml": "each commit leaves its package",
     "release.yml": "half a release is worse than two in a row",

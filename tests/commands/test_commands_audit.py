@@ -154,7 +154,7 @@ def hostile(folder: Path) -> None:
     (folder / ".repro-gate" / "trusted-keys.json").write_text('{"a": 1')
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json", "neurips"])
+@pytest.mark.parametrize("form", ["text", "markdown", "json", "neurips", "production"])
 @pytest.mark.parametrize("kept_by", ["nobody", "git"])
 def test_a_hostile_repository_is_answered_within_bounds(
     tmp_path: Path, run: Run, form: str, kept_by: str
@@ -177,7 +177,7 @@ def test_a_hostile_repository_is_answered_within_bounds(
 def test_a_script_that_cannot_be_read_is_named(tmp_path: Path, run: Run) -> None:
     hostile(tmp_path)
     text = " ".join(run("audit", tmp_path).out.split())
-    assert "too large: fifo.py, huge.py, link.py and 1 more." in text
+    assert "too large): fifo.py, huge.py, link.py and 1 more." in text
     assert "poetry.lock cannot be read: " in text
 
 

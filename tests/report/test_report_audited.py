@@ -12,6 +12,7 @@ from report_outcomes import CASES
 
 from gate.audit.checklist import ITEMS, ChecklistAnswer, Topic, answered_items
 from gate.audit.items import AuditReport, LineKind, RepositoryFacts, ScriptLine, WishList
+from gate.audit.production import production_items
 from gate.audit.repository_answers import audit_repository
 from gate.evidence.lock_files import LockFile
 from gate.report.assembly import ReportLinks
@@ -58,6 +59,7 @@ def found(text: str) -> AuditReport:
 def test_no_text_that_was_found_does_harm_in_markdown(text: str) -> None:
     report = found(text)
     assert markdown_faults(audit_markdown(report)) == []
+    assert markdown_faults(checklist_markdown(report, production_items(report))) == []
     form = checklist_markdown(report, answered_items(report))
     lines = [line for line in form.splitlines() if not line.startswith("Source: <https://")]
     assert markdown_faults("\n".join(lines)) == []
