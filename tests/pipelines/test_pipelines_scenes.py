@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +19,7 @@ from scenes import SCENES, baseline_of, copied, scene
 from gate.isolation.modes import Credentials
 from gate.isolation.process_request import ProcessRequest
 from gate.pipelines.case import Gated
+from gate.verdict.verdict import Outcome
 
 ASKING = """
 import sys, time
@@ -136,10 +138,18 @@ def test_a_recording_is_for_one_script_one_play_and_one_set_of_variables(project
 
 
 @pytest.mark.parametrize(
-    "play", [{"random": True}, {"sleep": 1}, {"files": {}}, {"exit": 1}, {"strict": {"sleep": 1}}]
+    "play", [{"trace": []}, {"sleep": 1}, {"files": {}}, {"exit": 1}, {"strict": {"sleep": 1}}]
 )
-def test_what_draws_waits_fails_or_writes_elsewhere_always_runs(
+def test_what_waits_fails_or_writes_elsewhere_always_runs(
     project: Project, play: dict[str, object]
 ) -> None:
     project.play(**play)
     assert recording_of(_asked(project)) == ""
+
+
+def test_runs_that_draw_have_a_recording_each(bench: Bench, project: Project) -> None:
+    project.play(random=True)
+    before = Counter[str]()
+    assert recording_of(_asked(project), before) != recording_of(_asked(project), before)
+    for _ in range(2):
+        assert bench.gate().verdict.outcome is Outcome.NONDETERMINISTIC

@@ -2,9 +2,9 @@
 
 What such a training leaves depends on its script, on `play.json` and on the variables of its run,
 so a gate call finds the same files whether it ran or not: `RecordedTrainings` stands in for the
-real processes through their own protocol. What draws, waits, fails or writes elsewhere runs every
-time, and so does whatever has an account or a container of its own. Tests about the way itself say
-that they are `whole`.
+real processes through their own protocol. Of those that draw, each run of a call has a recording of
+its own. What waits, fails or writes elsewhere runs every time, and so does whatever has an account
+or a container of its own. Tests about the way itself say that they are `whole`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,9 @@ from gate.training.isolating import Isolating
 
 OnLine = Callable[[bytes], None]
 # words of `play.json` that let a result hang on more than it, or leave more than results
-RUNS = frozenset(("random", "needs", "sleep", "trace", "files", "steady", "fails", "exit"))
+RUNS = frozenset(("sleep", "trace", "files", "steady", "fails", "exit"))
+# words of those whose runs differ: each run of a call has a recording of its own
+DRAWS = frozenset(("random", "needs"))
 MODES = ("strict", "default", "traced")
 PURE = {SCRIPT}
 # where the gate puts a run changes no result
@@ -53,8 +56,11 @@ def pure(script: str) -> str:
     return script
 
 
-def recording_of(request: ProcessRequest) -> str:
-    """The name of the recording that a run of this kind has; empty for one that has none."""
+def recording_of(request: ProcessRequest, before: Counter[str] | None = None) -> str:
+    """The name of the recording that a run of this kind has; empty for one that has none.
+
+    `before` counts the runs of the call that draw, by the names of their first recordings.
+    """
     tree = request.on_host(request.workdir)
     script, words = tree / "train.py", tree / "play.json"
     if request.under_own_account or request.in_container or SCENES not in os.environ:
@@ -65,7 +71,8 @@ def recording_of(request: ProcessRequest) -> str:
     if text not in PURE:
         return ""
     play = json.loads(words.read_bytes())
-    if any(RUNS & {*part} for part in (play, *(play.get(mode, {}) for mode in MODES))):
+    said = {*play}.union(*(play.get(mode, ()) for mode in MODES))
+    if said & RUNS:
         return ""
     variables = {
         name: value
@@ -78,7 +85,11 @@ def recording_of(request: ProcessRequest) -> str:
     seen = [] if text == SCRIPT else _content(tree)
     limit = request.output_limit_bytes
     known = repr((request.argv, play, sorted(variables.items()), limit, modules, seen))
-    return f"played-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
+    name = f"played-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
+    if not said & DRAWS or before is None:
+        return name
+    before[name] += 1
+    return f"{name}-{before[name]}"
 
 
 def _out(request: ProcessRequest) -> Path:
@@ -169,10 +180,11 @@ class RecordedGroup:
     """Processes that live at the same time, some of them recordings."""
 
     group: ProcessGroup
+    before: Counter[str]
     recorded: list[Recorded] = field(default_factory=list)
 
     def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
-        name = recording_of(request)
+        name = recording_of(request, self.before)
         place = Path(os.environ[SCENES]) / name if name else None
         if place is not None and place.exists():
             self.recorded.append(Recorded(request, on_line, place))
@@ -192,6 +204,7 @@ class RecordedTrainings:
     """The real processes, but for trainings that have a recording."""
 
     processes: TrainingProcesses
+    before: Counter[str] = field(default_factory=Counter)
 
     def run(self, request: ProcessRequest, on_line: OnLine) -> ProcessResult:
         return self.processes.run(request, on_line)
@@ -202,7 +215,7 @@ class RecordedTrainings:
     @contextmanager
     def _together(self) -> Iterator[ProcessGroup]:
         with self.processes.together() as group:
-            yield RecordedGroup(group)
+            yield RecordedGroup(group, self.before)
 
 
 Beside = Callable[[Isolation, int], tuple[Credentials | None, ...]]
