@@ -160,7 +160,10 @@ def test_the_action_needs_a_runner(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 def test_quiet_is_the_result_line_and_nothing_else(run: Run) -> None:
     ended = run("gate", "--quiet")
     assert (ended.code, ended.err) == (1, "")
-    assert ended.out == "\N{MEDIUM WHITE CIRCLE} repro-gate repeatable; no baseline yet\n"
+    assert ended.out == (
+        "\N{MEDIUM WHITE CIRCLE} repro-gate repeatable; no baseline yet. Two runs of this commit "
+        "are identical. There is no baseline yet to compare them with.\n"
+    )
 
 
 def test_the_comment_bears_the_id_of_its_gate(project: Project, run: Run, tmp_path: Path) -> None:

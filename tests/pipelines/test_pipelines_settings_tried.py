@@ -49,7 +49,7 @@ def test_a_result_that_follows_the_fill_of_memory_reads_it_unwritten(
     assert (torchs.agree, heap.agree, heap.follows) == (False, True, True)
     assert verdict.diagnosis is not None
     assert verdict.diagnosis.cause_class is CauseClass.UNINITIALISED_MEMORY
-    assert "memory is read unwritten" in brief_of(verdict).happened
+    assert "memory is read before it is written" in brief_of(verdict).happened
 
 
 @pytest.mark.usefixtures("priced")
