@@ -12,7 +12,7 @@ import pytest
 from data_bench import Shown
 from hypothesis import given
 from hypothesis import strategies as st
-from real_reader import Answering, answer_bytes, answering
+from real_reader import Answering, answer_bytes, answering, kept
 
 from gate.data.data_sets import DataPointer, DataPointers
 from gate.errors import DataError
@@ -25,6 +25,8 @@ from gate.settings.load import parse_settings
 from gate.system.files.files import LocalFiles
 from gate.verdict.request import GateRequest
 
+# started once a worker
+READS = kept(answering)
 A = "a" * 32
 DVC = f"outs:\n- md5: {A}.dir\n  hash: md5\n  path: train\n"
 OID = "b" * 64
@@ -50,7 +52,7 @@ class Tree:
         *lines: str,
         project: str = ".",
         required: bool = True,
-        start: Callable[[ProcessRequest], AnsweringProcess] = answering,
+        start: Callable[[ProcessRequest], AnsweringProcess] = READS,
     ) -> dict[str, DataPointers]:
         text = "version: 1\ntrain:\n  command: python train.py\n  max_steps: 2\ndata:\n"
         settings = parse_settings((text + "".join(f"- {line}\n" for line in lines)).encode(), "s")
