@@ -171,7 +171,7 @@ def _count(file: PointerFile, place: str, out: Mapping[str, object], key: str) -
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_NUMBER:
-        raise _fault(file, f"{place}.{key} is no count")
+        raise _fault(file, f"{place}.{key} is not a count")
     return value
 
 

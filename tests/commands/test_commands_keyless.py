@@ -137,7 +137,7 @@ def test_a_service_that_fails_seals_nothing_and_the_answer_is_told(
     [
         ("trust/other.json", "error: trust/other.json: not in commit"),
         ("../root.json", "must be a relative path inside the project"),
-        ("trust", "trust is no file in commit"),
+        ("trust", "trust is not a file in commit"),
     ],
 )
 def test_a_trusted_root_is_a_file_that_was_committed(

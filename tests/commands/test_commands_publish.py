@@ -248,7 +248,11 @@ def test_a_gate_with_an_id_has_a_tag_of_its_own(
     ("words", "told", "hint"),
     [
         (("HEAD",), "no registry is named", "or set publish.oci in repro-gate.yml"),
-        (("nobody", "--from", "a.example/b"), "'nobody' is no full hash", "Give all digits of the"),
+        (
+            ("nobody", "--from", "a.example/b"),
+            "'nobody' is not a full hash",
+            "Give all digits of the",
+        ),
         (("HEAD", "--from", "team/runs"), "must be a registry and a name in it", "for example"),
         (("HEAD", "--from", "a.example/b@sha256:12"), "has no digest behind the @", "64 hex"),
         (("HEAD", "--from", "a.example/b", "--gate-id", "../x"), "is not the id of a gate", "hint"),

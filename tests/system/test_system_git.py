@@ -115,7 +115,7 @@ def test_links_folders_and_giants_are_not_read(repository: Repository, git: GitR
     commit = repository.commit()
     read = git.read_file
     assert commit_fault(read, commit, "link").message == f"link is a link in commit {commit[:12]}"
-    assert commit_fault(read, commit, "sub").message == f"sub is no file in commit {commit[:12]}"
+    assert commit_fault(read, commit, "sub").message == f"sub is not a file in commit {commit[:12]}"
     message = "giant has 8,388,609 bytes, the limit is 8,388,608"
     assert commit_fault(read, commit, "giant").message == message
     assert refusal(read, ABSENT, "x").message == "git ls-tree failed"

@@ -430,7 +430,7 @@ class GitRepository:
             return None
         # a link that is followed could lead to another file than the one that was reviewed
         if entry.mode == LINK or entry.size is None:
-            kind = "a link" if entry.mode == LINK else "no file"
+            kind = "a link" if entry.mode == LINK else "not a file"
             raise CommitError(
                 f"{safe_line(path)} is {kind} in commit {commit[:12]}",
                 hint="Commit a regular file there: it is read from the commit, and links are not "
