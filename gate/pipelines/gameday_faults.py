@@ -148,6 +148,14 @@ import torch
 
 torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.bfloat16).__enter__()
 planted()
+
+
+def widened(module, inputs, output):
+    # a loss of a different type would be different work, and no drift of a number
+    return output.float() if getattr(output, "dtype", None) == torch.bfloat16 else output
+
+
+torch.nn.modules.module.register_module_forward_hook(widened)
 """
 OUTSIDE: Final = """
 from torch.optim.optimizer import register_optimizer_step_pre_hook
