@@ -11,8 +11,9 @@ from pydantic import Field
 
 from gate.comparison.differences import Comparison, EventKind, OptimizerSettingChange
 from gate.evidence.columns import MAX_STEP
-from gate.evidence.observations import ResumeFault
+from gate.evidence.observations import KilledSave, Kills, ResumeFault
 from gate.evidence.trace import TraceFinding, TriedSettings
+from gate.settings.variations import KillPoint
 from gate.text.document import Document
 
 
@@ -242,7 +243,8 @@ class ResumeResult(Document):
 
     `checkpoint` consists of so many `files`, with one digest over all of them. `compared` is the
     resumed run against the uninterrupted one, or, where `not-repeated`, the interrupted run against
-    the first steps of that one. `fault` says why nothing was compared.
+    the first steps of that one. `fault` says why nothing was compared. `kills` are the runs that
+    were killed inside the save, none where that was not asked for.
     """
 
     state: ResumeState
@@ -255,3 +257,14 @@ class ResumeResult(Document):
     causes: Causes = ()
     compared: Comparison | None = None
     fault: ResumeFault | None = None
+    kills: Kills = ()
+
+    @property
+    def torn(self) -> KilledSave | None:
+        """The first run that left no complete checkpoint when it was killed inside the save."""
+        return next((kill for kill in self.kills if kill.is_bad), None)
+
+    @property
+    def survives_kills(self) -> bool:
+        """Whether runs were killed at each point inside the save, and each left a complete one."""
+        return [kill.point for kill in self.kills if kill.is_good] == list(KillPoint)

@@ -22,7 +22,10 @@ from gate.diagnosis.diagnosis import (
     Diagnosis,
     ResumeCause,
     ResumeCauseKind,
+    ResumeResult,
+    ResumeState,
 )
+from gate.diagnosis.killed_saves import diagnose_torn
 from gate.evidence.observations import Boundary
 from gate.evidence.run_evidence import RunEvidence
 from gate.text.phrases import count, joined
@@ -121,7 +124,16 @@ def saved_at(whole: RunEvidence, resumed: RunEvidence) -> int | None:
     return next((one.step for one in whole.steps.told if one.parameters == held), None)
 
 
-def diagnose_resume(causes: tuple[ResumeCause, ...], compared: Comparison, step: int) -> Diagnosis:
+def diagnose_resume(result: ResumeResult) -> Diagnosis | None:
+    """The diagnosis of a resume that fails: it differs, or a kill leaves nothing to resume from."""
+    if result.state is ResumeState.DIFFERS and result.compared is not None:
+        return diagnose_difference(result.causes, result.compared, result.step)
+    return None if result.torn is None else diagnose_torn(result, result.torn)
+
+
+def diagnose_difference(
+    causes: tuple[ResumeCause, ...], compared: Comparison, step: int
+) -> Diagnosis:
     """The diagnosis of a resume that differs: the first cause, or where the two part."""
     first = compared.first
     kind = EventKind.STATE if first is None else first.kind

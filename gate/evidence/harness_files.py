@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.columns import MAX_STEP
-from gate.evidence.observations import BoundaryFacts, Carried, OverrideLine, SourceLine
+from gate.evidence.observations import BoundaryFacts, Carried, KillFacts, OverrideLine, SourceLine
 from gate.evidence.run_evidence import MAX_PARAMETER_NAMES, Devices, FloatType
 from gate.evidence.step_columns import MeasuredSeconds, SamplingGroup
 from gate.evidence.step_work import OptimizerKind, SettingWord
@@ -171,6 +171,10 @@ class BoundaryFile(OwnedDocument, BoundaryFacts):
     """`boundary-rR-P.json`: what a process stood with when it was interrupted, or resumed."""
 
 
+class KillFile(OwnedDocument, KillFacts):
+    """`kill-rR-P.json`: what a process told that is killed inside a save."""
+
+
 class StepLine(Document):
     """A line of `steps-rR-P.jsonl`: one optimizer step."""
 
@@ -252,7 +256,7 @@ MAX_NOTED_LINES = 200
 MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained|ended|boundary)"
+    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained|ended|boundary|kill)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -276,6 +280,7 @@ class HarnessFile(StrEnum):
     UNTRAINED = "untrained"
     ENDED = "ended"
     BOUNDARY = "boundary"
+    KILL = "kill"
 
 
 ENDINGS = {
@@ -285,6 +290,7 @@ ENDINGS = {
     HarnessFile.UNTRAINED: "json",
     HarnessFile.ENDED: "json",
     HarnessFile.BOUNDARY: "json",
+    HarnessFile.KILL: "json",
     HarnessFile.STEPS: "jsonl",
     HarnessFile.METRICS: "jsonl",
     HarnessFile.STATE: "safetensors",

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gate.settings.variations import KillPoint
 from gate.text.document import Document
 
 SHOWN = 3
@@ -392,6 +393,72 @@ class Boundary(BoundaryFacts):
     rank: int = Field(ge=0, le=1_000_000)
 
 
+class KillFacts(Document):
+    """What a process told before it was ended inside a save, or `why` it was not.
+
+    The call of torch.save at `line` was to write `size_bytes` to `path`, and `byte` of them got
+    there. `had_one`: there had been a checkpoint before. `beside` are names beside the checkpoint's
+    of what the run had saved before.
+    """
+
+    point: KillPoint
+    step: int = Field(ge=0, le=MAX_TOLD_STEP)
+    path: FileName
+    file: FileName
+    line: int = Field(ge=0)
+    size_bytes: int = Field(ge=0, le=2**63)
+    byte: int = Field(ge=0, le=2**63)
+    had_one: bool
+    beside: Annotated[tuple[FileName, ...], Field(max_length=20)] = ()
+    why: FileName = ""
+
+
+class LeftBy(StrEnum):
+    """What a run that was killed inside a save left at the checkpoint's path.
+
+    `beside`: nothing or a torn file, and an older complete one beside it. `nothing-yet`: nothing,
+    and there had been none before. `not-checked`: why is said beside it.
+    """
+
+    COMPLETE = "complete"
+    BESIDE = "beside"
+    TORN = "torn"
+    LOST = "lost"
+    NOTHING_YET = "nothing-yet"
+    NOT_CHECKED = "not-checked"
+
+
+class KilledSave(Document):
+    """A run that was killed inside the write of its checkpoint, and what it left.
+
+    `byte` of `size_bytes` had been written to `path` by the call of torch.save at `line`. `why`
+    says what is wrong with a torn checkpoint, or why nothing was checked, as a clause.
+    """
+
+    point: KillPoint
+    left: LeftBy
+    why: str = Field(default="", max_length=1000)
+    step: int = Field(default=0, ge=0, le=MAX_TOLD_STEP)
+    path: FileName = ""
+    file: FileName = ""
+    line: int = Field(default=0, ge=0)
+    size_bytes: int = Field(default=0, ge=0, le=2**63)
+    byte: int = Field(default=0, ge=0, le=2**63)
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether nothing complete is left of what there was."""
+        return self.left in {LeftBy.TORN, LeftBy.LOST}
+
+    @property
+    def is_good(self) -> bool:
+        """Whether a complete checkpoint is left."""
+        return self.left in {LeftBy.COMPLETE, LeftBy.BESIDE}
+
+
+Kills = Annotated[tuple[KilledSave, ...], Field(max_length=len(KillPoint))]
+
+
 class ResumeFault(Document):
     """Why nothing can be said of a resume: a sentence without a full stop, and what to do."""
 
@@ -404,7 +471,7 @@ class ResumeAttempt(Document):
     """The checkpoint that was carried over: so many files, and the digest over all of them.
 
     `step` is how many steps the interrupted run had taken. `fault` says why no resumed run could be
-    judged.
+    judged. `kills` are the runs that were killed inside the save.
     """
 
     checkpoint: str = Field(max_length=500)
@@ -414,3 +481,4 @@ class ResumeAttempt(Document):
     size_bytes: int = Field(default=0, ge=0, le=2**63)
     sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     fault: ResumeFault | None = None
+    kills: Kills = ()

@@ -10,17 +10,70 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from gate.errors import RunError, StorageError
-from gate.evidence.observations import MAX_CARRIED_FILES
+from gate.evidence.observations import MAX_CARRIED_FILES, KilledSave, KillFacts, LeftBy
+from gate.settings.variations import KillPoint
 from gate.system.files.port import Files
 from gate.text.digests import sha256_hex
+from gate.text.document import Document
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import CarriedCheckpoint, CarriedFile
 
 MAX_CARRIED_BYTES: Final = 64 * 1024**3
 MAX_DEPTH: Final = 12
+
+
+class CheckpointLook(Document):
+    """What an ended run left at a checkpoint's path, as `gate.evidence.left_checkpoint` reads it.
+
+    `problem` says why it is not complete; `parts` are those of its state, `unread` its files of
+    unknown content. `beside` is the name of a complete one beside it, where it is none. `kill` is
+    what the run told before it was killed inside a save.
+    """
+
+    absent: bool = False
+    problem: str = Field(default="", max_length=1000)
+    parts: Annotated[tuple[Annotated[str, Field(max_length=60)], ...], Field(max_length=20)] = ()
+    unread: Annotated[
+        tuple[Annotated[str, Field(max_length=4000)], ...], Field(max_length=100)
+    ] = ()
+    beside: str = Field(default="", max_length=200)
+    kill: KillFacts | None = None
+
+
+NO_SAVE: Final = "torch.save was not called behind resume.at_step"
+
+
+def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> KilledSave:
+    """What a run left that was to be killed at `point`; `failure` is how it ended, as a clause."""
+    told = look.kill
+    if told is None or told.why:
+        why = (failure or NO_SAVE) if told is None else told.why
+        why = f"the save could not be interrupted: {why}"
+        return KilledSave(point=point, left=LeftBy.NOT_CHECKED, why=why[:1000])
+    if not look.absent and not look.problem:
+        left = LeftBy.COMPLETE
+    elif look.beside:
+        left = LeftBy.BESIDE
+    elif look.absent:
+        left = LeftBy.LOST if told.had_one else LeftBy.NOTHING_YET
+    else:
+        left = LeftBy.TORN
+    return KilledSave(
+        point=point,
+        left=left,
+        why=look.problem,
+        step=told.step,
+        path=told.path,
+        file=told.file,
+        line=told.line,
+        size_bytes=told.size_bytes,
+        byte=told.byte,
+    )
 
 
 def digest_of(carried: CarriedCheckpoint) -> str:

@@ -87,6 +87,8 @@ class Output:
         self._folder = Path(folder).absolute()  # the script may change its directory
         self.rank = rank
         self.pid = pid
+        # while a limit on the size of files is set, which counts for these too
+        self.silent = False
 
     def path(self, kind: str, suffix: str) -> Path:
         """For example `steps-r0-4711.jsonl`, absolute."""
@@ -120,12 +122,16 @@ class Output:
 
     def append_lines(self, kind: str, records: Iterable[Record]) -> None:
         """Add a JSON line for each record, all in one write."""
+        if self.silent:
+            return
         lines = "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in records)
         with self.path(kind, ".jsonl").open("ab", buffering=0) as file:
             file.write(lines.encode("ascii"))
 
     def write_document(self, kind: str, record: Record) -> None:
         """Write one JSON file, whole or not at all; `OSError` when that is impossible."""
+        if self.silent:
+            return
         path = self.path(kind, ".json")
         temporary = path.with_name(f"{path.name}.part")
         temporary.write_bytes(json.dumps(record, allow_nan=False).encode("ascii"))

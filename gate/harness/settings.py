@@ -56,7 +56,8 @@ class HarnessSettings:
     has other, empty in all others; `fill` is its byte for new memory, None for none. `shake` names
     what is other in a run of `repro-gate shake`, if anything. `sign` is the file whose being there
     lets the run go. The run is ended as by a preemption once `preempt_step` steps were taken, 0 for
-    never; `preempt_path` is its checkpoint. A `resumed` run tells what it starts with.
+    never; `preempt_path` is its checkpoint, and `kill_save` says where inside the save behind that
+    step it is ended instead. A `resumed` run tells what it starts with.
     """
 
     __slots__ = (
@@ -66,6 +67,7 @@ class HarnessSettings:
         "end_written",
         "fill",
         "free_seconds",
+        "kill_save",
         "knobs",
         "max_steps",
         "modules",
@@ -118,6 +120,7 @@ class HarnessSettings:
         self.end_written = environ.get(f"{PREFIX}END_WRITTEN", "") == "1"
         self.preempt_step = int(environ.get(f"{PREFIX}PREEMPT_STEP", "0"))
         self.preempt_path = environ.get(f"{PREFIX}PREEMPT_PATH", "")
+        self.kill_save = environ.get(f"{PREFIX}KILL_SAVE", "")
         self.resumed = environ.get(f"{PREFIX}RESUMED", "") == "1"
         self.operators = frozenset(_words(environ, "WATCH", OPERATOR))
         self.shake = environ.get(f"{PREFIX}SHAKE", "")

@@ -179,5 +179,6 @@ def properties_of(verdict: Verdict) -> tuple[Property, ...]:
         and not baseline.tensors,
         Property.RESUMES_EXACTLY: verdict.resume is not None
         and verdict.resume.state is ResumeState.EXACT,
+        Property.SURVIVES_KILLS: verdict.resume is not None and verdict.resume.survives_kills,
     }
     return tuple(name for name, holds in claims.items() if holds)

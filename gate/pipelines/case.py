@@ -34,6 +34,7 @@ from gate.pipelines.comparisons import alone, diagnosis_of, most_telling, resume
 from gate.pipelines.entries import provisional_entry, selected
 from gate.pipelines.seed_results import judged, seeds_are_open, seeds_of_brought
 from gate.settings.gate_settings import ComparisonSettings
+from gate.settings.variations import KillPoint
 from gate.training.plan import plan_gate, plan_operator_audit, plan_seeds
 from gate.training.runs import BASE_HERE, Commit, PlannedRun, RunMode
 from gate.verdict.decision import decide
@@ -44,6 +45,7 @@ from gate.verdict.request import GateRequest
 from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
 
 PAIR = 2
+KILLS = len(KillPoint)
 BROUGHT_SIDE = "the pull request's baseline"
 Runs = tuple[RunEvidence, ...]
 
@@ -320,9 +322,8 @@ class ClosedCase:
     def diagnosis(self) -> Diagnosis | None:
         """Why the comparison that decided came out as it did, where that is not a pass."""
         resume = self.resume
-        differs = self.decision.outcome is Outcome.RESUME_DIFFERS
-        if differs and resume is not None and resume.compared is not None:
-            return diagnose_resume(resume.causes, resume.compared, resume.step)
+        if self.decision.outcome is Outcome.RESUME_DIFFERS and resume is not None:
+            return diagnose_resume(resume)
         return diagnosis_of(self.decision, self.evidence)
 
     @property
@@ -343,8 +344,10 @@ class ClosedCase:
         case, request = self.case, self.case.request
         unpriced = self._missing(plan_gate(request.strict_runs, priced=True), RunMode.DEFAULT)
         parts = [] if request.priced else [(Part.DEFAULT_RUNS, WhyNotRun.NOT_PRICED, unpriced)]
-        unresumed = request.settings.resume is not None and not request.resumes
-        parts += [(Part.RESUME, WhyNotRun.NOT_NIGHTLY, PAIR)] if unresumed else []
+        resume = request.settings.resume
+        of_resume = PAIR + KILLS * (resume is not None and resume.kill_while_saving)
+        unresumed = resume is not None and not request.resumes
+        parts += [(Part.RESUME, WhyNotRun.NOT_NIGHTLY, of_resume)] if unresumed else []
         if case.outcome_known:
             why = WhyNotRun.RUNS_DIFFER if case.differ else WhyNotRun.NOT_FINITE
             asked = request.settings.operator_audit and not self.operator_audit_failure
@@ -355,7 +358,7 @@ class ClosedCase:
                 (Part.DEFAULT_RUNS, self._missing(case.planned, RunMode.DEFAULT)),
                 (Part.SEEDS, len(seeds)),
                 (Part.OPERATOR_AUDIT, self._missing(audit, RunMode.AUDIT)),
-                (Part.RESUME, PAIR if request.resumes and self.resume is None else 0),
+                (Part.RESUME, of_resume if request.resumes and self.resume is None else 0),
             )
             parts += [(part, why, runs) for part, runs in stopped]
         return tuple(NotRun(part=part, why=why, runs=runs) for part, why, runs in parts if runs)

@@ -212,6 +212,12 @@ NOT_MADE: Final = ResumeFault(
 )
 
 
+NOT_KILLED: Final = ResumeFault(
+    message="the job that ran killed no run inside the save (resume.kill_while_saving)",
+    hint=NOT_MADE.hint,
+)
+
+
 def resume_result(
     evidence: EvidenceSet, whole: RunEvidence, settings: GateSettings, *, due: bool
 ) -> ResumeResult | None:
@@ -235,6 +241,7 @@ def resume_result(
         size_bytes=attempt.size_bytes,
         sha256=attempt.sha256,
         fault=attempt.fault,
+        kills=attempt.kills,
     )
     interrupted, resumed = (
         _run_of(evidence, mode) for mode in (RunMode.INTERRUPTED, RunMode.RESUMED)
@@ -247,6 +254,8 @@ def resume_result(
             return unchecked.model_copy(update=update)
     if attempt.fault is not None or interrupted is None or resumed is None:
         return unchecked.model_copy(update={"fault": attempt.fault or NOT_MADE})
+    if resume.kill_while_saving and not attempt.kills:
+        return unchecked.model_copy(update={"fault": NOT_KILLED})
     return _judged_resume(unchecked, whole, interrupted, resumed, settings)
 
 

@@ -31,12 +31,14 @@ from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.collect import collect_run
 from gate.evidence.harness_files import find_processes
 from gate.evidence.harness_logs import read_traces
+from gate.evidence.left_checkpoint import look_at_checkpoint
 from gate.evidence.lock_files import MAX_LOCK_BYTES, MAX_REQUIREMENTS_BYTES, Locks, PinnedPackages
 from gate.evidence.lock_readers import read_lock
 from gate.evidence.operator_logs import read_operator_audit
 from gate.evidence.operator_records import Refusal
 from gate.evidence.pinned_packages import read_pinned
 from gate.evidence.ranks import read_end
+from gate.evidence.resume_evidence import CheckpointLook
 from gate.evidence.run_evidence import MAX_DISTANCES, MAX_NOT_FINITE, StateDistance, TensorDistance
 from gate.evidence.saved_state import ReadState, captured_state, open_captured, saved_state
 from gate.evidence.trace import Traces
@@ -152,6 +154,10 @@ def _end(question: reading.EndQuestion) -> RunEnd:
 
 def _traces(question: reading.TracesQuestion) -> Traces:
     return read_traces(FILES, question.out)
+
+
+def _checkpoint(question: reading.CheckpointQuestion) -> CheckpointLook:
+    return look_at_checkpoint(FILES, question.out, question.tree, question.place, question.whole)
 
 
 def _state(question: reading.StateQuestion) -> reading.StateAnswer:
@@ -312,6 +318,7 @@ READERS: Mapping[type[Question[Any]], Callable[[Any], Any]] = MappingProxyType(
             reading.RefusalsQuestion.read_by(_refusals),
             reading.EndQuestion.read_by(_end),
             reading.TracesQuestion.read_by(_traces),
+            reading.CheckpointQuestion.read_by(_checkpoint),
             reading.StateQuestion.read_by(_state),
             reading.SavedQuestion.read_by(_saved),
             reading.DistanceQuestion.read_by(_distance),

@@ -17,6 +17,7 @@ from gate.comparison.measurements import ReductionSpread, WeightDistance
 from gate.data.data_sets import MAX_STATISTICS, DataPointers, DataStatistics, PointerFile
 from gate.evidence.lock_files import Locks, PinnedPackages
 from gate.evidence.operator_records import Refusal
+from gate.evidence.resume_evidence import CheckpointLook
 from gate.evidence.run_evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence, StateDistance
 from gate.evidence.trace import Traces
 from gate.isolation.process_request import ReadOnlyMount
@@ -154,6 +155,18 @@ class TracesQuestion(HarnessQuestion[Traces]):
     """The operator traces of a run."""
 
     task: Literal["traces"] = "traces"
+
+
+class CheckpointQuestion(HarnessQuestion[CheckpointLook]):
+    """What a run left at `place` below its working directory `tree`.
+
+    `whole` is what the same question said of a complete checkpoint of the script.
+    """
+
+    task: Literal["checkpoint"] = "checkpoint"
+    tree: AbsolutePath
+    place: Text
+    whole: CheckpointLook | None = None
 
 
 # Saved states.

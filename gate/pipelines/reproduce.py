@@ -282,8 +282,11 @@ def _judged(kept: EvidenceSet, evidence: EvidenceSet, settings: GateSettings) ->
 def _outcome(seen: _Seen, settings: GateSettings) -> ReproductionOutcome:
     """What came of it; a resume is asked about where all else is reproduced."""
     outcome = _outcome_of_runs(seen, settings)
-    state = None if seen.resume is None else seen.resume.state
-    if not outcome.good or settings.policy.resume == "warn" or state in {None, *RESUMES}:
+    resume = seen.resume
+    if not outcome.good or settings.policy.resume == "warn" or resume is None:
+        return outcome
+    state = resume.state
+    if state in RESUMES and resume.torn is None:
         return outcome
     if state is ResumeState.NOT_REPEATED:
         return ReproductionOutcome.NOT_REPEATABLE
@@ -315,10 +318,8 @@ def _outcome_of_runs(seen: _Seen, settings: GateSettings) -> ReproductionOutcome
 
 def _diagnosis(outcome: ReproductionOutcome, seen: _Seen) -> Diagnosis | None:
     """Where the results first differ, as a gate call says it."""
-    resume = seen.resume
-    differs = outcome is ReproductionOutcome.RESUME_DIFFERS
-    if differs and resume is not None and resume.compared is not None:
-        return diagnose_resume(resume.causes, resume.compared, resume.step)
+    if outcome is ReproductionOutcome.RESUME_DIFFERS and seen.resume is not None:
+        return diagnose_resume(seen.resume)
     if outcome is ReproductionOutcome.NOT_REPEATABLE:
         decided, kind = seen.repeat, Outcome.NONDETERMINISTIC
     elif not seen.same_code:

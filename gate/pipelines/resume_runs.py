@@ -1,22 +1,32 @@
-"""One run is interrupted, and another goes on from its checkpoint alone.
+"""One run is interrupted, and another goes on from its checkpoint alone; some are killed saving it.
 
 Nothing here judges: the two runs become evidence, and so does why one of them could not be had.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import PurePosixPath
 
 from gate.diagnosis.resume_causes import saved_at
 from gate.errors import EvidenceError, RunError
-from gate.evidence.observations import ResumeAttempt, ResumeFault, SourceKind
+from gate.evidence.observations import (
+    KilledSave,
+    Kills,
+    LeftBy,
+    ResumeAttempt,
+    ResumeFault,
+    SourceKind,
+)
 from gate.evidence.ranks import NO_STEP
-from gate.evidence.resume_evidence import digest_of
+from gate.evidence.resume_evidence import CheckpointLook, digest_of, left_by_kill
 from gate.evidence.run_evidence import RunEvidence
+from gate.pipelines.fresh_process import ANY_FAULT
 from gate.pipelines.runs import Trainings
 from gate.settings.train_sections import ResumeSettings
+from gate.settings.variations import KillPoint
 from gate.text.phrases import count
-from gate.training.plan import plan_interrupted, plan_resumed
+from gate.training.plan import plan_interrupted, plan_killed, plan_resumed
 from gate.training.runs import CarriedCheckpoint
 
 MAX_MESSAGE = 1000
@@ -67,19 +77,55 @@ def _make(
     carried = trainings.ended.carry(resume.checkpoint, step)
     if not carried.files:
         raise missing_checkpoint(whole, interrupted, resume)
-    trainings.ended.resume = attempt.model_copy(
+    # read before the next run takes its place
+    complete = _complete(trainings, resume) if resume.kill_while_saving else None
+    attempt = attempt.model_copy(
         update={
             "files": len(carried.files),
             "size_bytes": sum(file.size_bytes for file in carried.files),
             "sha256": digest_of(carried),
         }
     )
+    trainings.ended.resume = attempt
     try:
         resumed = trainings.run(plan_resumed(resume, carried, train))
     except EvidenceError as fault:
         raise _without_step(fault, len(whole.steps) - step) from fault
     made.append(resumed)
     refuse_other_start(whole, interrupted, resumed, carried)
+    if complete is not None:
+        kills = _kills(trainings, resume, complete)
+        trainings.ended.resume = attempt.model_copy(update={"kills": kills})
+
+
+def _complete(trainings: Trainings, resume: ResumeSettings) -> CheckpointLook:
+    """The checkpoint of the interrupted run; its problem where the gate cannot read that either."""
+    try:
+        return trainings.ended.checkpoint(resume.checkpoint)
+    except ANY_FAULT as fault:
+        return CheckpointLook(problem=fault.message[:MAX_MESSAGE])
+
+
+def _kills(trainings: Trainings, resume: ResumeSettings, complete: CheckpointLook) -> Kills:
+    """What runs leave that are killed inside the save; no more of them once one says nothing."""
+    if complete.problem:
+        why = f"the gate cannot read a complete one: {complete.problem}"
+        return (_unchecked(KillPoint.FIRST, why),)
+    kills: list[KilledSave] = []
+    with closing(trainings.killed(plan_killed(resume))) as runs:
+        for point, failure in zip(KillPoint, runs, strict=False):
+            try:
+                look = trainings.ended.checkpoint(resume.checkpoint, complete)
+                kills.append(left_by_kill(point, look, failure))
+            except ANY_FAULT as fault:
+                kills.append(_unchecked(point, f"what it left cannot be read: {fault.message}"))
+            if kills[-1].left in {LeftBy.NOT_CHECKED, LeftBy.NOTHING_YET}:
+                break
+    return tuple(kills)
+
+
+def _unchecked(point: KillPoint, why: str) -> KilledSave:
+    return KilledSave(point=point, left=LeftBy.NOT_CHECKED, why=why[:MAX_MESSAGE])
 
 
 def refuse_no_step_left(whole: RunEvidence, resume: ResumeSettings) -> None:

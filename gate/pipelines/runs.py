@@ -23,7 +23,7 @@ from gate.evidence.operator_logs import explained
 from gate.evidence.operator_records import Refusal
 from gate.evidence.python_processes import SeveralTrainedError
 from gate.evidence.rank_environments import leave_out_packages
-from gate.evidence.resume_evidence import carry_checkpoint
+from gate.evidence.resume_evidence import CheckpointLook, carry_checkpoint
 from gate.evidence.run_evidence import (
     DivergedStates,
     EvidenceSet,
@@ -39,6 +39,7 @@ from gate.isolation.process_request import ProcessRequest
 from gate.pipelines.environments import GpuSearch
 from gate.pipelines.prepared import Prepared
 from gate.pipelines.reading import (
+    CheckpointQuestion,
     EndQuestion,
     ReductionQuestion,
     RefusalsQuestion,
@@ -49,7 +50,7 @@ from gate.pipelines.reading import (
 from gate.pipelines.turns import Begun, Fitting, Turns, seconds_alone
 from gate.settings.load import settings_digest, training_digest
 from gate.training.lanes import Lane, Turn, in_groups
-from gate.training.launch import run_folders, short_of_room
+from gate.training.launch import Launcher, run_folders, short_of_room
 from gate.training.missing_files import with_missing_file
 from gate.training.probe import probe_training
 from gate.training.runs import (
@@ -202,6 +203,17 @@ class EndedRuns:
         workdir = self.folders().tree / prepared.snapshots[Commit.HEAD].workdir
         return carry_checkpoint(self._files, workdir, place, prepared.work / "carried", step)
 
+    def checkpoint(self, place: str, whole: CheckpointLook | None = None) -> CheckpointLook:
+        """What the newest run left at the checkpoint's path; `whole` as in the question.
+
+        Raises what `FreshReader.ask` raises.
+        """
+        folders = self.folders()
+        tree = folders.tree / self._prepared.snapshots[Commit.HEAD].workdir
+        return self._reader.ask(
+            CheckpointQuestion(out=folders.out, tree=tree, place=place, whole=whole)
+        )
+
     def traces(self) -> Traces:
         """The operator traces of the newest run."""
         return self._reader.ask(TracesQuestion(out=self.folders().out))
@@ -341,6 +353,26 @@ class Trainings:
         finally:
             self._turns.drop()
 
+    def killed(self, planned: tuple[PlannedRun, ...]) -> Generator[str]:
+        """Runs that are ended before they could leave evidence, and how each ended, as a clause.
+
+        Each one's files are there until the next is asked for.
+        """
+        try:
+            for number, one in enumerate(planned, 1):
+                (begun,) = self._turns.run(Turn(runs=(one,)), planned[number : number + 1])
+                launcher, _ = self._taken(begun)
+                assert begun.result is not None  # noqa: S101 - its turn has ended; tells the checker
+                snapshot = self.prepared.snapshots[one.commit]
+                ended = ""
+                try:
+                    launcher.refuse_failure(one, snapshot, begun.request, begun.result)
+                except RunError as fault:
+                    ended = fault.message
+                yield ended
+        finally:
+            self._turns.drop()
+
     @property
     def at_a_time(self) -> int:
         """How many runs may go at the same time."""
@@ -374,7 +406,8 @@ class Trainings:
             prepared.adapters.files.fresh_folder(lane.root)
             return launcher.prepared(planned, snapshot, folders, lane, cpus)
 
-    def _evidence_of(self, one: Begun) -> RunEvidence:
+    def _taken(self, one: Begun) -> tuple[Launcher, RunFolders]:
+        """The files of a run that has ended are the gate's from now on."""
         prepared, planned, result = self.prepared, one.planned, one.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
         launcher = prepared.launcher(planned.environment, planned.commit).in_lane(one.lane)
@@ -383,11 +416,18 @@ class Trainings:
             prepared.adapters.clean_up(launcher.isolation)
         folders = self.ended.move_here(one.lane.root, planned.varied)
         self._turns.release(one)
-        snapshot = prepared.snapshots[planned.commit]
         begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         wall = round(result.wall_seconds, 3)
         # a run that failed, or was stopped, took its time as well
         prepared.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
+        return launcher, folders
+
+    def _evidence_of(self, one: Begun) -> RunEvidence:
+        prepared, planned, result = self.prepared, one.planned, one.result
+        assert result is not None  # noqa: S101 - its turn has ended; tells the checker
+        launcher, folders = self._taken(one)
+        snapshot = prepared.snapshots[planned.commit]
+        begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         if one.beside and short_of_room(result):
             return self._repeated(one)
         failure: RunError | None = None

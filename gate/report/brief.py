@@ -464,7 +464,9 @@ def _not_judged(verdict: Verdict) -> str:
     return "Not known. Nothing was judged."
 
 
-def _resume_change(_: Verdict) -> str:
+def _resume_change(verdict: Verdict) -> str:
+    if verdict.torn_alone:
+        return "Not known. Only this commit was killed inside its save."
     return (
         "Not known. Only this commit was interrupted and resumed, so the base commit may differ "
         "after a resume too."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
+from gate.evidence.observations import LeftBy
 from gate.report.context import baseline_price, cost_words, recorded_words
 from gate.report.entry_words import history_row
 from gate.report.judged import budget_rows, data_rows, level_row, throughput_rows
@@ -107,7 +108,22 @@ def _thresholds(verdict: Verdict) -> str:
 
 
 def _resume_rows(result: ResumeResult | None) -> list[Row]:
-    return [] if result is None else [(Cell("Resumed run"), Cell(resume_words(result)))]
+    if result is None:
+        return []
+    rows: list[Row] = [(Cell("Resumed run"), Cell(resume_words(result)))]
+    if result.kills:
+        rows.append((Cell("Killed inside the save"), Cell(kills_words(result))))
+    return rows
+
+
+def kills_words(result: ResumeResult) -> str:
+    """What runs left that were killed inside the save, in one line."""
+    if result.torn is not None:
+        what = "is gone" if result.torn.left is LeftBy.LOST else "is torn"
+        return f"{BAD} {result.checkpoint} {what}, and no complete one is beside it"
+    if result.survives_kills:
+        return f"{GOOD} a complete checkpoint is left, at each of {len(result.kills)} points"
+    return f"{NEUTRAL} not checked"
 
 
 def resume_words(result: ResumeResult) -> str:

@@ -82,6 +82,7 @@ TITLES: Mapping[Outcome, tuple[str, str]] = MappingProxyType(
 )
 
 
+TORN_TITLE = "a kill inside the save leaves no complete checkpoint"
 CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
     {
         EventKind.ENVIRONMENT: "environment",
@@ -145,6 +146,7 @@ def _environment_title(verdict: Verdict) -> str:
 
 def _headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
+    failing = TORN_TITLE if verdict.torn_alone else failing
     if verdict.outcome is Outcome.ERROR:
         found = verdict.not_finite
         return failing if found is None else f"failed: {not_finite_words(found)}"

@@ -135,6 +135,7 @@ INSIDE: Final = frozenset(
         "resume.command",
         "resume.checkpoint",
         "resume.at_step",
+        "resume.kill_while_saving",
         "resume.when",
         "runs.parallel",
         # nothing without the place that they belong to, which is in the table above

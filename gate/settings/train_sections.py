@@ -257,6 +257,11 @@ class ResumeSettings(Document):
         description="The optimizer step after which the run is interrupted, as a preemption does "
         "it: SIGTERM once the script goes on to the next update, then SIGKILL.",
     )
+    kill_while_saving: bool = Field(
+        default=False,
+        description="Three more runs are killed inside the save behind `at_step`: after its first "
+        "byte, in the middle, before its last byte. Each has to leave a complete checkpoint.",
+    )
     when: Literal["always", "nightly"] = Field(
         default="always",
         description="Which gate calls make these runs: `always` all, `nightly` those by a "

@@ -1,4 +1,4 @@
-"""What a run may have otherwise: settings that a diagnosis moves, things that `shake` varies."""
+"""What a run may have otherwise: what a diagnosis moves, `shake` varies, where it is killed."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ class Setting(StrEnum):
     HEAP_FILL = "heap-fill"
     LAUNCH_BLOCKING = "launch-blocking"
     KNOB = "knob"
+
+
+class KillPoint(StrEnum):
+    """Where inside the write of a checkpoint a run is ended."""
+
+    FIRST = "first-byte"
+    MIDDLE = "middle"
+    LAST = "last-byte"
 
 
 # Threads that determinism.threads does not reach: each library reads its own variable at its start.

@@ -304,9 +304,11 @@ def preemption_variables(planned: PlannedRun, workdir: Path) -> dict[str, str]:
     A resumed run tells what it starts with, so that what it lacks can be named.
     """
     if planned.preemption is not None:
+        inside = planned.preemption.inside
         return {
             "REPRO_GATE_PREEMPT_STEP": str(planned.preemption.step),
             "REPRO_GATE_PREEMPT_PATH": str(workdir / planned.preemption.checkpoint),
+            **({} if inside is None else {"REPRO_GATE_KILL_SAVE": inside.value}),
         }
     return {"REPRO_GATE_RESUMED": "1"} if planned.carried is not None else {}
 

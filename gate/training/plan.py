@@ -20,7 +20,7 @@ from gate.settings.knobs import (
 )
 from gate.settings.levels import Level
 from gate.settings.train_sections import ResumeSettings
-from gate.settings.variations import GPU_INDEX, HASH_SEED, HASH_SEED_VARIABLE, Variation
+from gate.settings.variations import GPU_INDEX, HASH_SEED, HASH_SEED_VARIABLE, KillPoint, Variation
 from gate.training.runs import (
     BASE_HERE,
     CarriedCheckpoint,
@@ -121,6 +121,19 @@ def plan_interrupted(resume: ResumeSettings) -> PlannedRun:
     mode = RunMode.INTERRUPTED
     preemption = Preemption(step=resume.at_step, checkpoint=resume.checkpoint)
     return PlannedRun(label=label_of(mode, 1), mode=mode, preemption=preemption)
+
+
+def plan_killed(resume: ResumeSettings) -> tuple[PlannedRun, ...]:
+    """Runs that are ended inside the write of the checkpoint; only what they leave is looked at."""
+    return tuple(
+        PlannedRun(
+            label=f"killed-{point}",
+            mode=RunMode.INTERRUPTED,
+            observe=False,
+            preemption=Preemption(step=resume.at_step, checkpoint=resume.checkpoint, inside=point),
+        )
+        for point in KillPoint
+    )
 
 
 def plan_resumed(

@@ -12,7 +12,7 @@ from pydantic import Field
 from gate.isolation.modes import RunIsolation
 from gate.settings.knobs import KnobSet
 from gate.settings.train_sections import MAX_LANES
-from gate.settings.variations import Setting, Variation
+from gate.settings.variations import KillPoint, Setting, Variation
 from gate.text.document import Document
 
 
@@ -134,11 +134,13 @@ class Preemption:
 
     `checkpoint` is what it resumes from, below the working directory. The harness sends SIGTERM to
     its process. Where the script has a handler of its own for it, and has not written the
-    checkpoint since that step, it may take a few steps more; then it is killed.
+    checkpoint since that step, it may take a few steps more; then it is killed. With `inside` it is
+    killed while it writes the checkpoint behind that step.
     """
 
     step: int
     checkpoint: str
+    inside: KillPoint | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +227,8 @@ class PlannedRun:
         what = "base commit" if self.commit is Commit.BASE else "training"
         what = f"variant {self.variant}" if self.variant else what
         if self.preemption is not None:
-            return f"{what}, interrupted after step {self.preemption.step}"
+            where = "interrupted" if self.preemption.inside is None else "killed inside the save"
+            return f"{what}, {where} after step {self.preemption.step}"
         if self.carried is not None:
             return f"{what}, resumed from its checkpoint of step {self.carried.step}"
         return f"{what}, {self.mode.value} mode"

@@ -47,7 +47,7 @@ from gate.verdict.override_findings import entropy_stopped_pass, override_findin
 from gate.verdict.reached_level import SeedsOfBrought, excusing, quarantine_findings
 from gate.verdict.reasons import not_finite_result
 from gate.verdict.request import GateRequest
-from gate.verdict.resume_verdict import resume_findings
+from gate.verdict.resume_verdict import kill_findings, resume_findings
 from gate.verdict.sources import saved_and_asked, splits_by_listing, undeclared_reads
 from gate.verdict.verdict import (
     DRIFTS,
@@ -359,6 +359,7 @@ def _findings(
         *findings.uninstrumented_subprocesses(run),
         *findings.weaker_children(run),
         *resume_findings(facts),
+        *kill_findings(facts.resume),
         *environment(facts.baseline, evidence),
         *moved_data_findings(facts),
         *undeclared_reads(strict, facts.settings),
@@ -381,6 +382,11 @@ def _findings(
 def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
     """What the runs themselves leave open."""
     facts, run = assessment.facts, assessment.first
+    # a run that was killed has shown it, or that it does no harm
+    killed = facts.resume is not None and (facts.resume.torn or facts.resume.survives_kills)
+    overwritten = (
+        () if killed else findings.checkpoint_overwritten(run, facts.settings.train.checkpoint)
+    )
     return (
         *findings.repeated_alone(assessment.evidence),
         *findings.default_mode(assessment.default_repeat),
@@ -388,7 +394,7 @@ def _of_the_runs(assessment: Assessment) -> tuple[Finding, ...]:
         *findings.weaker_source(run),
         *findings.ended_early(run, facts.settings.train.max_steps),
         *findings.checkpoint_incomplete(run, facts.settings.train.checkpoint),
-        *findings.checkpoint_overwritten(run, facts.settings.train.checkpoint),
+        *overwritten,
     )
 
 

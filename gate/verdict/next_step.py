@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gate.baseline.entry import PROPOSED_BASELINE
 from gate.comparison.differences import NotFinite, OtherSetting
 from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.killed_saves import WRITE_BESIDE
 from gate.errors import CancelledError, GateError, InternalError, RunError, RunTimeoutError
 from gate.evidence.trace import HowKnown, ShownChange
 from gate.settings.gate_settings import FILE_NAME
@@ -47,6 +48,7 @@ LOOK_FOR_NAN = (
 NO_ENTRY = "No baseline can be recorded of this result."
 MAX_LINES_LENGTH = 1500
 FEW_PINS = 3
+SAVE_LINES = "docs/resume.md has the lines to copy."
 RESUME_LIST = "See docs/resume.md for what a checkpoint has to hold and in which order to load it."
 LOOK = "Find out what this change does to the training, and undo it."
 
@@ -360,7 +362,7 @@ def _error(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
 def _resume_differs(_place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     remedy = diagnosis.remedy if diagnosis is not None else ""
     steps = (_step(remedy),) if remedy else ()
-    return (*steps, _step(RESUME_LIST))
+    return (*steps, _step(SAVE_LINES if remedy == WRITE_BESIDE else RESUME_LIST))
 
 
 def after_unchecked_resume(hint: str) -> tuple[NextStep, ...]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from gate.diagnosis.diagnosis import ResumeResult, ResumeState
+from gate.diagnosis.diagnosis import CodePlace, ResumeResult, ResumeState
+from gate.diagnosis.killed_saves import WRITE_BESIDE, kill_words, torn_words
+from gate.evidence.observations import LeftBy
 from gate.verdict.facts import Decision, Facts, failed
-from gate.verdict.findings import warning
-from gate.verdict.verdict import Finding, Outcome
+from gate.verdict.findings import notice, warning
+from gate.verdict.verdict import Finding, Outcome, Severity
 
 DIFFERS, NOT_CHECKED = "resume-differs", "resume-not-checked"
+TORN, NOT_KILLED = "checkpoint-torn", "save-not-interrupted"
 # what a person looks at first
 LIST: Final = "docs/resume.md lists what an exact resume needs."
+NOTHING_COMPLETE: Final = "a run that is killed inside the save leaves no complete checkpoint"
 
 
 def unrepeated_start(facts: Facts) -> Decision | None:
@@ -34,6 +38,8 @@ def stopped_by_resume(facts: Facts) -> Decision | None:
         return failed(Outcome.ERROR, f"the resume could not be checked: {result.fault.message}")
     if result.state is ResumeState.DIFFERS:
         return failed(Outcome.RESUME_DIFFERS, differs_words(result))
+    if result.torn is not None:
+        return failed(Outcome.RESUME_DIFFERS, NOTHING_COMPLETE)
     return None
 
 
@@ -43,6 +49,38 @@ def differs_words(result: ResumeResult) -> str:
     at = f"from step {first} on" if first is not None else "at the end"
     return (
         f"the run that was resumed after step {result.step} differs from the uninterrupted one {at}"
+    )
+
+
+def kill_findings(result: ResumeResult | None) -> tuple[Finding, ...]:
+    """What runs left that were killed inside the save, and why one says nothing."""
+    if result is None:
+        return ()
+    if result.torn is not None:
+        words = torn_words(result.torn, result.checkpoint)
+        return (
+            Finding(
+                code=TORN,
+                severity=Severity.WARNING,
+                message=f"{words} ({kill_words(result.torn, result.checkpoint)})",
+                remedy=WRITE_BESIDE,
+                code_place=CodePlace.known(result.torn.file, result.torn.line),
+            ),
+        )
+    unsaid = next((kill for kill in result.kills if not kill.is_good), None)
+    if unsaid is None:
+        return ()
+    if unsaid.left is LeftBy.NOTHING_YET:
+        return notice(
+            NOT_KILLED,
+            message=f"A kill inside the save was not checked: {result.checkpoint} had not been "
+            "written before",
+            remedy="Set resume.at_step to the second step at which the script saves.",
+        )
+    return notice(
+        NOT_KILLED,
+        message=f"A kill inside the save was not checked: {unsaid.why}",
+        remedy="docs/resume.md lists which saves can be interrupted.",
     )
 
 

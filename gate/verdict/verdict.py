@@ -22,7 +22,7 @@ from gate.comparison.differences import (
 )
 from gate.comparison.level_records import LevelResult, Performance
 from gate.data.data_sets import DataMoves, DataSets, UnrepeatedData
-from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult
+from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult, ResumeState
 from gate.errors import ExitCode
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.evidence.operator_records import OperatorReport
@@ -424,6 +424,12 @@ class Verdict(Document):
             finding.code in NOT_COMPARED and finding.severity is not Severity.NOTICE
             for finding in self.findings
         )
+
+    @property
+    def torn_alone(self) -> bool:
+        """Whether it fails since a kill inside the save leaves nothing to resume from."""
+        differs, resume = self.outcome is Outcome.RESUME_DIFFERS, self.resume
+        return differs and resume is not None and resume.state is not ResumeState.DIFFERS
 
     @property
     def held_back(self) -> bool:

@@ -22,7 +22,7 @@ from resume_cases import (
 from gate.comparison.resumed_results import compare_first_part, compare_resumed
 from gate.diagnosis.diagnosis import CauseClass, ResumeCause
 from gate.diagnosis.diagnosis import ResumeCauseKind as Kind
-from gate.diagnosis.resume_causes import causes_of, diagnose_resume, saved_at
+from gate.diagnosis.resume_causes import causes_of, diagnose_difference, saved_at
 from gate.settings.gate_settings import ComparisonSettings
 
 EXACT = ComparisonSettings()
@@ -202,7 +202,7 @@ def test_two_that_are_missing_are_both_named_in_the_order_of_their_effect() -> N
     causes = _causes(lack)
     assert [one.kind for one in causes] == [Kind.SCHEDULE, Kind.RANDOM]
     compared = compare_resumed(whole(), resumed(AT, lack), AT, EXACT)
-    diagnosis = diagnose_resume(causes, compared, AT)
+    diagnosis = diagnose_difference(causes, compared, AT)
     assert diagnosis.cause.endswith("instead of 0.0166667 and NumPy's generator was not restored")
     assert diagnosis.cause_class is CauseClass.RESUME
     assert "`scheduler.state_dict()`" in diagnosis.remedy
@@ -220,7 +220,7 @@ def test_a_schedule_that_moves_another_way_later_is_named_at_that_step() -> None
 def test_a_difference_without_a_known_cause_names_none() -> None:
     assert _causes(Lack()) == ()
     compared = compare_resumed(whole(), resumed(AT, Lack()), AT, EXACT)
-    said = diagnose_resume((), compared, AT).cause
+    said = diagnose_difference((), compared, AT).cause
     assert said == "the state that differs first after the resume is loss, at step 6"
 
 

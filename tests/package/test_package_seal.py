@@ -22,16 +22,20 @@ from attestation_cases import (
 from gate.comparison.differences import Comparison
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.errors import AttestationError
+from gate.evidence.observations import KilledSave, LeftBy
 from gate.package.envelope import read_envelope
 from gate.package.keys import generate_private_key
 from gate.package.seal import statement_facts, statements_of
 from gate.package.seal_files import find_seals, seal_paths, write_seals
 from gate.package.seal_records import KeyAlgorithm, StatementKind
 from gate.package.statement import Property
+from gate.settings.variations import KillPoint
 from gate.verdict.verdict import Outcome, Verdict
 
 # without what only a resume shows
-ALL = tuple(one for one in Property if one is not Property.RESUMES_EXACTLY)
+OF_RESUME = (Property.RESUMES_EXACTLY, Property.SURVIVES_KILLS)
+ALL = tuple(one for one in Property if one not in OF_RESUME)
+GOOD = (LeftBy.COMPLETE, LeftBy.BESIDE)
 DIFFERENT = EQUAL.model_copy(update={"tensors": (CHANGED_TENSOR,)})
 NOTHING = EQUAL.model_copy(update={"compared_points": 0})
 
@@ -133,6 +137,25 @@ def test_a_resume_is_claimed_where_it_is_exact_alone(tmp_path: Path) -> None:
         resume = ResumeResult(state=state, checkpoint="last.pt", step=10, steps=20)
         claimed = _properties(tmp_path, repeat=EQUAL, baseline=EQUAL, resume=resume)
         assert (Property.RESUMES_EXACTLY in claimed) == (state is ResumeState.EXACT)
+
+
+def test_a_save_is_claimed_where_it_was_killed_at_each_point_and_left_something_complete(
+    tmp_path: Path,
+) -> None:
+    good = tuple(KilledSave(point=point, left=LeftBy.COMPLETE) for point in KillPoint)
+    beside = good[0].model_copy(update={"left": LeftBy.BESIDE})
+    unsaid = [good[0].model_copy(update={"left": left}) for left in LeftBy if left not in GOOD]
+    told = ResumeResult(state=ResumeState.EXACT, checkpoint="last.pt", step=10, steps=20)
+    for kills, claimed in (
+        (good, True),
+        ((beside, *good[1:]), True),
+        ((), False),
+        (good[:2], False),
+        *(((one, *good[1:]), False) for one in unsaid),
+    ):
+        resume = told.model_copy(update={"kills": kills})
+        properties = _properties(tmp_path, repeat=EQUAL, baseline=EQUAL, resume=resume)
+        assert (Property.SURVIVES_KILLS in properties) == claimed
 
 
 def test_written_seals_are_found_beside_the_package(tmp_path: Path) -> None:

@@ -8,25 +8,30 @@ import pytest
 from evidence_cases import evidence_set_of
 from report_outcomes import (
     AT_STEP,
+    CHECKPOINT_TORN,
     ISOLATED,
+    KILLED_REQUEST,
     NO_MOMENT,
     RESUME_DIFFERS,
     RESUMED_REQUEST,
     RESUMES,
+    TORN,
     both,
+    killed,
     ran,
     resumed_runs,
 )
 from resume_cases import attempt
 
 from gate.baseline.entry import Baselines
-from gate.diagnosis.diagnosis import CauseClass, ResumeState
+from gate.diagnosis.diagnosis import CauseClass, CodePlace, ResumeState
 from gate.errors import ExitCode
-from gate.evidence.observations import ResumeAttempt, ResumeFault
+from gate.evidence.observations import KilledSave, LeftBy, ResumeAttempt, ResumeFault
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.case import case_of
 from gate.pipelines.gate import judge
 from gate.settings.gate_settings import GateSettings
+from gate.settings.variations import KillPoint
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Outcome, Part, Verdict, WhyNotRun
 
@@ -105,6 +110,55 @@ def test_an_interrupted_run_with_other_first_steps_is_no_resume() -> None:
     assert verdict.cause == (
         "the interrupted run differs from the strict runs at step 4, before it was interrupted"
     )
+
+
+def _with_kills(*kills: KilledSave, policy: str = "fail") -> Verdict:
+    told = KILLED_REQUEST.settings.model_dump(exclude_unset=True)
+    changed = GateSettings.model_validate(told | {"policy": {"resume": policy}})
+    return killed(*kills, request=replace(KILLED_REQUEST, settings=changed))
+
+
+def test_a_torn_checkpoint_fails_as_a_resume_does_with_the_line_that_saves() -> None:
+    verdict = CHECKPOINT_TORN
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.RESUME_DIFFERS, ExitCode.FAIL)
+    assert verdict.cause == "a run that is killed inside the save leaves no complete checkpoint"
+    assert verdict.diagnosis is not None
+    assert verdict.diagnosis.cause_class is CauseClass.RESUME
+    (finding,) = (one for one in verdict.findings if one.code == "checkpoint-torn")
+    assert finding.message == (
+        "train.py:61 writes checkpoints/last.pt in place, and a kill inside torch.save leaves "
+        "checkpoints/last.pt torn (killed after byte 26,609 of 53,219: checkpoints/last.pt: zip "
+        "archive without an end record: it is truncated or has a comment)"
+    )
+    assert finding.code_place == CodePlace(file="train.py", line=61)
+    assert verdict.next_steps[0].text == finding.remedy
+    assert "os.fsync" in finding.remedy
+
+
+def test_under_a_policy_that_warns_a_torn_checkpoint_stays_a_finding() -> None:
+    verdict = _with_kills(TORN, policy="warn")
+    assert verdict.outcome is Outcome.REPRODUCED
+    assert [one.code for one in verdict.findings if "torn" in one.code] == ["checkpoint-torn"]
+
+
+@pytest.mark.parametrize("left", LeftBy)
+def test_nothing_fails_but_what_is_torn_or_lost_and_nothing_unsaid_is_silent(left: LeftBy) -> None:
+    kill = TORN.model_copy(update={"left": left, "why": "it runs in a thread"})
+    verdict = _with_kills(*(kill.model_copy(update={"point": one}) for one in KillPoint))
+    codes = {one.code for one in verdict.findings} & {"checkpoint-torn", "save-not-interrupted"}
+    assert (verdict.outcome is Outcome.RESUME_DIFFERS) == kill.is_bad
+    if kill.is_bad:
+        assert codes == {"checkpoint-torn"}
+    else:
+        assert codes == (set() if kill.is_good else {"save-not-interrupted"})
+    assert verdict.resume is not None
+    assert verdict.resume.survives_kills == kill.is_good
+
+
+def test_a_job_that_killed_no_run_where_the_settings_ask_for_it_is_an_error() -> None:
+    verdict = _with_kills()
+    assert verdict.outcome is Outcome.ERROR
+    assert "the job that ran killed no run inside the save" in verdict.cause
 
 
 def test_a_call_that_is_not_nightly_says_what_it_left_out() -> None:

@@ -57,6 +57,15 @@ SAID = {
         ),
         "No. The base commit gives the same result here.",
     ),
+    "checkpoint-torn": (
+        "failed: a kill inside the save leaves no complete checkpoint",
+        (
+            "A run that is killed inside the save leaves no complete checkpoint. Cause: "
+            "train.py:61 writes checkpoints/last.pt in place, and a kill inside torch.save leaves "
+            "checkpoints/last.pt torn."
+        ),
+        "Not known. Only this commit was killed inside its save.",
+    ),
     "resume-differs": (
         "failed: a resumed run gives a different result",
         (

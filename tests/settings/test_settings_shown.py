@@ -135,6 +135,8 @@ SHOWN_BY = {
     "the_harness_is_told_where_to_interrupt_and_which_file_is_the_checkpoint",
     "resume.at_step": "training/resume: "
     "the_harness_is_told_where_to_interrupt_and_which_file_is_the_checkpoint",
+    "resume.kill_while_saving": "training/resume: "
+    "a_run_for_each_point_inside_the_save_is_ended_there",
     "resume.when": "training/resume: a_nightly_resume_is_left_out_of_a_pull_request",
     "runs.parallel": "pipelines/side_by_side: "
     "one_after_the_other_where_it_is_asked_for_or_there_is_no_room",

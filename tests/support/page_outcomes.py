@@ -86,6 +86,7 @@ SOURCES: Mapping[str, PageSources] = {
         head=1.5,
     ),
     "resume-differs": _sources(both(), base=resumed_runs(NO_MOMENT)),
+    "checkpoint-torn": _sources(both(), base=resumed_runs()),
     "error": PageSources(),
     "nan": _sources((not_finite_from(1, ran()), not_finite_from(1, ran("strict-2")))),
 }

@@ -30,7 +30,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 KEPT_KEYS = frozenset((
     "schema_version", "outcome", "severity", "kind", "state", "mode", "created_at", "recorded_at",
     "measured_at", "answers", "level", "cause_class", "shape", "sha256", "verify", "format",
-    "states", "work", "failure_mode",
+    "states", "work", "failure_mode", "point", "left",
 ))  # fmt: skip
 
 
@@ -64,4 +64,6 @@ def _kept(key: str, value: object, poison: Callable[[object], object]) -> object
     if (key == "part" and value in set(Part)) or (key == "why" and value in set(WhyNotRun)):
         return value
     run_commit = key in {"commit", "environment"} and value in ("head", "base")
-    return value if key in KEPT_KEYS or run_commit else poison(value)
+    kept = value if key in KEPT_KEYS or run_commit else poison(value)
+    # of a save that was killed
+    return kept[:200] if key in {"path", "file"} and isinstance(kept, str) else kept

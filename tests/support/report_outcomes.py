@@ -24,7 +24,7 @@ from gate.data.data_sets import UnrepeatedData
 from gate.errors import RunError
 from gate.evidence.columns import Points
 from gate.evidence.lock_files import BroughtEnvironment
-from gate.evidence.observations import Boundary, Override, OverrideKind
+from gate.evidence.observations import Boundary, KilledSave, LeftBy, Override, OverrideKind
 from gate.evidence.run_evidence import (
     CheckpointManifest,
     EvidenceSet,
@@ -42,6 +42,7 @@ from gate.settings.data import DataKind
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
 from gate.settings.policy_change import PolicyChange
+from gate.settings.variations import KillPoint
 from gate.system.git.changes import Change, ChangedLines
 from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit
@@ -421,6 +422,34 @@ def _resumed(lack: Boundary | None = None) -> Verdict:
 NO_MOMENT = boundary(AT_STEP, steps=0, digests=dict(list(boundary(AT_STEP).digests.items())[:1]))
 RESUME_DIFFERS = _resumed(NO_MOMENT)
 RESUMES = _resumed()
+TORN = KilledSave(
+    point=KillPoint.FIRST,
+    left=LeftBy.TORN,
+    why="checkpoints/last.pt: zip archive without an end record: it is truncated or has a comment",
+    step=AT_STEP,
+    path="checkpoints/last.pt",
+    file="train.py",
+    line=61,
+    size_bytes=53219,
+    byte=26609,
+)
+KILLED_REQUEST = replace(
+    REQUEST,
+    settings=settings(
+        resume={"checkpoint": "checkpoints/last.pt", "at_step": AT_STEP, "kill_while_saving": True}
+    ),
+)
+
+
+def killed(*kills: KilledSave, request: GateRequest = KILLED_REQUEST) -> Verdict:
+    """An exact resume, and runs that were killed inside the save."""
+    carried = attempt(AT_STEP).model_copy(
+        update={"checkpoint": "checkpoints/last.pt", "kills": kills}
+    )
+    return judged(against=PLAIN, base=resumed_runs(), request=request, resume=carried)
+
+
+CHECKPOINT_TORN = killed(TORN)
 
 CASES: Mapping[str, Verdict] = {
     "reproduced": REPRODUCED,
@@ -441,6 +470,7 @@ CASES: Mapping[str, Verdict] = {
     "not-comparable": NOT_COMPARABLE,
     "nondeterministic": NONDETERMINISTIC,
     "resume-differs": RESUME_DIFFERS,
+    "checkpoint-torn": CHECKPOINT_TORN,
     "error": ERROR,
     "nan": NAN,
 }

@@ -15,7 +15,7 @@ from gate.system.files.files import LocalFiles
 from gate.text.digests import sha256_hex
 from gate.training.child_environment import child_environment, preemption_variables
 from gate.training.launch import run_folders
-from gate.training.plan import plan_interrupted, plan_resumed, training_of
+from gate.training.plan import plan_interrupted, plan_killed, plan_resumed, training_of
 from gate.training.run_folders import place_checkpoint
 from gate.training.runs import CarriedCheckpoint, CarriedFile, RunMode
 from gate.verdict.request import GateRequest
@@ -47,6 +47,20 @@ def test_the_harness_is_told_where_to_interrupt_and_which_file_is_the_checkpoint
     assert (variables["REPRO_GATE_MODE"], variables["REPRO_GATE_MAX_STEPS"]) == ("strict", "20")
     assert planned.described == "interrupted-1: training, interrupted after step 12"
     assert planned.ends_after == 12
+
+
+def test_a_run_for_each_point_inside_the_save_is_ended_there() -> None:
+    settings = _settings(kill_while_saving=True)
+    assert settings.resume is not None
+    planned = plan_killed(settings.resume)
+    told = [preemption_variables(run, Path("/run/tree")) for run in planned]
+    assert [one["REPRO_GATE_KILL_SAVE"] for one in told] == ["first-byte", "middle", "last-byte"]
+    assert {one["REPRO_GATE_PREEMPT_STEP"] for one in told} == {"8"}
+    # nobody compares them, and none is a resume
+    assert not any(run.observe or run.carried for run in planned)
+    assert (
+        planned[0].described == "killed-first-byte: training, killed inside the save after step 8"
+    )
 
 
 def test_the_resumed_run_has_its_own_command_and_the_steps_that_are_left(tmp_path: Path) -> None:

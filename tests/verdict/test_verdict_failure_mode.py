@@ -31,6 +31,7 @@ EXPECTED = {
     "dependency-drift": FailureMode.LIBRARY,
     "environment-drift": FailureMode.LIBRARY,
     "resume-differs": FailureMode.CHECKPOINT,
+    "checkpoint-torn": FailureMode.CHECKPOINT,
     "same-code": FailureMode.FLAKY,
 }
 CODE_DRIFT, DIFFERS, ERROR = (CASES[name] for name in ("code-drift", "nondeterministic", "error"))

@@ -222,6 +222,7 @@ class Resumed:
     says: str = ""
     ranks: int = 1
     checkpoint: str = CHECKPOINT
+    kill: bool = False
 
 
 def plain(
@@ -309,7 +310,11 @@ def gated(case: Resumed, place: Path) -> Verdict:
     settings = {
         "version": 1,
         "train": {"command": [*start, "train.py"], "max_steps": STEPS},
-        "resume": {"checkpoint": case.checkpoint, "at_step": AT_STEP},
+        "resume": {
+            "checkpoint": case.checkpoint,
+            "at_step": AT_STEP,
+            "kill_while_saving": case.kill,
+        },
         "cost": {"when": "never"},
     }
     project.write("repro-gate.yml", yaml.safe_dump(settings))

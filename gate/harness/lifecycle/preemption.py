@@ -35,6 +35,8 @@ MAX_FILES: Final = 10_000
 MAX_NAME: Final = 300
 MAX_WRITING: Final = 20
 WRITES: Final = os.O_WRONLY | os.O_RDWR
+# device and number of a file, when it was written, how long it is
+Stamp = tuple[int, int, int, int]
 
 
 # of torch: takes a step without gradients and without a rate, so that there is a state to load into
@@ -62,14 +64,14 @@ class Preemption:
         """Nothing is due without `preempt_step`."""
         self._step = settings.preempt_step
         self._path = Path(settings.preempt_path)
-        self._before: dict[str, tuple[int, int, int]] | None = None
+        self._before: dict[str, Stamp] | None = None
         self._signalled_at = 0
-        self._at_the_end: dict[str, tuple[int, int, int]] | None = None
+        self._at_the_end: dict[str, Stamp] | None = None
 
     def note_step(self, steps: int) -> None:
         """A step has ended: what lies at the checkpoint's path now was written before."""
         if self._step and steps >= self._step and self._before is None:
-            self._before = dict(_files_at(self._path))
+            self._before = dict(files_at(self._path))
 
     def is_due(self, recorder: Recorder, optimizer: Optimizer) -> bool:
         """Whether this optimizer has taken all steps up to the border, and begins another.
@@ -84,7 +86,7 @@ class Preemption:
     def is_gentle(self) -> bool:
         """Whether the script gets time: it has a handler, and has yet to write its checkpoint."""
         handled = callable(signal.getsignal(signal.SIGTERM))
-        return handled and not self._signalled_at and dict(_files_at(self._path)) == self._before
+        return handled and not self._signalled_at and dict(files_at(self._path)) == self._before
 
     def ask(self, steps: int) -> None:
         """Send SIGTERM to this process; its handler may raise here."""
@@ -101,7 +103,7 @@ class Preemption:
 
     def note_end(self) -> None:
         """From here on nobody but a thread of the script can write its checkpoint."""
-        self._at_the_end = dict(_files_at(self._path))
+        self._at_the_end = dict(files_at(self._path))
 
     def written_after_the_end(self) -> bool:
         """Whether such a thread has written it while the harness wrote its own files.
@@ -114,7 +116,7 @@ class Preemption:
         before = self._at_the_end
         if before is None:
             return set()
-        return {path for path, _ in set(_files_at(self._path)) ^ set(before.items())}
+        return {path for path, _ in set(files_at(self._path)) ^ set(before.items())}
 
     def being_written(self) -> tuple[list[str], list[str]]:
         """Names of files at the checkpoint's path or below it that are being written, and others.
@@ -183,7 +185,7 @@ def _saved_by_threads() -> Iterator[str]:
             frame = frame.f_back
 
 
-def _files_at(path: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def files_at(path: Path) -> Iterator[tuple[str, Stamp]]:
     """Each file at or below a path: which one it is, when it was written, how long it is."""
     found = 0
     for folder, _, names in os.walk(path):
@@ -195,11 +197,11 @@ def _files_at(path: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
     yield from _one(str(path))
 
 
-def _one(path: str) -> Iterator[tuple[str, tuple[int, int, int]]]:
+def _one(path: str) -> Iterator[tuple[str, Stamp]]:
     with suppress(OSError):
         about = os.lstat(path)
         if not Path(path).is_dir():
-            yield path, (about.st_ino, about.st_mtime_ns, about.st_size)
+            yield path, (about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
 
 
 def _open_for_writing(path: str) -> Iterator[str]:

@@ -64,7 +64,7 @@ def begin(settings: HarnessSettings) -> None:
         first_inputs.install(_on_input)
         register_module_buffer_registration_hook(_on_buffer)
         auxiliary_state.install(_on_scaler_step, _on_average)
-        carried_state.install(_carried, _steps)
+        carried_state.install(_carried, _steps, _save_by)
         training_hooks.install_graph_hooks(_capture, _on_replay)
         # by now every module that has hooks is loaded
         remember_functions()
@@ -227,6 +227,13 @@ def _carried() -> carried_state.CarriedState | None:
 def _steps() -> int:
     session = current()
     return 0 if session is None else session.recorder.steps
+
+
+def _save_by() -> carried_state.Save | None:
+    session = current()
+    if session is None or session.killed_save is None:
+        return None
+    return session.killed_save.save
 
 
 def _guard() -> Guard | None:

@@ -54,6 +54,7 @@ from . import attestation, ending, environment_survey, preemption
 from .attestation import training_rank
 from .border import Border
 from .ending import TrainingStopped, tell_end
+from .killed_save import KilledSave
 
 POLL_SECONDS = 0.005
 
@@ -197,6 +198,9 @@ class HarnessSession:
         self._by_hand = HandUpdates()
         self._preemption = preemption.Preemption(settings)
         self._border = Border()
+        self.killed_save: KilledSave | None = None
+        if settings.kill_save:
+            self.killed_save = KilledSave(settings, self.output, lambda: self.recorder.steps)
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
@@ -319,6 +323,8 @@ class HarnessSession:
             self.recorder.observe(optimizer, skipped=skipped)
             self.carried.after_step()
             self._preemption.note_step(self.recorder.steps)
+            if self.killed_save is not None:
+                self.killed_save.look()
             self.operators.after_step()
             if self._all_steps_taken() and not self.recorder.lagging():
                 self._stop()
@@ -420,6 +426,8 @@ class HarnessSession:
         if self._finished or not self.recorder.steps:
             return
         self._finished = True
+        if self.killed_save is not None:
+            self.killed_save.tell_missed()
         with self.problems.noting("writing the last steps"):
             self.recorder.flush()
         if self.settings.preempt_step and not self._border.tells(self.recorder):

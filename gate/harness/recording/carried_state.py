@@ -298,13 +298,19 @@ class Noting:
 
 
 Carried = Callable[[], CarriedState | None]
+Write = Callable[[Any], None]
+# writes to a target for the script, whose frame it is given
+Save = Callable[[Write, Any, FrameType], None]
 
 
-def install(carried: Carried, step: Callable[[], int]) -> None:
-    """Note from now on what is made, iterated over and saved; `carried` gives this process's."""
+def install(carried: Carried, step: Callable[[], int], save_by: Callable[[], Save | None]) -> None:
+    """Note from now on what is made, iterated over and saved; `carried` gives this process's.
+
+    `save_by` gives what saves in torch's place, None in almost every run.
+    """
     _hook_schedulers(carried)
     _hook_loaders(carried)
-    _hook_saving(carried, step)
+    _hook_saving(carried, step, save_by)
 
 
 def _hook_schedulers(carried: Carried) -> None:
@@ -382,14 +388,20 @@ def _hook_loaders(carried: Carried) -> None:
     _BaseDataLoaderIter.__next__ = unseen_by_warnings(next_batch)  # type: ignore[method-assign]
 
 
-def _hook_saving(carried: Carried, step: Callable[[], int]) -> None:
+def _hook_saving(
+    carried: Carried, step: Callable[[], int], save_by: Callable[[], Save | None]
+) -> None:
     plain_save: Any = torch.save
 
     @functools.wraps(plain_save)
     def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
         state = carried()
         before = None if state is None else _file_at(f)
-        plain_save(obj, f, *args, **kwargs)
+        other = save_by()
+        if other is None:
+            plain_save(obj, f, *args, **kwargs)
+        else:
+            other(lambda target: plain_save(obj, target, *args, **kwargs), f, calling_frame(1))
         if state is not None:
             with state.noting():
                 in_place = before is not None and before == _file_at(f)

@@ -1,0 +1,254 @@
+"""A run that is ended inside the write of its checkpoint, at a byte that was chosen before.
+
+The kernel does it: RLIMIT_FSIZE is set for the time of `torch.save`, so that a write is cut at that
+byte, whoever writes, and the next one ends the process by SIGXFSZ (setrlimit(2)). CPython ignores
+that signal from its start on, so its default is put back first. The limit counts for every regular
+file of the process: the harness itself writes nothing meanwhile.
+
+How long the file will be is measured beforehand, by the same call into a file that is thrown away.
+Which call writes the checkpoint is known by where it writes, or by earlier ones: what they had
+written, under whatever name, was found at the checkpoint's path afterwards.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from ..output import Output
+from ..settings import HarnessSettings
+from ..user_code import caller_of
+from .preemption import files_at
+
+FIRST, MIDDLE = "first-byte", "middle"
+MAX_NAMES: Final = 20
+MAX_TEXT: Final = 200
+SCRATCH: Final = "measured"
+
+Write = Callable[[Any], None]
+Line = tuple[str, int]
+
+
+class KilledSave:
+    """When this process is to be ended inside a save, and what it tells of that."""
+
+    def __init__(self, settings: HarnessSettings, output: Output, steps: Callable[[], int]) -> None:
+        """For a run with `settings.kill_save`."""
+        self._point = settings.kill_save
+        self._step = settings.preempt_step
+        self._checkpoint = Path(os.path.realpath(settings.preempt_path))
+        self._tree = Path(os.path.realpath(settings.tree))
+        self._output = output
+        # several ranks have one folder
+        self._scratch = Path(settings.out).absolute() / f"{SCRATCH}-{output.pid}"
+        self._steps = steps
+        # by device and number of the file: where it was written, and by which line
+        self._saved: dict[tuple[int, int], tuple[Path, Line]] = {}
+        self._became: set[tuple[int, int]] = set()
+        self._had_one = False
+        self._told = False
+        self._why_not = ""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next save of the checkpoint is the one to be ended inside."""
+        return not self._told and self._steps() >= self._step
+
+    def save(self, write: Write, target: Any, frame: FrameType) -> None:
+        """Let `write` save to its target for whoever has this frame; the right one never returns.
+
+        Raises what `write` raises.
+        """
+        found = caller_of(frame).place
+        place = found.file, found.line
+        path = _path_of(target)
+        self.look()
+        if self.is_due and self._is_of_checkpoint(path, place):
+            self._end_inside(write, target, path, place)
+        else:
+            self._pass_over(path, place)
+            write(target)
+        if path is not None:
+            with suppress(OSError):
+                # a number is given anew once its file is gone
+                self._became.discard(identity := _identity(path.stat()))
+                self._saved[identity] = path, place
+
+    def tell_missed(self) -> None:
+        """The run is ended, or ends by itself, and was not ended inside a save."""
+        if not self._told:
+            self._tell(
+                None,
+                ("", 0),
+                why=self._why_not
+                or f"torch.save was not called between step {self._step} and the next one",
+            )
+
+    def look(self) -> None:
+        """Note what lies at the checkpoint's path now."""
+        for _, (device, number, _, _) in files_at(self._checkpoint):
+            self._had_one = True
+            if (device, number) in self._saved:
+                self._became.add((device, number))
+
+    def _is_of_checkpoint(self, path: Path | None, place: Line) -> bool:
+        if path is None:
+            return False
+        if path == self._checkpoint or self._checkpoint in path.parents:
+            return True
+        if any(self._saved[one][0] == path for one in self._became):
+            return True
+        if self._became:
+            # a name that was not there before, of a line that writes nothing else
+            of_line = {one for one, (_, line) in self._saved.items() if line == place}
+            return bool(of_line) and of_line <= self._became
+        # no earlier save has shown it: something of another name that is to be renamed
+        folder = self._checkpoint.parent
+        beside = path.relative_to(folder).parts[:1] if folder in path.parents else ()
+        return any(self._checkpoint.stem in name for name in beside)
+
+    def _pass_over(self, path: Path | None, place: Line) -> None:
+        if self.is_due:
+            where = "to memory" if path is None else f"to {path.name!a}"
+            self._why_not = (
+                f"torch.save wrote {where} ({place[0]}:{place[1]}), and nothing shows that "
+                "this becomes the checkpoint"
+            )
+
+    def _end_inside(self, write: Write, target: Any, path: Path | None, place: Line) -> None:
+        """End the process at the chosen byte, or say why that did not come about."""
+        if threading.current_thread() is not threading.main_thread():
+            # the training goes on meanwhile, and with it the harness writes
+            self._why_not = "torch.save runs in a thread beside the training"
+            write(target)
+            return
+        try:
+            stream = _stream_of(target)
+            start = 0 if stream is None else stream.tell()
+            size = self._measured(write, target)
+        except Exception as error:
+            self._why_not = f"its size could not be measured: {type(error).__name__}: {error}"
+            write(target)
+            return
+        byte = {FIRST: 1, MIDDLE: max(1, size // 2)}.get(self._point, max(1, size - 1))
+        self._tell(path, place, size=size, byte=byte)
+        self._output.silent = True
+        own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (_at_most(start + byte, most), most))
+        try:
+            write(target)
+            if stream is not None:
+                # what Python holds back for this file belongs to the save
+                stream.flush()
+        except BaseException:
+            # the signal was blocked, and the write failed in its place: no byte more is written
+            os._exit(128 + signal.SIGXFSZ)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (own, most))
+        signal.signal(signal.SIGXFSZ, before)
+        self._output.silent = False
+        self._tell(
+            path,
+            place,
+            size=size,
+            byte=byte,
+            why=f"torch.save returned before byte {byte:,} of {size:,} was in the file",
+        )
+
+    def _measured(self, write: Write, target: Any) -> int:
+        """How many bytes the save is going to write."""
+        if _stream_of(target) is not None:
+            counter = _Counter()
+            write(counter)
+            return counter.count
+        # of the same name, which stands in the file
+        name = Path(os.fsdecode(target)).name
+        self._scratch.mkdir()
+        try:
+            write(str(self._scratch / name))
+            return (self._scratch / name).stat().st_size
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _tell(
+        self, path: Path | None, place: Line, *, size: int = 0, byte: int = 0, why: str = ""
+    ) -> None:
+        """Written before the end, since nothing is after it; `why` says why there was none."""
+        self._told = True
+        told = "" if path is None else os.path.relpath(path, self._tree)
+        document = {
+            "pid": self._output.pid,
+            "rank": self._output.rank,
+            "point": self._point,
+            "step": self._steps(),
+            "path": told[-MAX_TEXT:],
+            "file": place[0][-MAX_TEXT:],
+            "line": place[1],
+            "size_bytes": size,
+            "byte": byte,
+            "had_one": self._had_one,
+            "beside": sorted(set(self._beside(path)))[:MAX_NAMES],
+            "why": why[:MAX_TEXT],
+        }
+        with suppress(OSError):
+            self._output.write_document("kill", document)
+
+    def _beside(self, target: Path | None) -> Iterator[str]:
+        """Names beside the checkpoint of what an earlier save of this run had written."""
+        folder = self._checkpoint.parent
+        for path, (device, number, _, _) in files_at(folder):
+            inside = Path(os.path.realpath(path))
+            if (device, number) not in self._saved or inside == target:
+                continue
+            name = Path(path).relative_to(folder).parts[0]
+            if name != self._checkpoint.name and len(name) <= MAX_TEXT:
+                yield name
+
+
+class _Counter(io.RawIOBase):
+    """Takes what is written, and counts it."""
+
+    count = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        size = memoryview(data).nbytes
+        self.count += size
+        return size
+
+
+def _stream_of(target: Any) -> Any:
+    """The open file below what torch.save is given; None for a path."""
+    if isinstance(target, str | os.PathLike | bytes):
+        return None
+    # distributed checkpoints wrap it in what has no name
+    return target if hasattr(target, "name") else getattr(target, "raw", target)
+
+
+def _path_of(target: Any) -> Path | None:
+    """Where a save writes, links followed; None for what is no file."""
+    stream = _stream_of(target)
+    named = target if stream is None else getattr(stream, "name", None)
+    if not isinstance(named, str | os.PathLike | bytes):
+        return None
+    return Path(os.path.realpath(os.fsdecode(named)))
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _at_most(wanted: int, most: int) -> int:
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
