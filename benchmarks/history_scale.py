@@ -149,14 +149,14 @@ def main() -> None:
         rows.append(measured(f"{asked.lines:,} lines in ten days", folder / "many", size_bytes, 10))
     finally:
         shutil.rmtree(folder)
-    asked.out.write_text(page(rows, asked.days, asked.a_day), "utf-8")
+    asked.out.write_text(page(rows, asked.days, asked.a_day, asked.lines), "utf-8")
 
 
-def page(rows: list[Measured], days: int, a_day: int) -> str:
+def page(rows: list[Measured], days: int, a_day: int, many: int) -> str:
     """The page in Markdown."""
     written = (
-        f"Written by `make bench-history`: {a_day:,} verdicts a day for {days} days, of {GATES} "
-        f"gates, then many lines in ten days. {datetime.now(UTC):%Y-%m-%d}, {processor()}."
+        f"Written by `benchmarks/history_scale.py --days {days} --a-day {a_day} --lines {many}`, "
+        f"of {GATES} gates. {datetime.now(UTC):%Y-%m-%d}, {processor()}."
     )
     lines = [
         "# Service levels over a large history",
