@@ -33,7 +33,7 @@ from gate.text.untrusted_text import plain_text
 
 SHOWN: Final = 2
 DIFFERS: Final = "Differs from what was saved"
-NUMBERED: Final = re.compile(r"(?:^|/)optimizer/([0-9]{1,6})(?:/|\Z)")
+OPTIMIZER_NUMBER: Final = re.compile(r"(?:^|/)optimizer/([0-9]{1,6})(?:/|\Z)")
 ORDINALS: Final = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
 )  # fmt: skip
@@ -285,7 +285,7 @@ def _wrong_moments(
 
 def _which(name: str, optimizers: int) -> str:
     """Which of several optimizers a name is of, by the order of their first steps, and a space."""
-    found = NUMBERED.search(name)
+    found = OPTIMIZER_NUMBER.search(name)
     if found is None or optimizers <= 1:
         return ""
     number = int(found[1])
@@ -351,7 +351,7 @@ def _other_rate(
     again = name in first and not _other(given[name], first[name])
     words = "the schedule restarts at step 0: the" if again else "the"
     of_step = f", that of step 1, instead of {then}" if again else f" instead of {then}"
-    owners = {found[1] for found in map(NUMBERED.search, expected) if found is not None}
+    owners = {found[1] for found in map(OPTIMIZER_NUMBER.search, expected) if found is not None}
     which = _which(name, len(owners))
     owner = f"{which}optimizer's " if which else ""
     return ResumeCause(
