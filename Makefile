@@ -79,9 +79,9 @@ test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole meas
 test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour and a half)
 	$(PYTEST) $(PARALLEL) tests/zoo/test_checkpoints.py
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
-	  --write docs/results/diagnosis-zoo.md $(FAULTS)
+	  --write docs/results/diagnosis-zoo.md $(FAULTS); zoo=$$?; \
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/resumes.py \
-	  --write docs/results/resume-zoo.md
+	  --write docs/results/resume-zoo.md && exit $$zoo
 
 .PHONY: test-pairs
 test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (an hour)
