@@ -6,20 +6,26 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from gate.commands.options import AsJson, Config
 from gate.commands.program import FILES
 from gate.commands.registry_names import clone_settings, full_hash, gate_name, registry_place
-from gate.publishing.artifact import PACKAGE_FILE, Pulled, WantedPackage
+from gate.errors import SettingsError
+from gate.publishing.artifact import PACKAGE_FILE, ListedPackage, Pulled, WantedPackage
 from gate.publishing.registry import OciRegistry
 from gate.settings.delivery_sections import SigningSettings
 from gate.text.package_names import MAX_PACKAGE_BYTES
+from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
+
+# Under the tag of a package is something else.
+NO_PACKAGE: Final = "not a package"
 
 
 def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -28,7 +34,7 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
         typer.Argument(
             help="Commit of the package: a full hash, or in a clone any name of a commit."
         ),
-    ],
+    ] = "",
     source: Annotated[
         str,
         typer.Option(
@@ -48,6 +54,9 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
         int, typer.Option(min=1, help="A package above this size is refused.")
     ] = MAX_PACKAGE_BYTES,
     *,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the gate's packages instead, newest first.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch a sealed package from its registry.
@@ -58,6 +67,15 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     settings, project = clone_settings(config)
     place, digest = registry_place(source, settings)
+    if list_all != (not commit):
+        raise SettingsError(
+            "a commit and --list exclude each other" if commit else "which commit's package?",
+            hint="Name a commit, or --list to see which commits have one.",
+        )
+    if list_all:
+        registry = OciRegistry(place, os.environ, FILES)
+        _show_listed(tuple(registry.listed(gate_name(gate_id, settings))), place, as_json=as_json)
+        return
     full = full_hash(commit)
     wanted = WantedPackage(
         commit=full, gate_id=gate_name(gate_id, settings), digest=digest, max_bytes=max_bytes
@@ -67,6 +85,20 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     signing = settings.signing if settings else SigningSettings()
     keys = os.path.relpath(project / signing.trusted_keys)
     _show(pulled, folder, keys, as_json=as_json)
+
+
+def _show_listed(packages: Sequence[ListedPackage], place: str, *, as_json: bool) -> None:
+    """All of it is the registry's word: nothing is verified, and nobody is asked to believe it."""
+    if as_json:
+        document = [asdict(package) for package in packages]
+        sys.stdout.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
+        return
+    lines = [
+        f"{safe_line(one.created_at) or NO_PACKAGE:20}  {one.commit}  {one.digest}"
+        for one in packages
+    ]
+    lines.append(f"{count(len(packages), 'package')} in {place}; nothing is verified yet")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _show(pulled: Pulled, folder: Path, keys: str, *, as_json: bool) -> None:

@@ -109,7 +109,7 @@ KeyId = Annotated[
 Comment = Annotated[str, typer.Option(help="Comment to store with the public key.")]
 
 keys_app = typer.Typer(
-    help="Generate signing keys and manage trusted ones.",
+    help="Generate signing keys, manage trusted ones.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

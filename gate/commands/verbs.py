@@ -51,7 +51,7 @@ SENTENCES: Final = {
     "compare": "Train another commit too and compare.",
     "shake": "Vary one thing per run: the result must hold.",
     "bisect": "Find the commit that moved the result.",
-    "keys": "Generate signing keys and manage trusted ones.",
+    "keys": "Generate signing keys, manage trusted ones.",
     "verify": "Verify a sealed package offline.",
     "audit": "Audit the evidence behind a result.",
     "reproduce": "Run a sealed package again and compare.",

@@ -219,6 +219,30 @@ def test_the_newest_of_a_registry(
     assert Path(document["model"][0]["path"]).is_file()
 
 
+def test_the_packages_of_a_registry_are_listed_newest_first(
+    oci: OciDouble, project: Project, packages: Path, run: Run
+) -> None:
+    push(oci, project, packages)
+    at = ("--from", f"{oci.address}/team/runs")
+    *lines, total = run("fetch", "--list", *at).out.splitlines()
+    times = [line.split()[0] for line in lines]
+    assert times == sorted(times, reverse=True)
+    assert {line.split()[1] for line in lines} == {*hashes(project).values()}
+    assert total.endswith("in " + f"{oci.address}/team/runs; nothing is verified yet")
+    listed = json.loads(run("fetch", "--list", *at, "--json").out)
+    assert [one["commit"] for one in listed] == [line.split()[1] for line in lines]
+    other = run("fetch", "--list", *at, "--gate-id", "other")
+    assert other.out.startswith("0 packages in ")
+
+
+def test_fetch_takes_a_commit_or_lists(run: Run) -> None:
+    place = ("--from", "registry.example.org/team/runs")
+    neither, both = run("fetch", *place), run("fetch", "HEAD", "--list", *place)
+    assert (neither.code, both.code) == (2, 2)
+    assert "error: which commit's package?" in neither.err
+    assert "exclude each other" in both.err
+
+
 def test_a_registry_cannot_make_an_old_package_the_newest(
     project: Project, run: Run, packages: Path, oci: OciDouble, tmp_path: Path
 ) -> None:
