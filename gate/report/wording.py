@@ -247,7 +247,7 @@ def _does(suspect: Suspect) -> str:
         return f"takes a seed from the machine by {call}"
     return {
         SuspectKind.UNSEEDED: f"draws from {call} without a seed",
-        SuspectKind.SEED: f"gives {suspect.call} another seed{instead}",
+        SuspectKind.SEED: f"gives {suspect.call} a different seed{instead}",
         SuspectKind.ENTROPY: f"draws from {call}, which no seed sets",
         SuspectKind.DRAW: f"draws from {call} in a thread",
         SuspectKind.COMPLETION: f"takes results from {call} as they complete, in a different order",

@@ -39,6 +39,7 @@ TRAINS = "the settings are read by `local_request`, as `doctor` reads them; a ru
 NEED_NOT = {
     "action": "holds the token: the reader, a program of its own, reads all that is not the base's",
     "schema": "reads no file",
+    **dict.fromkeys(("history", "slo"), "lines are read in a child: see the tests of fleet"),
     "gameday": f"{TRAINS}; a verdict is read in a child, entries are those of its own copy",
     "baseline": f"{TRAINS}; so is what was downloaded, and the entries are those it judges by",
     **dict.fromkeys(("gate", "run", "judge", "operators", "cost", "noise"), TRAINS),

@@ -302,7 +302,7 @@ def test_another_seed_of_a_commit_is_named_with_both_numbers(runs: HarnessRuns) 
     found = drifted(before, after)
     assert found.cause_class is CauseClass.SEED
     assert cause_words(found) == (
-        "script.py:4 gives random.Random another seed, 8 instead of 7, "
+        "script.py:4 gives random.Random a different seed, 8 instead of 7, "
         "first used in step 1's input of the model"
     )
     assert found.remedy.startswith("Seed random.Random with 7 again at script.py:4. ")

@@ -54,6 +54,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.UNTRAINED,
         HarnessFile.ENDED,
         HarnessFile.BOUNDARY,
+        HarnessFile.KILL,
     }
     assert set(found[0].kinds) == set(HarnessFile) - absent
 
