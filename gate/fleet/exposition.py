@@ -15,16 +15,19 @@ from urllib.parse import quote
 
 import requests
 
-from gate.errors import PublishError
 from gate.fleet import metric_names as names
 from gate.fleet.indicators import GroupBy, GroupLevels, LastVerdict, SloReport
 from gate.fleet.metric_names import MetricName
+from gate.settings.delivery_sections import check_pushgateway
+from gate.system.http import Connection, HttpRequest, RetryPolicy
 from gate.verdict.history import HistoryLine
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PUSHED_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 JOB: Final = "repro-gate"
-PUSH_SECONDS: Final = 10.0
+# nobody waits long for a figure that changes no verdict
+POLICY: Final = RetryPolicy(timeout_seconds=10.0, answer_seconds=10.0)
+PLACE_HINT: Final = "Check publish.pushgateway: it is the address without /metrics."
 HOUR_SECONDS: Final = 3600
 DAY_SECONDS: Final = 86400
 # what a label's value may not hold as it is
@@ -140,37 +143,45 @@ def _of_group(group: GroupLevels, window_seconds: float) -> Iterator[Sample]:
             yield Sample(names.BUDGET_SPENT, where, burn.budget_spent)
 
 
-def push(url: str, line: HistoryLine, *, timeout_seconds: float = PUSH_SECONDS) -> None:
+class Pushgateway(Connection):
+    """A Pushgateway by its address: metrics are no secret, so it may be asked without TLS."""
+
+    def __init__(self, url: str, policy: RetryPolicy = POLICY) -> None:
+        super().__init__("the Pushgateway", url, policy)
+
+    def check_address(self, url: str) -> None:
+        """`PublishError` for what is no address, or has a login in it."""
+        try:
+            check_pushgateway(url)
+        except ValueError as error:
+            # not shown: a login may stand in it
+            raise self.fault(f"{error}", PLACE_HINT) from error
+
+
+def push(url: str, line: HistoryLine) -> None:
     """Replace what a Pushgateway has of this gate; raises `PublishError`.
 
     Its groups are one a gate of a repository: one for each run would never be removed.
     """
     groups = {"job": JOB, "repository": line.repository, "gate_id": line.gate_id}
     path = "".join(f"/{name}{_group_value(value)}" for name, value in groups.items())
-    body = text_of(samples_of_verdict(line)).encode("utf-8")
-    try:
-        answer = requests.put(
-            f"{url.rstrip('/')}/metrics{path}",
-            data=body,
-            headers={"Content-Type": PUSHED_TYPE},
-            timeout=timeout_seconds,
-            allow_redirects=False,
+    with Pushgateway(url) as gateway:
+        answer = gateway.ask(
+            HttpRequest(
+                method="PUT",
+                url=f"{url.rstrip('/')}/metrics{path}",
+                headers={"Content-Type": PUSHED_TYPE},
+                body=text_of(samples_of_verdict(line)).encode("utf-8"),
+                repeatable=False,
+                follow=False,
+            )
         )
-    except requests.RequestException as error:
-        # its text may quote an address with a password
-        raise PublishError(
-            "the Pushgateway cannot be reached", hint="Check publish.pushgateway and the network."
-        ) from error
-    if answer.status_code not in {requests.codes.ok, requests.codes.accepted}:
-        raise PublishError(
-            f"the Pushgateway answered {answer.status_code}",
-            hint="Check publish.pushgateway: it is the address without /metrics.",
-        )
+        if answer.status not in {requests.codes.ok, requests.codes.accepted}:
+            raise gateway.refused(answer, PLACE_HINT)
 
 
 def _group_value(value: str) -> str:
     """A value in the path of a group: as base64 where a slash, or nothing, is in it."""
     if value and "/" not in value:
         return f"/{quote(value, safe='')}"
-
     return f"@base64/{base64.urlsafe_b64encode(value.encode('utf-8')).decode('ascii') or '='}"

@@ -209,6 +209,29 @@ def test_lines_of_a_function_and_the_layer_of_a_module_are_what_a_reader_counts(
     assert _place("comment", INSIDE["report"])[0] > _place("wording", INSIDE["report"])[0]
 
 
+# the client itself, and Sigstore's services, which have rules of their own
+SEND = {"system/http.py", "package/sigstore_services.py"}
+SENDERS = {"delete", "get", "head", "patch", "post", "put", "request", "Session", "session"}
+
+
+def _sends(tree: ast.Module) -> list[int]:
+    """Lines where a request is sent by requests itself: unbounded, with what .netrc holds."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and (node.func.value.id, node.func.attr in SENDERS) == ("requests", True)
+    ]
+
+
+def test_requests_are_sent_by_the_one_client() -> None:
+    found = {_name(path): lines for path in MODULES if (lines := _sends(parsed(path)))}
+    assert {name for name in found if name.removeprefix("gate/") not in SEND} == set()
+    assert _sends(ast.parse("requests.put(url, data=b'')")) == [1]
+
+
 def _lost_texts(tree: ast.Module) -> list[int]:
     """Lines where a text stands alone that is no docstring: the second half of a sentence."""
     held = {

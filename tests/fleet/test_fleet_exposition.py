@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from history_table import FIRST, NOW, UNLIKE, keep, line, report, rollback, verdicts
-from web_double import Handler, WebDouble
+from web_double import Fault, Handler, WebDouble, cut, endless, status
 
 from gate.errors import PublishError
 from gate.fleet import metric_names as names
@@ -24,6 +24,7 @@ from gate.fleet.exposition import (
 )
 from gate.fleet.stores import FolderStore
 from gate.system.files.files import LocalFiles
+from gate.system.http import MAX_ANSWER_BYTES
 from gate.verdict.verdict import Outcome
 
 DAY = 86400.0
@@ -161,3 +162,34 @@ def test_a_gateway_that_is_down_or_refuses_is_one_error(gateway: Gateway) -> Non
     gateway.serve = lambda handler: handler.answer(400)  # type: ignore[method-assign] # a double
     with pytest.raises(PublishError, match="the Pushgateway answered 400"):
         push(f"http://{gateway.address}", line(NOW, 1))
+    for address in ("pushgateway:9091", "ftp://pushgateway", "http://me:secret@pushgateway"):
+        with pytest.raises(PublishError, match="must be an address without a login") as fault:
+            push(address, line(NOW, 1))
+        assert "secret" not in f"{fault.value}"
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (endless, f"sent more than {MAX_ANSWER_BYTES:,} bytes"),
+        (cut, "closed the connection too early"),
+        (status(302, Location="http://elsewhere.invalid/"), "answered 302"),
+        (status(503), "answered 503"),
+    ],
+)
+def test_no_answer_of_a_gateway_is_followed_repeated_or_taken_without_end(
+    gateway: Gateway, act: Callable[[Handler], None], words: str
+) -> None:
+    gateway.faults.append(Fault("PUT", "/metrics", act))
+    with pytest.raises(PublishError, match=words):
+        push(f"http://{gateway.address}", line(NOW, 1))
+    assert [one.method for one in gateway.asked] == ["PUT"]
+
+
+def test_a_push_shows_no_login_of_netrc(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    push(f"http://{gateway.address}", line(NOW, 1))
+    assert [one.authorization for one in gateway.asked] == [""]
