@@ -17,7 +17,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from gate.fleet.metric_names import BurnWindow
-from gate.fleet.reading import LeftOut, Moment, Reading
+from gate.fleet.reading import Moment, Reading
 from gate.settings.slo import GateLevels, Indicator, SloSettings
 from gate.text.document import Document, Timestamp
 from gate.verdict.history import HistoryLine, RollbackLine
@@ -285,7 +285,7 @@ def slo_report(
         by=apart,
         lines=fleet.lines,
         without_run_id=fleet.without_run_id,
-        left_out={why.value: reading.left_out[why] for why in LeftOut if reading.left_out[why]},
+        left_out=reading.left_out_by_reason(),
         largest_spread=fleet.largest_spread,
         groups=tuple(
             _group_levels(values, counts, _levels_of(values, apart, settings))

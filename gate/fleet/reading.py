@@ -60,6 +60,10 @@ class Reading:
     now: datetime
     left_out: Counter[LeftOut] = field(default_factory=Counter)
 
+    def left_out_by_reason(self) -> dict[str, int]:
+        """How many lines were left out so far, by the reasons that there were."""
+        return {why.value: self.left_out[why] for why in LeftOut if self.left_out[why]}
+
     def lines(self) -> Iterator[Moment]:
         """Every line once, the oldest first, as far as the files of a day are sorted."""
         first = self.since.astimezone(UTC).date()

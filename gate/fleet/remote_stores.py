@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 from gate.errors import CommitError, PublishError, RepositoryError, SettingsError
 from gate.fleet.store import HistoryStore
 from gate.fleet.stores import LINES, MAX_FILE_BYTES, NAME, FolderStore, branch_path
-from gate.publishing.credentials import registry_login
 from gate.publishing.history_branch import HistoryBranch
 from gate.publishing.registry import (
     EMPTY,
@@ -22,12 +21,14 @@ from gate.publishing.registry import (
     descriptor,
     digest_of,
     read_manifest,
+    registry_client,
 )
 from gate.publishing.registry_api import MANIFEST_TYPE, RegistryClient
 from gate.settings.delivery_sections import OCI, S3, check_repository
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
-from gate.system.http import POLICY, Connection, RetryPolicy
+from gate.system.github.records import api_address
+from gate.system.http import POLICY, RetryPolicy
 from gate.text.json_text import canonical_json
 from gate.text.untrusted_text import safe_line
 from gate.verdict.history import HISTORY_BRANCH
@@ -227,11 +228,7 @@ class RegistryStore:
         )
 
     def _client(self) -> RegistryClient:
-        return RegistryClient(
-            self._place,
-            lambda host: registry_login(host, self._variables, self._files),
-            lambda name, base: Connection(name, base, self._policy),
-        )
+        return registry_client(self._place, self._variables, self._files, self._policy)
 
 
 def _tag(name: str) -> str:
@@ -322,5 +319,4 @@ def _github(variables: Mapping[str, str]) -> HistoryBranch | None:
     repository, token = (variables.get(name, "") for name in ("GITHUB_REPOSITORY", "GITHUB_TOKEN"))
     if not repository or not token:
         return None
-    api_url = variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/")
-    return HistoryBranch(api_url=api_url, repository=repository, token=token)
+    return HistoryBranch(api_url=api_address(variables), repository=repository, token=token)

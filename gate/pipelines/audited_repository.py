@@ -20,7 +20,7 @@ from gate.package.keys import read_trusted_keys
 from gate.package.seal_records import KeyStatus
 from gate.pipelines.audited_folder import AuditedScripts, Look, is_below, list_files, with_folders
 from gate.pipelines.tree_files import ALWAYS, EXPLICIT_LISTS, REQUIREMENTS
-from gate.settings.gate_settings import FILE_NAME, GateSettings
+from gate.settings.gate_settings import FILE_NAME, BaselineSettings, GateSettings
 from gate.settings.load import parse_settings
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
@@ -117,7 +117,7 @@ def _settings(look: Look, here: str) -> tuple[GateSettings | None, str, str]:
 def _baseline(
     look: Look, settings: GateSettings | None, folder: str
 ) -> tuple[Baseline | None, str]:
-    path = settings.baseline.path if settings is not None else ".repro-gate/baseline"
+    path = (settings.baseline if settings is not None else BaselineSettings()).path
     place = PurePosixPath(folder, path).as_posix()
     if not is_below(place):
         return None, "baseline.path leads out of the repository"

@@ -191,14 +191,19 @@ def _checked_ends(adapters: Adapters, call: BisectCall) -> int:
     return len(suspects)
 
 
+def expected_share(most_frequent: int, runs: int) -> float:
+    """The probability of the most frequent result, by Laplace's rule of succession."""
+    return (most_frequent + 1) / (runs + 2)
+
+
 def needed_runs(most_frequent: int, runs: int, *, confidence: float, commits: int) -> int:
     """How many equal runs make a commit good, for a bad one with this spread of its results.
 
     Of `runs` runs, `most_frequent` gave the same result. Where a run gives that one with the
-    probability q, all of n runs are equal with q^(n-1) at most. q is estimated by the rule of
-    succession, and the risk is shared by so many commits that may be called good.
+    probability q, all of n runs are equal with q^(n-1) at most; the risk is shared by so many
+    commits that may be called good.
     """
-    share = (most_frequent + 1) / (runs + 2)
+    share = expected_share(most_frequent, runs)
     return max(PAIR, 1 + math.ceil(math.log((1 - confidence) / max(1, commits)) / math.log(share)))
 
 
@@ -474,7 +479,7 @@ class _Search:
         strikes = confidence = None
         if ends.sought is Sought.NONDETERMINISM:
             strikes = (ends.sample - ends.most_frequent) / ends.sample
-            share = (ends.most_frequent + 1) / (ends.sample + 2)
+            share = expected_share(ends.most_frequent, ends.sample)
             good = (one for one in self.judged.values() if one.answer is CommitAnswer.GOOD)
             confidence = max(0.0, 1 - sum(share ** (one.runs - 1) for one in good))
         if self.uncommitted:

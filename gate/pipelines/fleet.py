@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from pydantic import Field
 
 from gate.errors import EvidenceError
 from gate.fleet.indicators import GroupBy, SloReport, slo_report
-from gate.fleet.reading import LeftOut, Reading
+from gate.fleet.reading import Reading
 from gate.fleet.remote_stores import opened_store
 from gate.fleet.stores import FolderStore, mirror
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart
@@ -29,6 +29,7 @@ from gate.verdict.history import AnyLine, HistoryLine, RollbackLine
 # a year of ten thousand verdicts a day is counted in some minutes
 READING_SECONDS: Final = 7200.0
 MAX_SHOWN: Final = 100_000
+_Record = TypeVar("_Record")
 
 
 class ShownLines(Document):
@@ -85,15 +86,9 @@ def local_folder(call: FleetCall) -> Iterator[FolderStore]:
 
 def measured(call: FleetCall, settings: SloSettings, by: Sequence[GroupBy]) -> SloReport:
     """The service levels of a window."""
-    with local_folder(call) as folder:
-        reading = Reading(folder, call.since, call.now)
-        return read_apart(
-            REPORT,
-            lambda: slo_report(reading, settings, by, days=call.days),
-            what=f"the history in {call.place}",
-            seconds=READING_SECONDS,
-            answer_bytes=LARGE_ANSWER_BYTES,
-        )
+    return _looked_at(
+        call, REPORT, lambda reading: slo_report(reading, settings, by, days=call.days)
+    )
 
 
 def newest_lines(call: FleetCall, most: int) -> ShownLines:
@@ -106,13 +101,21 @@ def newest_lines(call: FleetCall, most: int) -> ShownLines:
         while some := [moment.line for moment in islice(lines, most)]:
             total += len(some)
             kept = [*kept, *some][-most:]
-        left = {why.value: reading.left_out[why] for why in LeftOut if reading.left_out[why]}
-        return ShownLines(lines=tuple(kept), lines_total=total, left_out=left)
+        return ShownLines(
+            lines=tuple(kept), lines_total=total, left_out=reading.left_out_by_reason()
+        )
 
+    return _looked_at(call, SHOWN, look)
+
+
+def _looked_at(
+    call: FleetCall, form: RecordForm[_Record], look: Callable[[Reading], _Record]
+) -> _Record:
+    """What a look at the window's lines finds, in the confined process."""
     with local_folder(call) as folder:
         reading = Reading(folder, call.since, call.now)
         return read_apart(
-            SHOWN,
+            form,
             lambda: look(reading),
             what=f"the history in {call.place}",
             seconds=READING_SECONDS,

@@ -7,7 +7,6 @@ project itself.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from gate.baseline.folder import files_in, read_entries, write_entries
 from gate.baseline.record import with_digest
 from gate.errors import EvidenceError, GateError, RunError, SettingsError
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart
+from gate.package.seal_records import TrustedKeys
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.gameday_faults import (
     COMMON,
@@ -37,7 +37,7 @@ from gate.pipelines.gameday_faults import (
     Fault,
     Way,
 )
-from gate.settings.gate_settings import FILE_NAME
+from gate.settings.gate_settings import FILE_NAME, BaselineSettings
 from gate.system.files.port import Files
 from gate.system.git.command import GitCommand
 from gate.system.own_program import OwnCall, call_gate
@@ -54,7 +54,6 @@ MAX_NAMES: Final = 1000
 MAX_TREE_BYTES: Final = 16 * 1024**3
 IDENTITY: Final = ("user.name=repro-gate gameday", "user.email=gameday@localhost")
 PASSPHRASE: Final = ("REPRO_GATE_PASSPHRASE", "for the length of a game day")
-KEY_ID: Final = re.compile(rb'"key_id": "([0-9a-f]{16,64})"|"id": "([0-9a-f]{16,64})"')
 # what the entry of another environment says: older than any that is in use
 OTHER: Final = {"F3": ("torch", "1.13.1"), "node-upgrade": ("driver", "470.57.02")}
 Text = Annotated[str, Field(max_length=2000)]
@@ -257,6 +256,10 @@ class Play:
         self._sites[name] = self._recorded(site, NOTHING)
         return self._sites[name]
 
+    def _baseline(self, site: _Site) -> Path:
+        own = self._request.settings.baseline if site.own else BaselineSettings()
+        return (site.folder / site.config).parent / own.path
+
     def _data(self, name: str) -> Path:
         return self._root / f"{name}-data" / "data.txt"
 
@@ -336,8 +339,7 @@ class Play:
         place = self._root / "outside" / "scale.txt"
         self._files.write_bytes(place, b"1.0\n")
         self._write_modules(site, NOTHING + fault.module.format(place=str(place)))
-        baseline = self._request.settings.baseline.path if site.own else ".repro-gate/baseline"
-        self._files.remove_tree((site.folder / site.config).parent / baseline)
+        self._files.remove_tree(self._baseline(site))
         self._commit_all(site, "a file that nobody declared")
         self._record(site)
         self._files.write_bytes(place, b"1.5\n")
@@ -347,8 +349,7 @@ class Play:
 
     def _by_baseline(self, fault: Fault, site: _Site) -> PlayedFault:
         """An entry with a different result, recorded (as it says) in a different environment."""
-        baseline = self._request.settings.baseline.path if site.own else ".repro-gate/baseline"
-        folder = (site.folder / site.config).parent / baseline
+        folder = self._baseline(site)
         other = NOISE.replace("secrets.randbits(60)", "7")
         self._write_modules(site, NOTHING + other)
         self._files.remove_tree(folder)
@@ -383,12 +384,12 @@ class Play:
         if made.code != 0:
             raise RunError(f"no key can be made: {made.fault}")
         sealed = self._gate(site, fault.title, "--signing-key", str(keys / "signing-key.pem"))
-        found = KEY_ID.search(self._files.read_bytes(Path(trust), max_bytes=MAX_BASELINE_BYTES))
         package = f"{OUT_OF_GATE}/package.tar"
         words = ("verify", package, "--trusted-keys", trust, "--commit", self._head(site))
-        if sealed.code != 0 or found is None or self._call(site, *words).code != 0:
+        if sealed.code != 0 or self._call(site, *words).code != 0:
             raise RunError(f"the copy's package is not sealed: {sealed.fault}")
-        key = (found[1] or found[2]).decode("ascii")
+        data = self._files.read_bytes(Path(trust), max_bytes=MAX_BASELINE_BYTES)
+        key = read_document(TrustedKeys, data, trust).keys[0].key_id
         revoked = self._call(site, "keys", "revoke", key, "--trusted-keys", trust)
         call = self._call(site, *words)
         named = "revoked" in call.fault

@@ -206,6 +206,17 @@ def commit_tag(commit: str, gate_id: str) -> str:
     return f"commit-{commit}" if gate_id == "default" else f"commit-{commit}-{gate_id}"
 
 
+def registry_client(
+    place: str, variables: Mapping[str, str], files: Files, policy: RetryPolicy
+) -> RegistryClient:
+    """A client for one name in a registry, with the login that the environment has for its host."""
+    return RegistryClient(
+        place,
+        lambda host: registry_login(host, variables, files),
+        lambda name, base: Connection(name, base, policy),
+    )
+
+
 class OciRegistry:
     """`PackageRegistry` over HTTP, for one name in a registry (`host/name`)."""
 
@@ -286,11 +297,7 @@ class OciRegistry:
             )
 
     def _client(self) -> RegistryClient:
-        return RegistryClient(
-            self._place,
-            lambda host: registry_login(host, self._variables, self._files),
-            lambda name, base: Connection(name, base, self._policy),
-        )
+        return registry_client(self._place, self._variables, self._files, self._policy)
 
     def _push_seals(self, client: RegistryClient, artifact: SealedArtifact, package: bytes) -> None:
         for seal in artifact.seals:

@@ -20,7 +20,7 @@ from gate.system.gate_names import (
     is_artifact_name,
     output_folder,
 )
-from gate.system.github.records import PullRequest, RunOrigin
+from gate.system.github.records import PullRequest, RunOrigin, api_address
 from gate.text.document import path_inside_project
 from gate.text.strict_json import parse_json
 
@@ -284,7 +284,7 @@ def read_context(
     return ActionContext(
         repository=_repository(variables),
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
-        api_url=variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/"),
+        api_url=api_address(variables),
         run_url=run_url_of(variables),
         pull_request=pull_request,
         head_commit=pull_request_or_origin.head_sha

@@ -15,6 +15,11 @@ from typing import Final, Protocol
 from gate.errors import SettingsError
 
 
+def api_address(variables: Mapping[str, str]) -> str:
+    """Where GitHub's API is, as a runner says; github.com's where nobody says."""
+    return variables.get("GITHUB_API_URL", "https://api.github.com").rstrip("/")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullRequest:
     """The pull request that an event is about; both commits are full hashes.
