@@ -167,6 +167,8 @@ def _repeat(facts: PackageFacts) -> AuditItem:
         return missing_document(facts.problems, part, "verdict.json", "whether the runs were equal")
     if verdict.answers.repeat is Answer.EQUAL:
         return passed_item(part, code, f"{verdict.strict_runs} runs with these seeds are equal")
+    if verdict.one_run is not None:
+        return passed_item(part, code, verdict.one_run.described)
     if verdict.answers.repeat is Answer.NOT_COMPARED:
         return unknown(
             part,
@@ -492,7 +494,11 @@ def _facts(facts: PackageFacts) -> tuple[AuditFact, ...]:
             ("commit", verdict.commit),
             ("outcome", verdict.outcome.value),
             ("level", verdict.level.value if verdict.level else ""),
-            ("strict_runs", verdict.strict_runs),
+            # a single run was compared bit for bit with those of its baseline
+            (
+                "strict_runs",
+                verdict.strict_runs + (verdict.one_run.runs if verdict.one_run else 0),
+            ),
             ("run_seconds", f"{sum(run.wall_seconds for run in verdict.runs):,.0f}"),
             ("runs", len(verdict.runs)),
             ("isolation", verdict.isolation.mode.value),

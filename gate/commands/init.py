@@ -37,6 +37,10 @@ from gate.system.git.repository import GitRepository
 from gate.text.untrusted_text import safe_line
 
 WIDTH = 80
+FAST_HELP = (
+    "Let a pull request stop after one strict run that equals the baseline, measure no cost in it, "
+    "and add a nightly workflow that makes all runs."
+)
 SHOWN = 4
 
 
@@ -52,6 +56,7 @@ def init_text(done: Written) -> str:
         *_commit(done),
         *step_lines(f"See whether this machine is ready{ready}:", f"repro-gate doctor{at}"),
         *_gate(done),
+        *_fast(done.plan),
         *step_lines("For pull requests: set runs-on in the workflow to your runner, and push."),
     ]
     return "\n".join(lines)
@@ -104,6 +109,18 @@ def _data(done: Written) -> list[str]:
     return step_lines(clean(done.ignored_data)) if done.ignored_data else []
 
 
+def _fast(plan: Plan) -> list[str]:
+    """A settings file that is there is never changed: what a nightly workflow is for is missing."""
+    nightly = any(path.endswith("-nightly.yml") for path in plan.new)
+    if not nightly or plan.config in plan.new:
+        return []
+    return step_lines(
+        f"Add these lines to {plan.config}, which was there already:",
+        "runs: {when_reproduced: one}",
+        "cost: {when: nightly}",
+    )
+
+
 def _commit(done: Written) -> list[str]:
     if not done.has_commit:
         return step_lines(
@@ -130,6 +147,7 @@ def _commit(done: Written) -> list[str]:
 
 
 def init_command(
+    *,
     command: Annotated[
         str,
         typer.Option(help="Training command, such as `python train.py`; default: found by search."),
@@ -151,6 +169,7 @@ def init_command(
             help="Optimizer steps to train: enough to reach each part of the training once.",
         ),
     ] = DEFAULT_MAX_STEPS,
+    fast: Annotated[bool, typer.Option("--fast", help=FAST_HELP)] = False,
 ) -> None:
     """Write settings and workflow for a project.
 
@@ -182,7 +201,7 @@ def init_command(
             else one_training(found, max_steps)
         )
     path, training = settings_file(top, FILES, path, training)
-    plan = planned(top, FILES, tree, training, max_steps, config=path, gate_id=gate_id)
+    plan = planned(top, FILES, tree, training, max_steps, config=path, gate_id=gate_id, fast=fast)
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
     data = ignored_data(top, FILES, git, path)

@@ -155,6 +155,10 @@ def verified_json(
     return json.dumps(facts, indent=2, sort_keys=True) + "\n"
 
 
+def _runs(verified: VerifiedPackage) -> str:
+    return verified.one_run or f"{verified.strict_runs} equal strict runs"
+
+
 def verified_text(
     verified: VerifiedPackage, recomputed: Sequence[StateName] = (), model: ModelCheck | None = None
 ) -> str:
@@ -166,7 +170,7 @@ def verified_text(
     rows = [
         *_signed(verified),
         ("package", f"the sealed file, byte for byte; {listed}"),
-        ("verdict", f"{verified.level}, {verified.strict_runs} equal strict runs"),
+        ("verdict", f"{verified.level}, {_runs(verified)}"),
         *_made(verified),
         *_base(verified),
         (

@@ -125,6 +125,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         level=_level(verdict),
         properties=properties_of(verdict),
         strict_runs=verdict.strict_runs,
+        one_run=verdict.one_run,
         settings_digest=verdict.settings_digest,
         baseline_digest=context.baseline_digest,
         snapshot_digest=verdict.snapshot_digest,

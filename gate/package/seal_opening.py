@@ -90,6 +90,7 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "outcome": (verdict.outcome, facts.outcome),
         "level": (verdict.level, facts.level),
         "strict_runs": (verdict.strict_runs, facts.strict_runs),
+        "one_run": (verdict.one_run, facts.one_run),
         "commit": (verdict.commit, facts.commit),
         "checkpoint_root": (verdict.checkpoint_root, facts.checkpoint_root),
         "states": (verdict.states, facts.states),

@@ -9,9 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from gate.data.data_sets import MAX_NAME
@@ -24,7 +32,7 @@ from gate.settings.levels import ReachedLevel
 from gate.text.document import Document, Timestamp
 from gate.text.documents import fault_lines
 from gate.text.json_text import canonical_json
-from gate.verdict.verdict import Outcome
+from gate.verdict.verdict import Outcome, RecordedRuns
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 VERDICT_PREDICATE: Final = "https://in-toto.io/attestation/svr/v0.2"
@@ -53,7 +61,8 @@ class StatementFacts:
 
     `data` are name and digest of each declared data set, in the order of the names; `states` the
     roots of what is packed, and `checkpoint_root` is over the states of all ranks.
-    `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit;
+    `commit` is the trained commit, of which `strict_runs` runs were equal bit for bit; of a single
+    one `one_run` says which runs of the baseline it equals;
     `base_branch` and `base_commit` are what the commit was to be merged into, empty where it was
     judged alone. With `imported_evidence` another job says how the training was isolated.
     `baseline_digest` is empty when no baseline was used. Digests are SHA-256 in lowercase
@@ -83,6 +92,7 @@ class StatementFacts:
     gate_version: str
     states: States
     data: tuple[tuple[str, str], ...] = ()
+    one_run: RecordedRuns | None = None
 
 
 class CamelDocument(Document):
@@ -149,13 +159,21 @@ class ClaimedState(CamelDocument, StateRoots):
     """The roots of a state, in the keys of a statement."""
 
 
+class ClaimedRuns(CamelDocument, RecordedRuns):
+    """The recorded runs that a single run equals, in the keys of a statement."""
+
+
 class GateClaims(CamelDocument):
-    """What repro-gate adds to a Simple Verification Result."""
+    """What repro-gate adds to a Simple Verification Result.
+
+    `one_run` is there exactly where `strict_runs` is 1.
+    """
 
     schema_version: Literal["repro-gate.claims/1"] = CLAIMS_SCHEMA
     outcome: Outcome
     level: ReachedLevel
-    strict_runs: int = Field(ge=2, le=1000)
+    strict_runs: int = Field(ge=1, le=1000)
+    one_run: ClaimedRuns | None = None
     package_size_bytes: int = Field(ge=0, le=2**53)
     checkpoint_algorithm: ShortText
     checkpoint_root: Sha256
@@ -169,6 +187,22 @@ class GateClaims(CamelDocument):
     run_id: ShortText
     gate_version: ShortText
     data: Annotated[tuple[DataDescriptor, ...], Field(max_length=MAX_SOURCES + 1)] = ()
+
+    @model_validator(mode="after")
+    def _one_run_rests_on_others(self) -> Self:
+        if (self.strict_runs == 1) != (self.one_run is not None):
+            message = "a single strict run names the recorded runs that it equals, and no other"
+            raise ValueError(message)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_one_run(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Most passes rest on runs of their own: their statement says nothing of it."""
+        written: dict[str, object] = handler(self)
+        if self.one_run is None:
+            written.pop("oneRun", None)
+            written.pop("one_run", None)
+        return written
 
 
 class VerdictPredicate(CamelDocument):
@@ -249,6 +283,7 @@ def _claims(facts: StatementFacts) -> GateClaims:
         outcome=facts.outcome,
         level=facts.level,
         strict_runs=facts.strict_runs,
+        one_run=ClaimedRuns(**dict(facts.one_run)) if facts.one_run is not None else None,
         package_size_bytes=facts.package_size_bytes,
         checkpoint_algorithm=facts.checkpoint_algorithm,
         checkpoint_root=facts.checkpoint_root,
@@ -323,6 +358,7 @@ def _facts(statement: Statement) -> StatementFacts:
         outcome=claims.outcome,
         level=claims.level,
         strict_runs=claims.strict_runs,
+        one_run=RecordedRuns(**dict(claims.one_run)) if claims.one_run is not None else None,
         properties=predicate.properties,
         settings_digest=settings.digest.sha256,
         baseline_digest=baseline[0].digest.sha256 if baseline else "",

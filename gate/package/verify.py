@@ -189,6 +189,7 @@ def _verified_package(
         outcome=facts.outcome.value,
         level=facts.level.value,
         strict_runs=facts.strict_runs,
+        one_run=facts.one_run.described if facts.one_run is not None else "",
         created_at=facts.created_at,
         checkpoint_root=facts.checkpoint_root,
         states=facts.states,

@@ -42,7 +42,7 @@ from gate.verdict.facts import Decision, Facts
 from gate.verdict.override_findings import drawn_entropy
 from gate.verdict.reached_level import SeedsOfBrought, in_force
 from gate.verdict.request import GateRequest
-from gate.verdict.verdict import NotRun, Outcome, Part, Verdict, WhyNotRun
+from gate.verdict.verdict import NotRun, Outcome, Part, RecordedRuns, Verdict, WhyNotRun
 
 PAIR = 2
 KILLS = len(KillPoint)
@@ -179,6 +179,29 @@ class Case:
             return None
         return self.compared.of(brought, self.first, (BROUGHT_SIDE, self.first.run.label))
 
+    @cached_property
+    def one_run(self) -> RecordedRuns | None:
+        """The entry's runs, where the only strict run equals them and no other has to be made.
+
+        None wherever anything is left to ask: then all runs are made, as ever.
+        """
+        entry, against, request = self.judging_entry, self.against_entry, self.request
+        if not request.one_may_do or len(self.strict) != 1 or self.default or self.never_passes:
+            return None
+        # what the change brings has to repeat by itself
+        if entry is None or against is None or self.baselines.head is not None:
+            return None
+        equal = against.numerically_equal and against.same_environment
+        rules = request.settings
+        quarantined = any(
+            rule.covers(entry.environment.parts) for rule in rules.baseline.quarantine
+        )
+        missed = any(not one.met for one in threshold_results(self.first, rules.policy.thresholds))
+        enough = entry.equal_runs >= rules.baseline.record_repeats
+        if not equal or not enough or quarantined or missed or not same_data(entry.data, self.data):
+            return None
+        return RecordedRuns(runs=entry.equal_runs, recorded_at=entry.recorded_at)
+
     @property
     def base_run(self) -> Comparison | None:
         """Head against the base commit, on this machine."""
@@ -282,6 +305,7 @@ class ClosedCase:
             repeat=most_telling(case.repeats) if case.repeats else alone(case.first),
             strict_runs=len(case.strict),
             unequal=sum(not one.numerically_equal for one in case.repeats),
+            one_run=case.one_run,
             self_test=case.self_test,
             not_finite=case.not_finite,
             base_not_finite=first_not_finite(case.base, settings.compare.allow_not_finite)
@@ -348,6 +372,9 @@ class ClosedCase:
         of_resume = PAIR + KILLS * (resume is not None and resume.kill_while_saving)
         unresumed = resume is not None and not request.resumes
         parts += [(Part.RESUME, WhyNotRun.NOT_NIGHTLY, of_resume)] if unresumed else []
+        if case.one_run is not None:
+            further = self._missing(case.planned, RunMode.STRICT)
+            parts += [(Part.STRICT_RUNS, WhyNotRun.REPRODUCED, further)]
         if case.outcome_known:
             why = WhyNotRun.RUNS_DIFFER if case.differ else WhyNotRun.NOT_FINITE
             asked = request.settings.operator_audit and not self.operator_audit_failure

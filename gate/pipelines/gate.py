@@ -24,7 +24,7 @@ from gate.pipelines.case import Case, ClosedCase, Gated, case_of, open_case
 from gate.pipelines.comparisons import Budget, beside_the_difference, most_telling, repeats_of
 from gate.pipelines.entries import compared_entry, recorded_data, with_compared
 from gate.pipelines.escalation import escalate, trace_not_finite
-from gate.pipelines.imported_evidence import take_over
+from gate.pipelines.imported_evidence import MOVED_HINT, take_over
 from gate.pipelines.policy_files import read_baselines, work_tree_baseline
 from gate.pipelines.prepared import Prepared, prepare
 from gate.pipelines.resume_runs import run_resumed
@@ -35,7 +35,7 @@ from gate.pipelines.settings_tried import try_settings
 from gate.pipelines.snapshots import clear_out, lines_of_the_change
 from gate.settings.load import training_settings
 from gate.system.git.changes import Change
-from gate.training.lanes import turns_of
+from gate.training.lanes import in_groups, turns_of
 from gate.training.plan import (
     plan_base,
     plan_base_here,
@@ -71,12 +71,23 @@ def judging(folder: Path) -> Callable[[GateRequest, Adapters, Change | None], Ga
         imported = take_over(request, adapters, folder)
         evidence, isolation = imported.evidence, imported.isolation
         closed = case_of(request, baselines, evidence, isolation, imported.documents)
+        refuse_lone_run(closed.case)
         asked = request.settings.operator_audit and not closed.case.outcome_known
         if asked and not evidence.runs_of(RunMode.AUDIT):
             closed = replace(closed, operator_audit_failure="the job that ran took none")
         return judge(closed)
 
     return judge_imported
+
+
+def refuse_lone_run(case: Case) -> None:
+    """`EvidenceError` where the other job stopped after one run, and that is not enough here."""
+    if len(case.strict) == 1 and not case.outcome_known and case.one_run is None:
+        raise EvidenceError(
+            "the evidence has one strict run, and it does not equal the baseline recorded in its "
+            "environment",
+            hint=MOVED_HINT,
+        )
 
 
 def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gated:
@@ -149,16 +160,22 @@ def _own_runs(trainings: Trainings, case: Case) -> Case:
     """The case with the runs of head, in the order of the plan.
 
     No further turn is begun once the outcome is known: two strict runs differ, or one holds a
-    number that never passes.
+    number that never passes. Nor where the first one is enough: it goes alone then, and the second
+    is started ahead, up to its first line.
     """
     planned = case.planned
     made: dict[str, RunEvidence] = {}
-    with closing(trainings.in_turns(turns_of(planned, trainings.at_a_time))) as turns:
+    one_may_do = case.request.one_may_do and trainings.prepared.unrepeated is None
+    split = in_groups(planned[:1], 1) if one_may_do else ()
+    rest = turns_of(planned[len(split) :], trainings.at_a_time)
+    with closing(trainings.in_turns((*split, *rest))) as turns:
         for turn in turns:
             made |= {run.run.label: run for run in turn}
             runs = tuple(made[run.label] for run in planned if run.label in made)
             case = replace(case, runs=runs)
             if len(made) < len(planned) and case.outcome_known:
+                break
+            if one_may_do and case.one_run is not None:
                 break
     return case
 

@@ -362,9 +362,12 @@ def _check_runs(evidence: EvidenceSet, request: GateRequest) -> None:
     operator_audit = (plan_operator_audit().label,) if request.settings.operator_audit else ()
     resumed = tuple(run.label for run in _resume_runs(evidence, request))
     planned |= {run.label: run for run in _resume_runs(evidence, request)}
+    # whether the first run was enough, `refuse_lone_run` asks
+    lone = (wanted[:1],) if request.one_may_do else ()
     # a fault ends them early, and is told in the place of what they would have shown
     allowed = {
-        (*wanted, *based, *resumed[:made], *counted)
+        (*own_runs, *based, *resumed[:made], *counted)
+        for own_runs in (wanted, *lone)
         for based in bases
         for made in range(len(resumed) + 1)
         for counted in ((), operator_audit)

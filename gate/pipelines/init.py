@@ -21,6 +21,8 @@ from gate.pipelines.scaffold import (
     Written,
     environments,
     find_trainings,
+    nightly_path,
+    nightly_text,
     own_baseline,
     own_config,
     plan_files,
@@ -268,10 +270,12 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     *,
     config: str = FILE_NAME,
     gate_id: str = "",
+    fast: bool = False,
 ) -> Plan:
     """What to write; settings that the gate itself could not load are an error here.
 
-    `training` is None for a settings file that is there; its own `gate_id` holds then.
+    `training` is None for a settings file that is there; its own `gate_id` holds then. `fast` adds
+    a nightly workflow.
     """
     baseline = own_baseline(config, gate_id or gate_of_config(config))
     if training is None:
@@ -282,9 +286,11 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     text = ""
     if training:
         own = baseline if baseline != DEFAULT_BASELINE else ""
-        text = settings_text(training, max_steps, gate_id=gate_id, baseline=own)
+        text = settings_text(training, max_steps, gate_id=gate_id, baseline=own, fast=fast)
         parse_settings_apart(text.encode("utf-8"), config)
     wanted = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
+    if fast:
+        wanted[nightly_path(gate_id)] = nightly_text(config, gate_id)
     present = frozenset(path for path in wanted if files.exists(top / path))
     folder = PurePosixPath(config).parent
     plan = plan_files(tree, wanted, present, training)

@@ -90,13 +90,29 @@ UNBROKEN: Final = 1_000_000
 LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
 
 
+FAST_SETTINGS: Final = """\
+# Pull requests stop after one strict run that equals the baseline, and measure no cost.
+# The nightly workflow makes all runs.
+runs:
+  when_reproduced: one
+cost:
+  when: nightly
+"""
+
+
 def settings_text(
-    training: Training, max_steps: int, *, gate_id: str = DEFAULT_GATE, baseline: str = ""
+    training: Training,
+    max_steps: int,
+    *,
+    gate_id: str = DEFAULT_GATE,
+    baseline: str = "",
+    fast: bool = False,
 ) -> str:
     """`repro-gate.yml` for a training: the keys that have no default, each explained.
 
     One of several gates gets its `gate_id`, and a folder for its `baseline` where another settings
-    file of its folder has the usual one.
+    file of its folder has the usual one. `fast`: a pull request costs one training where nothing
+    changed.
     """
     workdir = "" if training.workdir == "." else f"  workdir: {scalar(training.workdir)}\n"
     return (
@@ -108,6 +124,7 @@ def settings_text(
         f"  max_steps: {max_steps}\n"
         f"{_of_its_own('baseline', 'path', baseline)}"
         f"{_of_its_own('report', 'gate_id', gate_id if gate_id != DEFAULT_GATE else '')}"
+        f"{FAST_SETTINGS if fast else ''}"
     )
 
 
@@ -388,6 +405,45 @@ def workflow_text(config: str, gate_id: str) -> str:
         (f"{output_folder(DEFAULT_GATE)}/", f"{output_folder(gate_id)}/"),
     )
     text = WORKFLOW
+    for old, new in changes:
+        text = text.replace(old, new)
+    return text
+
+
+_EVENTS: Final = """\
+  pull_request:
+  merge_group:                    # a merge queue waits for this check
+"""
+_EVERY_NIGHT: Final = """\
+  schedule:
+    - cron: "17 3 * * *"          # a scheduled call makes all runs and measures the cost
+  workflow_dispatch:
+"""
+_CONCURRENCY: Final = """\
+concurrency:                      # a new push ends the older run
+  group: ${{ github.workflow }}-${{ github.ref }}
+  cancel-in-progress: true
+"""
+
+
+def nightly_path(gate_id: str) -> str:
+    """The file of a gate's nightly workflow."""
+    return f".github/workflows/{artifact_name(gate_id)}-nightly.yml"
+
+
+def nightly_text(config: str, gate_id: str) -> str:
+    """The same gate every night: no pull request, so no comment, and a check of another name."""
+    name, check = artifact_name(gate_id), check_name(gate_id)
+    changes = (
+        (f"name: {name}\non:", f"name: {name}-nightly\non:"),
+        (_EVENTS, _EVERY_NIGHT),
+        (_CONCURRENCY, ""),
+        (f"  {CHECK}:\n", "  nightly:\n"),
+        (f"    name: {check}\n", f"    name: {check.replace(CHECK, 'nightly', 1)}\n"),
+        ("      pull-requests: write        # the comment\n", ""),
+        (f"          name: {name}\n", f"          name: {name}-nightly\n"),
+    )
+    text = workflow_text(config, gate_id)
     for old, new in changes:
         text = text.replace(old, new)
     return text

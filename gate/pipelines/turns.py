@@ -19,7 +19,7 @@ from gate.isolation.process_request import (
 from gate.pipelines.adapters import Adapters
 from gate.settings.gate_settings import Device, GateSettings
 from gate.settings.levels import CostSettings
-from gate.system.machine import GpusSeen, Room
+from gate.system.machine import Room
 from gate.training.child_environment import threads_of_a_run
 from gate.training.lanes import AHEAD_BYTES, PAIR, Lane, Turn, core_sets
 from gate.training.launch import may_be_stopped, run_folders, short_of_room, sign_of
@@ -75,30 +75,19 @@ def places_of(
 # a second run of the same work may peak a little higher
 MARGIN = 1.25
 HOST_RESERVE_BYTES = 1024**3
-# a context and what its libraries hold, beside the tensors that torch counts
-GPU_RESERVE_BYTES = 3 * 1024**3 // 2
 
 
-def fits_beside(run: RunEvidence, room: Room, gpus: GpusSeen, together: int) -> bool:
-    """Whether so many runs that need what this one needed fit into memory at the same time.
+def fits_beside(run: RunEvidence, room: Room, together: int) -> bool:
+    """Whether so many runs that need what this one needed can go at the same time.
 
-    Without a GPU in use, `device_memory_bytes` is 0 and only the host's counts.
+    Runs that use a GPU never do: two that contend for one have diverged under strict settings
+    (https://github.com/pytorch/pytorch/issues/196164), and which of several a run takes is its own
+    choice.
     """
+    if run.device_memory_bytes or run.environment.on_gpu:
+        return False
     host = int(run.peak_memory_bytes * MARGIN) * together + HOST_RESERVE_BYTES
-    return host <= room.free_bytes and _fits_gpu(run.device_memory_bytes, gpus, together)
-
-
-def _fits_gpu(device_bytes: int, gpus: GpusSeen, together: int) -> bool:
-    if not device_bytes:
-        return True
-    # which of several a run uses is its own choice, and slices tell no memory of their own
-    if len(gpus.gpus) != 1 or gpus.mps:
-        return False
-    gpu = gpus.gpus[0]
-    if not gpu.shared or gpu.mig:
-        return False
-    needed = together * (int(device_bytes * MARGIN) + GPU_RESERVE_BYTES)
-    return needed <= gpu.free_bytes
+    return host <= room.free_bytes
 
 
 # of all steps of a strict run, the share that runs alone where the price is asked for
@@ -136,13 +125,12 @@ class Fitting:
         """So many at most; `first` is the first run of the call, where it has ended."""
         if self.most is not None:
             return self.most
-        gpus = self._adapters.gpus()
         if first is None:
-            # how much of a GPU's memory a run needs is not known before there was one
-            on_gpu = self._settings.train.device is not Device.CPU and gpus.names
+            # whether a run takes a GPU that is there is not known before there was one
+            on_gpu = self._settings.train.device is not Device.CPU and self._adapters.gpus().names
             return 1 if on_gpu else self._at_a_time
         room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
-        self.most = next((one for one in counts if fits_beside(first, room, gpus, one)), 1)
+        self.most = next((one for one in counts if fits_beside(first, room, one)), 1)
         return self.most
 
 

@@ -143,6 +143,8 @@ def cause_words(diagnosis: Diagnosis) -> str:
 
 def _reproduced(verdict: Verdict) -> str:
     words = "Every step, value and tensor equals the baseline, bit for bit."
+    if verdict.one_run is not None:
+        words = f"{words} {verdict.one_run.described}; no second run was made."
     moved = _moved(verdict.baseline)
     return f"{words} Since it was recorded: {moved}." if moved else words
 

@@ -35,7 +35,7 @@ HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
     """One row a question; a question that was not asked says so."""
     rows: list[Row] = [
-        (Cell(f"{strict_runs(verdict)} runs of this commit"), Cell(_repeat(verdict))),
+        (Cell(_repeat_question(verdict)), Cell(_repeat(verdict))),
         (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
     ]
     if verdict.base_run is not None:
@@ -85,8 +85,19 @@ def _price(verdict: Verdict) -> str:
     return recorded_words(recorded) if recorded is not None else ""
 
 
+def _repeat_question(verdict: Verdict) -> str:
+    runs = "run" if verdict.one_run is not None else "runs"
+    return f"{strict_runs(verdict)} {runs} of this commit"
+
+
 def _repeat(verdict: Verdict) -> str:
     repeat = verdict.repeat
+    if verdict.one_run is not None:
+        recorded = verdict.one_run
+        return (
+            f"{NEUTRAL} equal to {recorded.runs} recorded on {recorded.recorded_at[:10]}; that "
+            "two runs of this commit are equal was not checked"
+        )
     if repeat is None:
         return f"{NEUTRAL} not compared"
     if verdict.answers.repeat is Answer.EQUAL:

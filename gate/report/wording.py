@@ -335,12 +335,14 @@ def duration(seconds: float | None) -> str:
 
 def strict_runs(verdict: Verdict) -> str:
     """How many strict runs there were, to begin a sentence; without any, as many as usual."""
+    if verdict.one_run is not None:
+        return "1"
     return str(verdict.strict_runs) if verdict.strict_runs > PAIR else TWO
 
 
 def not_run_words(not_run: tuple[NotRun, ...]) -> str:
     """What was left out because two strict runs differ, such as `1 default run, 4 seed runs`."""
-    asked = {WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY}
+    asked = {WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY, WhyNotRun.REPRODUCED}
     left_out = [one for one in not_run if one.why not in asked]
     return ", ".join(
         "interrupted and resumed run"
@@ -377,7 +379,9 @@ def missed_words(equal: EqualRuns) -> str:
 
 def _identical(runs: int, missed: float) -> str:
     share = f"{missed * 100:.0f} %"
-    return f"{runs} identical runs (a 1-in-10 fault is missed {share} of the time)"
+    # one run alone is identical to the baseline's
+    what = f"{runs} identical runs" if runs > 1 else "1 run"
+    return f"{what} (a 1-in-10 fault is missed {share} of the time)"
 
 
 def sentences(message: str, remedy: str) -> str:

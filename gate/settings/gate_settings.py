@@ -406,6 +406,16 @@ class GateSettings(Document):
         return self
 
     @model_validator(mode="after")
+    def _one_run_has_no_price(self) -> Self:
+        if self.runs.when_reproduced == "one" and self.cost.when == "always":
+            message = (
+                "runs.when_reproduced: one needs cost.when: nightly or never: with always, every "
+                "call makes the runs that the price is measured from"
+            )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
     def _something_is_left_to_resume(self) -> Self:
         resume, steps = self.resume, self.train.max_steps
         if resume is not None and resume.at_step >= steps:

@@ -138,6 +138,7 @@ INSIDE: Final = frozenset(
         "resume.kill_while_saving",
         "resume.when",
         "runs.parallel",
+        "runs.when_reproduced",
         # nothing without the place that they belong to, which is in the table above
         "data.stage",
         "data.sha256",

@@ -205,12 +205,19 @@ MAX_LANES: Final = 16
 
 
 class RunsSettings(Document):
-    """How many runs may go at the same time."""
+    """How many runs a call makes, and how many may go at the same time."""
 
     parallel: Literal["auto", "never"] | Annotated[int, Field(ge=2, le=MAX_LANES)] = Field(
         default="auto",
         description="Strict runs side by side, each on its own CPU cores: `auto` as many as "
         "cores and memory allow, `never` one after the other, a number at most that many.",
+    )
+    when_reproduced: Literal["all", "one"] = Field(
+        default="all",
+        description="Strict runs where the first one equals the baseline: `all`, or `one`, which "
+        "stops there if the entry was recorded in exactly this environment, with this data and "
+        "from at least two equal runs. Calls by a schedule, by hand or by a push to the default "
+        "branch always make all. `one` needs `cost.when: nightly` or `never`.",
     )
 
 

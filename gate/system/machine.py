@@ -24,7 +24,6 @@ class Gpu:
     """A GPU as its driver reports it.
 
     `compute_mode` is `Default` where processes share it; `mig` says that it is cut into slices.
-    `free_bytes` is the memory that nobody used when it was asked, 0 where that is not told.
     """
 
     uuid: str
@@ -32,7 +31,6 @@ class Gpu:
     driver: str
     compute_mode: str = ""
     mig: bool = False
-    free_bytes: int = 0
 
     @property
     def shared(self) -> bool:
@@ -301,12 +299,11 @@ def _speeds(networks: Path) -> dict[str, int]:
 
 
 # `nvidia-smi --help-query-gpu` lists the fields; driver or container runtime bring the tool
-FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current", "memory.free")
+FIELDS = ("uuid", "name", "driver_version", "compute_mode", "mig.mode.current")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 PROC = Path("/proc")
 # quota and period in microseconds, or "max" (cgroup v2)
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-MIB = 1024**2
 # the kernel keeps fifteen characters of a program's name
 MPS = b"nvidia-cuda-mps"
 NAME_LIMIT = 100
@@ -375,7 +372,7 @@ def parse_gpus(text: str) -> GpusSeen:
         fields = [field.strip() for field in line.split(",")]
         if len(fields) != len(FIELDS) or not _UUID.fullmatch(fields[0]):
             return GpusSeen(problem=f"nvidia-smi gave an unexpected answer: {safe_line(line)}")
-        uuid, name, driver, compute_mode, mig, free = fields
+        uuid, name, driver, compute_mode, mig = fields
         gpus.append(
             Gpu(
                 uuid=uuid,
@@ -383,8 +380,6 @@ def parse_gpus(text: str) -> GpusSeen:
                 driver=safe_line(driver),
                 compute_mode=safe_line(compute_mode),
                 mig=mig == "Enabled",
-                # "[N/A]" where it is not told
-                free_bytes=int(free) * MIB if free.isascii() and free.isdigit() else 0,
             )
         )
     return GpusSeen(gpus=tuple(gpus), problem="" if gpus else "nvidia-smi lists no GPU")

@@ -151,6 +151,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
         self_test=facts.self_test,
         equal_runs=blind_spots.equal_runs(facts),
+        one_run=facts.one_run,
         not_finite=_traced_not_finite(assessment),
         change=assessment.change,
         named_unchanged=assessment.named_unchanged,

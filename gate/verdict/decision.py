@@ -118,7 +118,7 @@ def _by_itself(facts: Facts) -> Decision | None:
     # the trainings were all given what its second run wrote: that they agree says nothing of this
     if facts.unrepeated is not None:
         return failed(Outcome.NONDETERMINISTIC, reasons.unrepeated_data(facts.unrepeated))
-    if not facts.repeat.numerically_equal:
+    if facts.one_run is None and not facts.repeat.numerically_equal:
         return failed(Outcome.NONDETERMINISTIC, _runs_differ(facts), facts.repeat)
     # a fault that strikes one run in ten is missed by two of them four times out of five
     for other in facts.like_strict:
@@ -137,7 +137,8 @@ def _error(facts: Facts) -> str:
     if facts.not_finite is not None:
         return reasons.not_finite(facts.not_finite)
     # a difference is an answer even if nothing was equal; silence is none
-    if not facts.repeat.something_compared and not facts.repeat.differs:
+    compared = facts.repeat.something_compared or facts.repeat.differs
+    if not compared and not _equals_recorded_runs(facts):
         return "nothing was compared: the runs have no metric or no tensor in common"
     if not facts.self_test:
         return "the self-test did not run, so nothing shows that a difference would be detected"
@@ -149,6 +150,19 @@ def _error(facts: Facts) -> str:
     if facts.repeat.numerically_equal and facts.repeat.environment:
         return f"the environment moved while the gate ran: {reasons.moved_parts(facts.repeat)}"
     return ""
+
+
+def _equals_recorded_runs(facts: Facts) -> bool:
+    """Whether the one run of the call equals those of the entry: asked again, never assumed."""
+    against = facts.baseline
+    return (
+        facts.one_run is not None
+        and against is not None
+        and facts.same_training
+        and facts.provisional is None
+        and against.same_environment
+        and against.numerically_equal
+    )
 
 
 def _baseline_change(facts: Facts) -> Decision:
@@ -164,7 +178,10 @@ def _baseline_change(facts: Facts) -> Decision:
 def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
     # equal bits answer by themselves: no change of the environment can make them less equal
     if baseline.numerically_equal:
-        return passed(Outcome.REPRODUCED, "equal to the baseline, bit for bit", baseline)
+        cause = "equal to the baseline, bit for bit"
+        if facts.one_run is not None:
+            cause = f"{cause}: {facts.one_run.described}"
+        return passed(Outcome.REPRODUCED, cause, baseline)
     if facts.data_moved:
         return with_moved_data(facts, baseline)
     if facts.own_environments and facts.base_run is not None:
@@ -308,6 +325,9 @@ def _environment_drift(cause: str, baseline: Comparison) -> Decision:
 def _answers(facts: Facts) -> Answers:
     """What each question came to, by the rules of this page: what a report shows."""
     settings = facts.settings
+    if _equals_recorded_runs(facts):
+        # that it repeats was not asked
+        return Answers(baseline=Answer.EQUAL)
     if facts.strict_runs < PAIR:
         return Answers()
     repeats = facts.repeat.numerically_equal and all(

@@ -19,7 +19,7 @@ from gate.data.data_sets import DataMoves, UnrepeatedData
 from gate.diagnosis.diagnosis import CodePlace, ResumeResult
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Quarantine, ReachedLevel
-from gate.verdict.verdict import Answer, Answers, Outcome
+from gate.verdict.verdict import Answer, Answers, Outcome, RecordedRuns
 
 
 def agree(comparison: Comparison, settings: GateSettings) -> bool:
@@ -82,7 +82,8 @@ class Facts:
     """All that an outcome depends on.
 
     `repeat` compares the first strict run with the first of the others that differs from it, else
-    with the second; `unequal` counts those of the `strict_runs` that differ. `like_strict` compares
+    with the second; `unequal` counts those of the `strict_runs` that differ. `one_run`: there is no
+    second, since the first equals these runs of the entry. `like_strict` compares
     the first with every other run that does the same work. `baseline` compares the first strict run
     with the chosen entry; `other_settings` names the settings that the entry was recorded with a
     different value of. `proposed` compares it with the entry that the pull request itself brings;
@@ -106,6 +107,7 @@ class Facts:
     self_test: tuple[SelfTestProbe, ...]
     strict_runs: int = 2
     unequal: int = 0
+    one_run: RecordedRuns | None = None
     not_finite: NotFinite | None = None
     base_not_finite: bool = False
     like_strict: tuple[Comparison, ...] = ()

@@ -96,6 +96,13 @@ class GateRequest:
         return when == "always" or (when == "nightly" and self.nightly)
 
     @property
+    def one_may_do(self) -> bool:
+        """Whether this call may stop after one strict run, where that equals the baseline."""
+        asked = self.settings.runs.when_reproduced == "one" and self.repeats is None
+        # what is measured, and what runs at night, takes two
+        return asked and not self.nightly and not self.priced
+
+    @property
     def resumes(self) -> bool:
         """Whether this call interrupts a run and resumes it."""
         resume = self.settings.resume

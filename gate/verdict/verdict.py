@@ -56,13 +56,15 @@ class WhyNotRun(StrEnum):
     """`not-priced`: `cost.when` asks for no price in this call; `runs-differ`: two strict runs.
 
     `not-nightly`: `resume.when` asks for no resume in it. `not-finite`: a strict run has a number
-    that never passes.
+    that never passes. `reproduced`: the first strict run equals the baseline, and
+    `runs.when_reproduced` asks for no other then.
     """
 
     NOT_PRICED = "not-priced"
     NOT_NIGHTLY = "not-nightly"
     RUNS_DIFFER = "runs-differ"
     NOT_FINITE = "not-finite"
+    REPRODUCED = "reproduced"
 
 
 class NotRun(Document):
@@ -252,6 +254,21 @@ class EqualRuns(Document):
     missed: float
 
 
+class RecordedRuns(Document):
+    """The equal runs that the baseline's entry was recorded from, and when.
+
+    Where one strict run of a call is enough, it equals these.
+    """
+
+    runs: int = Field(ge=2, le=10)
+    recorded_at: Timestamp
+
+    @property
+    def described(self) -> str:
+        """For example `1 run here, equal to 2 recorded on 2026-11-20`."""
+        return f"1 run here, equal to {self.runs} recorded on {self.recorded_at[:10]}"
+
+
 class NextStep(Document):
     """Something to do next, and the command for it where there is one.
 
@@ -314,6 +331,9 @@ class Verdict(Document):
     known; `named_unchanged` says that the named line is certainly none of it.
     `not_finite` is the number that never passes, where there is one.
     `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
+    `one_run`: this call made one strict run, which equals the baseline's entry of exactly this
+    environment, and these are the runs that the entry was recorded from. That two runs of this
+    commit are equal was not shown then.
     `resume` is what an interrupted and a resumed run came to, None where none was made.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
@@ -371,6 +391,7 @@ class Verdict(Document):
     recorder: RecorderCost | None = None
     self_test: tuple[SelfTestProbe, ...] = ()
     equal_runs: EqualRuns | None = None
+    one_run: RecordedRuns | None = None
     not_finite: NotFiniteResult | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from command_line import Run
 from git_workshop import Repository
 
@@ -350,3 +351,39 @@ def test_data_that_preprocess_makes_is_not_named(fresh: Repository, run: Run) ->
     fresh.commit()
     fresh.write("data/train.bin", "x")
     assert "which git ignores" not in run("init").out
+
+
+def test_a_fast_project_asks_for_one_run_and_makes_all_of_them_every_night(
+    fresh: Repository, run: Run
+) -> None:
+    assert run("init", "--fast").code == 0
+    settings = parse_settings((fresh.path / "repro-gate.yml").read_bytes(), "x")
+    assert (settings.runs.when_reproduced, settings.cost.when) == ("one", "nightly")
+    path = fresh.path / ".github/workflows/repro-gate-nightly.yml"
+    nightly = yaml.safe_load(path.read_text())
+    # YAML 1.1 reads the key `on` as a truth value
+    assert set(nightly[True]) == {"schedule", "workflow_dispatch"}
+    assert "concurrency" not in nightly
+    (job,) = nightly["jobs"].items()
+    assert job[0] == "nightly"
+    assert job[1]["permissions"] == {"contents": "read"}
+    assert job[1]["steps"][-1]["with"]["name"] == "repro-gate-nightly"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_settings_that_are_there_stay_and_the_lines_for_fast_are_shown(run: Run) -> None:
+    run("init")
+    ended = run("init", "--fast")
+    assert "Add these lines to repro-gate.yml" in ended.out
+    assert "runs: {when_reproduced: one}" in ended.out
+    # a second call has nothing to say
+    assert "Add these lines" not in run("init", "--fast").out
+
+
+def test_a_second_gate_gets_a_nightly_workflow_of_its_own(fresh: Repository, run: Run) -> None:
+    words = ("--config", "nlp.yml", "--gate-id", "nlp", "--command", "python train.py")
+    assert run("init", "--fast", *words).code == 0
+    text = (fresh.path / ".github/workflows/repro-gate-nlp-nightly.yml").read_text()
+    assert text.startswith("name: repro-gate-nlp-nightly\n")
+    assert "gate_id: nlp" in text
+    assert "    name: nightly (nlp)\n" in text

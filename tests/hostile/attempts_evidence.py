@@ -126,6 +126,22 @@ FORGERY: tuple[Attempt, ...] = (
         'mine("state", "safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")',
     ),
     Attempt(
+        name="numbers-of-the-baseline",
+        threat=Threat.FORGERY,
+        tries="reads the committed baseline and reports its numbers with other weights, where one "
+        "run that equals it would be enough",
+        stopped_by="the gate hashes every tensor itself, and less than equal bits is no end",
+        script="""
+entry = json.loads(next(here.glob(".repro-gate/baseline/*.json")).read_text())
+numbers = [point["decimal"] for point in entry["metrics"][0]["points"]]
+(here / "play.json").write_text(json.dumps({"losses": numbers, "weights": "other"}))
+""",
+        modes=(IsolationMode.UID,),
+        play={"losses": ["9", "9", "9"]},
+        settings="cost: {when: nightly}\nruns: {when_reproduced: one}\n",
+        outcome=Outcome.CODE_DRIFT,
+    ),
+    Attempt(
         name="swap-between-hash-and-seal",
         threat=Threat.FORGERY,
         tries="leaves a daemon that swaps the state for a link to the key once it was hashed",

@@ -24,7 +24,7 @@ from gate.package.statement import (
     write_statement,
 )
 from gate.settings.levels import ReachedLevel
-from gate.verdict.verdict import Outcome
+from gate.verdict.verdict import Outcome, RecordedRuns
 
 SHA256 = st.text("0123456789abcdef", min_size=64, max_size=64)
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -75,6 +75,16 @@ def facts(tmp_path: Path) -> StatementFacts:
     return facts_in(tmp_path)
 
 
+def _with_one_run(facts: StatementFacts, recorded: RecordedRuns | None) -> StatementFacts:
+    return facts if recorded is None else replace(facts, strict_runs=1, one_run=recorded)
+
+
+RECORDED = st.builds(
+    RecordedRuns, runs=st.integers(2, 10), recorded_at=st.just("2026-11-20T08:00:00+00:00")
+)
+FACTS = st.builds(_with_one_run, FACTS, st.none() | RECORDED)
+
+
 @given(FACTS)
 def test_reading_is_the_inverse_of_writing(facts: StatementFacts) -> None:
     assert read_statement(write_statement(facts)) == facts
@@ -100,6 +110,28 @@ def test_what_each_run_had_of_its_own_is_sealed(facts: StatementFacts) -> None:
     own = replace(facts, isolation=RunIsolation(mode=IsolationMode.UID, own=tuple(Separation)))
     sealed = read_statement(write_statement(own)).isolation
     assert sealed.described == "uid (own processes, network, terminals, files, cache)"
+
+
+def test_a_single_run_is_sealed_with_the_recorded_runs_that_it_equals(
+    facts: StatementFacts,
+) -> None:
+    recorded = RecordedRuns(runs=2, recorded_at="2026-11-20T08:00:00+00:00")
+    claims = json.loads(write_statement(replace(facts, strict_runs=1, one_run=recorded)))
+    assert claims["predicate"]["reproGate"]["oneRun"] == {
+        "runs": 2,
+        "recordedAt": "2026-11-20T08:00:00+00:00",
+    }
+    assert "oneRun" not in json.loads(write_statement(facts))["predicate"]["reproGate"]
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_one_run_without_recorded_ones_or_two_with_them_are_refused(
+    facts: StatementFacts, runs: int
+) -> None:
+    recorded = RecordedRuns(runs=2, recorded_at="2026-11-20T08:00:00+00:00")
+    wrong = replace(facts, strict_runs=runs, one_run=recorded if runs > 1 else None)
+    with pytest.raises(AttestationError, match="these facts cannot be sealed"):
+        write_statement(wrong)
 
 
 def test_time_is_written_in_utc() -> None:

@@ -138,6 +138,7 @@ SHOWN_BY = {
     "resume.kill_while_saving": "training/resume: "
     "a_run_for_each_point_inside_the_save_is_ended_there",
     "resume.when": "training/resume: a_nightly_resume_is_left_out_of_a_pull_request",
+    "runs.when_reproduced": "pipelines/one_run: one_run_that_equals_the_baseline_is_enough",
     "runs.parallel": "pipelines/side_by_side: "
     "one_after_the_other_where_it_is_asked_for_or_there_is_no_room",
     "cost.when": "pipelines/cost_when: a_call_that_is_not_priced_makes_strict_runs_alone",

@@ -201,7 +201,7 @@ REQUEST = GateRequest(
 )
 
 
-def judged(
+def judged(  # noqa: PLR0913 - what may be other in a case
     head: tuple[RunEvidence, RunEvidence] | None = None,
     *,
     against: BaselineEntry | None = None,
@@ -209,9 +209,10 @@ def judged(
     base: tuple[RunEvidence, ...] = (),
     request: GateRequest = REQUEST,
     same_code: bool = False,
+    lone: bool = False,
     **declared: object,
 ) -> Verdict:
-    """The pipeline's verdict about two strict and two default runs.
+    """The pipeline's verdict about two strict and two default runs, or a `lone` strict one.
 
     `declared` are the fields of the evidence that are about declared data.
     """
@@ -220,7 +221,8 @@ def judged(
         update={"run": record_of("default-1"), "timings": ran("default-1").timings}
     )
     default = (beside, beside.model_copy(update={"run": record_of("default-2")}))
-    runs = evidence_set_of(first, default[0], second, default[1], *base)
+    made = (first,) if lone else (first, default[0], second, default[1], *base)
+    runs = evidence_set_of(*made)
     evidence = EvidenceSet.model_validate(
         runs.model_dump() | {"commit": COMMIT, "base_commit": BASE, "created_at": JUDGED_AT}
     ).model_copy(update=declared)
@@ -265,6 +267,11 @@ BRINGS = PolicyChange(
 )
 
 REPRODUCED = judged(against=PLAIN)
+ONE = settings(runs={"when_reproduced": "one"}, cost={"when": "nightly"})
+ONE_RUN = judged(
+    against=entry(ran(), under=ONE), lone=True,
+    request=replace(REQUEST, settings=ONE, nightly=False),
+)  # fmt: skip
 WITHIN_TOLERANCE = judged(
     both(since=5, by=0.00001), against=entry(ran(), under=TOLERANT),
     request=replace(REQUEST, settings=TOLERANT),
@@ -453,6 +460,7 @@ CHECKPOINT_TORN = killed(TORN)
 
 CASES: Mapping[str, Verdict] = {
     "reproduced": REPRODUCED,
+    "one-run": ONE_RUN,
     "within-tolerance": WITHIN_TOLERANCE,
     "code-drift": CODE_DRIFT,
     "environment-drift": ENVIRONMENT_DRIFT,

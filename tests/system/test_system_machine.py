@@ -18,7 +18,7 @@ def _tool(folder: Path, script: str) -> str:
 
 
 def test_each_gpu_is_read_with_its_uuid() -> None:
-    seen = parse_gpus(f"{UUID}, NVIDIA H200, 580.95.05, Default, Disabled, 81079\n")
+    seen = parse_gpus(f"{UUID}, NVIDIA H200, 580.95.05, Default, Disabled\n")
     (gpu,) = seen.gpus
     assert (gpu.uuid, gpu.name, gpu.driver) == (UUID, "NVIDIA H200", "580.95.05")
     assert (gpu.shared, gpu.mig) == (True, False)
@@ -26,7 +26,7 @@ def test_each_gpu_is_read_with_its_uuid() -> None:
 
 @pytest.mark.parametrize("mode", ["Exclusive_Process", "Prohibited"])
 def test_a_gpu_of_one_process_and_one_cut_into_slices_are_told(mode: str) -> None:
-    (gpu,) = parse_gpus(f"{UUID}, NVIDIA H200, 580.95.05, {mode}, Enabled, [N/A]\n").gpus
+    (gpu,) = parse_gpus(f"{UUID}, NVIDIA H200, 580.95.05, {mode}, Enabled\n").gpus
     assert (gpu.compute_mode, gpu.shared, gpu.mig) == (mode, False, True)
 
 
@@ -55,14 +55,12 @@ def test_the_tools_own_words_are_kept_when_it_fails(tmp_path: Path) -> None:
 
 def test_the_tool_gets_no_variable_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "canary")
-    path = _tool(tmp_path, f'echo "{UUID}, ${{GITHUB_TOKEN:-none}}, 580, Default, Disabled, 81079"')
+    path = _tool(tmp_path, f'echo "{UUID}, ${{GITHUB_TOKEN:-none}}, 580, Default, Disabled"')
     assert gpus_seen(path).gpus[0].name == "none"
 
 
 def test_the_tool_finds_its_library_where_the_caller_does(tmp_path: Path) -> None:
-    path = _tool(
-        tmp_path, f'echo "{UUID}, ${{LD_LIBRARY_PATH:-none}}, 580, Default, Disabled, 81079"'
-    )
+    path = _tool(tmp_path, f'echo "{UUID}, ${{LD_LIBRARY_PATH:-none}}, 580, Default, Disabled"')
     assert gpus_seen(path, "/usr/local/nvidia/lib64").gpus[0].name == "/usr/local/nvidia/lib64"
     assert gpus_seen(path).gpus[0].name == "none"
 

@@ -13,14 +13,13 @@ from gate.evidence.step_columns import StepTiming, Timings
 from gate.pipelines.turns import fits_beside, seconds_alone
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import CostSettings
-from gate.system.machine import Gpu, GpusSeen, Room
+from gate.system.machine import Room
 from gate.training.child_environment import threads_of_a_run
 from gate.training.lanes import core_sets, in_groups, turns_of
 from gate.training.plan import plan_gate, plan_record
 from gate.training.runs import PlannedRun, RunMode
 
 GIB = 1024**3
-NO_GPU = GpusSeen()
 ROOMS = st.builds(
     lambda cpus, quota, free: Room(
         cpus=tuple(sorted(cpus)), cpu_quota=min(len(cpus), quota), free_bytes=free
@@ -108,28 +107,19 @@ def test_groups_keep_the_order() -> None:
 def test_memory_decides_how_many_go_together() -> None:
     run = evidence_of().model_copy(update={"peak_memory_bytes": 4 * GIB})
     room = Room(cpus=(0, 1), cpu_quota=2, free_bytes=11 * GIB)
-    assert fits_beside(run, room, NO_GPU, 2)
-    assert not fits_beside(run, replace(room, free_bytes=10 * GIB), NO_GPU, 2)
-    assert not fits_beside(run, room, NO_GPU, 3)
+    assert fits_beside(run, room, 2)
+    assert not fits_beside(run, replace(room, free_bytes=10 * GIB), 2)
+    assert not fits_beside(run, room, 3)
 
 
-def test_two_share_a_gpu_only_where_both_fit_with_a_reserve() -> None:
-    gpu = Gpu(uuid="GPU-1", name="NVIDIA H200", driver="580", free_bytes=16 * GIB)
-    run = evidence_of().model_copy(update={"device_memory_bytes": 5 * GIB})
+def test_two_runs_on_a_gpu_never_go_together() -> None:
+    run = evidence_of()
     room = Room(cpus=(0, 1), cpu_quota=2, free_bytes=64 * GIB)
-
-    def fits(*gpus: Gpu, mps: bool = False) -> bool:
-        return fits_beside(run, room, GpusSeen(gpus=gpus, mps=mps), 2)
-
-    assert fits(gpu)
-    assert not fits(replace(gpu, free_bytes=15 * GIB))
-    # not told how much there is
-    assert not fits(replace(gpu, free_bytes=0))
-    assert not fits(replace(gpu, compute_mode="Exclusive_Process"))
-    assert not fits(replace(gpu, mig=True))
-    assert not fits(gpu, mps=True)
-    # which of two it uses is its own choice
-    assert not fits(gpu, gpu)
+    assert fits_beside(run, room, 2)
+    assert not fits_beside(run.model_copy(update={"device_memory_bytes": 1}), room, 2)
+    parts = {**run.environment.parts, "device": "NVIDIA H200"}
+    on_gpu = run.environment.model_copy(update={"parts": parts})
+    assert not fits_beside(run.model_copy(update={"environment": on_gpu}), room, 2)
 
 
 def test_the_second_waits_for_as_many_steps_as_are_timed() -> None:
