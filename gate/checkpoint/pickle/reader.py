@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import chain
 from typing import Final
 
 from gate.checkpoint.pickle.calls import (
@@ -16,7 +17,6 @@ from gate.checkpoint.pickle.calls import (
     MapNode,
     OpaqueNode,
     SetNode,
-    StateError,
     StorageNode,
     attributes_of,
     fault,
@@ -25,26 +25,34 @@ from gate.checkpoint.pickle.calls import (
     storage,
 )
 from gate.checkpoint.pickle.tensor_nodes import NUMPY_CALLS, SPECIAL_CALLS, ArrayNode, DtypeNode
+from gate.checkpoint.pickle.tensor_runs import TensorRun, tensor_run
 
 # Far above what a state holds that may have a million values: it bounds memory.
 MAX_CONTAINERS = 1_500_000
 # An opaque object brings four lists of its own along.
 OBJECT_WEIGHT = 4
+# A tensor and its hooks.
+CONTAINERS_EACH = 2
 
 
 class Machine:
     """The stack of the innermost open group, those of the groups around it, and the memo.
 
-    `storages` are all that were referred to, also by what is dropped later.
+    `storages` are all that were referred to, also by what is dropped later. What `runs` remember
+    is not in the memo until something asks for it. `in_runs` is what tests turn off.
     """
 
-    __slots__ = ("containers", "data", "end", "marks", "memo", "stack", "storages")
+    __slots__ = (
+        "containers", "data", "end", "in_runs", "marks", "memo", "runs", "stack", "storages",
+    )  # fmt: skip
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, in_runs: bool = True) -> None:
         self.data = data
+        self.in_runs = in_runs
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
+        self.runs: list[TensorRun] = []
         self.storages: list[StorageNode] = []
         self.end = 0
         self.containers = 0
@@ -70,6 +78,30 @@ class Machine:
         if isinstance(found, StorageNode):
             self.storages.append(found)
         self.stack[-1] = found
+
+    def push_run(self, run: TensorRun) -> None:
+        """Push the names and tensors of a run, and count what their opcodes make."""
+        self.runs.append(run)
+        self.containers += CONTAINERS_EACH * len(run.tensors)
+        self.storages.extend(tensor.storage for tensor in run.tensors)
+        self.stack.extend(chain.from_iterable(zip(run.names, run.tensors, strict=True)))
+
+    def recalled(self, number: int) -> object:
+        """What is remembered under a number."""
+        if number not in self.memo:
+            self.remember_runs()
+        try:
+            return self.memo[number]
+        except KeyError as error:
+            raise fault("recalls a value that it did not remember") from error
+
+    def remember_runs(self) -> None:
+        """Put into the memo what the opcodes of all runs have remembered."""
+        for run in self.runs:
+            for number, value in run.remembered():
+                # the run found none there, so this one came later
+                self.memo.setdefault(number, value)
+        self.runs.clear()
 
     def taken(self, start: int, length: int) -> bytes:
         """Bytes of the pickle itself."""
@@ -187,7 +219,21 @@ def _mark(machine: Machine, position: int) -> int:
     # a stack of its own for each group, so that no opcode takes values from below the mark
     machine.marks.append(machine.stack)
     machine.stack = []
-    return position
+    is_text = machine.in_runs and machine.data.startswith(BINUNICODE, position)
+    return _tensors(machine, position) if is_text else position
+
+
+def _tensors(machine: Machine, position: int) -> int:
+    """As many names and tensors as can be read in one piece: most of a large state."""
+    run = tensor_run(machine.data, position, machine.memo)
+    if (
+        run is None
+        or any(run.first < before.last for before in machine.runs)
+        or machine.containers + CONTAINERS_EACH * len(run.tensors) > MAX_CONTAINERS
+    ):
+        return position
+    machine.push_run(run)
+    return run.end
 
 
 def _pop(machine: Machine, position: int) -> int:
@@ -311,30 +357,21 @@ def _long_put(machine: Machine, position: int) -> int:
 
 def _memoize(machine: Machine, position: int) -> int:
     """MEMOIZE: the same under the next number."""
+    machine.remember_runs()
     machine.memo[len(machine.memo)] = machine.stack[-1]
     return position
 
 
 def _get(machine: Machine, position: int) -> int:
     """BINGET: push what is remembered under a number of one byte."""
-    try:
-        machine.stack.append(machine.memo[machine.data[position]])
-    except KeyError as error:
-        raise _not_remembered() from error
+    machine.stack.append(machine.recalled(machine.data[position]))
     return position + 1
 
 
 def _long_get(machine: Machine, position: int) -> int:
     """LONG_BINGET: the same under a number of four bytes."""
-    try:
-        machine.stack.append(machine.memo[U32(machine.data, position)[0]])
-    except KeyError as error:
-        raise _not_remembered() from error
+    machine.stack.append(machine.recalled(U32(machine.data, position)[0]))
     return position + 4
-
-
-def _not_remembered() -> StateError:
-    return fault("recalls a value that it did not remember")
 
 
 def _persistent_id(machine: Machine, position: int) -> int:
@@ -450,6 +487,7 @@ MAX_PICKLE_BYTES = 64 * 1024 * 1024
 MAX_OPCODES = 5_000_000
 # The opcode PROTO and the protocols whose opcodes are known.
 LONG_BINPUT: Final = ord("r")
+BINUNICODE: Final = b"X"
 HEADS: Final = frozenset(bytes((0x80, number)) for number in range(2, 6))
 
 
@@ -471,14 +509,16 @@ def read_pickle_at(data: bytes, start: int) -> tuple[object, int]:
     return machine.stack[0], machine.end
 
 
-def interpret(data: bytes, start: int) -> Machine:
+def interpret(data: bytes, start: int, *, in_runs: bool = True) -> Machine:
     """The machine after a pickle that begins at `start`; its value is the only one on the stack.
+
+    Without `in_runs` each opcode is read alone, to the same result.
 
     Raises as `read_pickle` does.
     """
     if data[start : start + 2] not in HEADS:
         raise fault("is not a pickle of protocol 2 to 5")
-    machine = Machine(data)
+    machine = Machine(data, in_runs=in_runs)
     run_opcodes(machine, start + 2)
     return machine
 
