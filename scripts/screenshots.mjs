@@ -19,7 +19,7 @@ import { unified } from 'unified'
 import { visit } from 'unist-util-visit'
 
 const MOST_CHARACTERS = 65536
-const WIDTH = 860
+const WIDTHS = { '': 860, '-400': 400 }
 const FRAMES = {
   light: { page: '#ffffff', line: '#d1d9e0', head: '#f6f8fa', text: '#59636e' },
   dark: { page: '#0d1117', line: '#3d444d', head: '#151b23', text: '#9198a1' },
@@ -92,8 +92,8 @@ try {
     const name = path.basename(file, '.md')
     if (removed.length) faults.push(`${name}: GitHub would remove ${removed.join(', ')}`)
     if ([...markdown].length > MOST_CHARACTERS) faults.push(`${name}: longer than a comment may be`)
-    for (const theme of Object.keys(FRAMES)) {
-      const page = await browser.newPage({ viewport: { width: WIDTH, height: 200 }, colorScheme: theme })
+    for (const theme of Object.keys(FRAMES)) for (const [suffix, width] of Object.entries(WIDTHS)) {
+      const page = await browser.newPage({ viewport: { width, height: 200 }, colorScheme: theme })
       await page.route('**', route => {
         faults.push(`${name}: wanted to load ${route.request().url()}`)
         return route.abort()
@@ -101,7 +101,7 @@ try {
       await page.setContent(asPage(html, theme), { waitUntil: 'load' })
       if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth))
         faults.push(`${name}: wider than a comment`)
-      await page.screenshot({ path: path.join(folder, `${name}-${theme}.png`), fullPage: true })
+      await page.screenshot({ path: path.join(folder, `${name}-${theme}${suffix}.png`), fullPage: true })
       await page.close()
     }
     console.log(`${name}: ${Buffer.byteLength(markdown).toLocaleString('en')} bytes`)

@@ -12,7 +12,8 @@ from gate.report import context
 from gate.report.brief import brief_of
 from gate.report.diagnosis_sections import growth_section, trace_sections, tried_sections
 from gate.report.difference_words import ulp_words
-from gate.report.entry_words import history_section
+from gate.report.drawing import drawing
+from gate.report.entry_words import history_section, moved_by
 from gate.report.judged import (
     budget_section,
     data_section,
@@ -69,7 +70,7 @@ def comparison_sections(
 def _numbers(name: str, comparison: Comparison, limits: Limits, *, judged: bool) -> Section | None:
     if not comparison.metrics:
         return None
-    headings = ("Metric", "Step", comparison.expected, comparison.observed, "Relative", "ULP")
+    headings = ("Metric", "Step", comparison.expected, comparison.observed, "Moved by", "ULP")
     table = table_of(
         (*headings, "Within tolerance") if judged else headings,
         (_number_row(delta, judged=judged) for delta in worst_first(comparison.metrics)),
@@ -91,9 +92,7 @@ def _number_row(delta: MetricDelta, *, judged: bool) -> Row:
         Cell(str(delta.step)),
         Cell(delta.expected),
         Cell(delta.observed),
-        Cell(
-            percentage(delta.relative) if delta.relative is not None else magnitude(delta.absolute)
-        ),
+        Cell(moved_by(delta) if delta.relative is not None else magnitude(delta.absolute)),
         Cell(ulp_words(delta.ulp)),
     )
     return (*row, Cell("yes" if delta.within else "no")) if judged else row
@@ -324,6 +323,7 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
             if finding.severity is severity and finding.code not in _told(verdict)
         ),
     )
+    rows, deciding = overview(verdict, links.history)
     return Report(
         icon=icon(verdict),
         headline=headline(verdict),
@@ -331,7 +331,9 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
         brief=brief_of(verdict),
         alerts=alerts[:MAX_ALERTS],
         alerts_total=len(alerts),
-        overview=overview(verdict, links.history),
+        overview=rows,
+        deciding=deciding,
+        drawing=drawing(verdict),
         next_steps=verdict.next_steps,
         verify_command=links.verify_command,
         facts=_facts(verdict, links),

@@ -45,18 +45,17 @@ MAX_PARTS_NAMED = 3
 def brief_of(verdict: Verdict) -> Brief:
     """Both answers for any verdict."""
     happened, this_change = _ANSWERS[verdict.outcome]
-    sentences = (
+    answer = (
         quarantine_sentence(verdict),
         happened(verdict),
         level_sentence(verdict),
         _over_budget(verdict),
         _thresholds(verdict),
-        _cause(verdict),
-        _traced(verdict),
-        tried_sentence(verdict),
     )
     return Brief(
-        happened=" ".join(sentence for sentence in sentences if sentence),
+        answer=" ".join(filter(None, answer)),
+        cause=_cause(verdict),
+        more=" ".join(filter(None, (_traced(verdict), tried_sentence(verdict)))),
         this_change=this_change(verdict),
         change=change_words(verdict.change),
     )
@@ -230,8 +229,8 @@ def _base_gives_the_entry(verdict: Verdict) -> bool:
 def _environment_drift(verdict: Verdict) -> str:
     if verdict.nothing_moved:
         return (
-            "Code and environment match the baseline, but the result does not: data outside the "
-            f"repository changed, or the hardware. {numbers_words(verdict.baseline)}"
+            "Code and environment match the baseline: data outside the repository changed, or the "
+            f"hardware. {numbers_words(verdict.baseline)}"
         )
     moved = _moved(verdict.baseline)
     if led_by_settings(verdict.outcome, verdict.diagnosis):
@@ -314,10 +313,10 @@ def _stopped(verdict: Verdict) -> str:
     if found is None:
         return _as_decided(verdict)
     number = found.number
-    first = f"{_sentence(not_finite_words(found))} That was run {number.run}."
+    first = _sentence(not_finite_words(found))
     starts = " Two runs start from different weights." if found.starts_differ else ""
     origin = f" {found.origin}." if found.origin else ""
-    return f"{first}{origin}{starts} NaN and infinity never pass."
+    return f"{first}{origin}{starts} NaN and infinity never pass. Seen first in run {number.run}."
 
 
 def _as_decided(verdict: Verdict) -> str:
@@ -382,7 +381,7 @@ def _drift_change(verdict: Verdict) -> str:
     if verdict.base_run is not None:
         where = _in_its_own(verdict) or ", with the same packages,"
         return f"Yes. The base commit on this machine{where} gives a different result."
-    return "Yes. The machine and the packages are the baseline's."
+    return "Yes. Same machine and packages as the baseline."
 
 
 def _environment_change(verdict: Verdict) -> str:
@@ -405,7 +404,7 @@ def _environment_change(verdict: Verdict) -> str:
 
 def _dependency_change(verdict: Verdict) -> str:
     if verdict.answers.base_here.good:
-        return "Yes, but not its code: the base commit's result changes in the new environment too."
+        return "Yes, but not its code: the base commit's result moves with the packages too."
     return "Yes. The base commit in its own environment gives a different result."
 
 
@@ -418,7 +417,7 @@ def _nothing_wrong(verdict: Verdict) -> str:
         return "Not known. Nothing judged it."
     if verdict.equal_runs is None:
         return "Not known. Nothing judged it."
-    return f"No difference was found in {missed_words(verdict.equal_runs)}."
+    return f"Nothing to judge it by yet. So far: {missed_words(verdict.equal_runs)}."
 
 
 def _not_comparable_change(verdict: Verdict) -> str:
@@ -428,7 +427,7 @@ def _not_comparable_change(verdict: Verdict) -> str:
     if verdict.nothing_moved:
         return "No. Its files are exactly those that the baseline was recorded from."
     if baseline.same_environment:
-        return "Yes. The machine and the packages are the baseline's."
+        return "Yes. Same machine and packages as the baseline."
     return f"Most likely. Of the environment, only {_moved(baseline)}."
 
 
@@ -450,7 +449,7 @@ def _not_finite_change(verdict: Verdict, found: NotFiniteResult) -> str:
     if found.brought and verdict.base_run is not None:
         return "Yes. The base commit, run on this machine, is finite."
     if found.brought:
-        return "Yes. The machine and the packages match the baseline, and the baseline is finite."
+        return "Yes. Same machine and packages as the baseline, which is finite."
     if verdict.baseline is None:
         return "Not known. There is no baseline and no run of the base commit to compare with."
     return "Not known. More than this pull request changed since the baseline was recorded."

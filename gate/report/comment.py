@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gate.errors import PublishError
 from gate.report.assembly import ReportLinks, report_of
@@ -17,6 +17,7 @@ from gate.report.escape import (
     unlinked_lines,
 )
 from gate.report.layout import FAILURE_MODE, Cell, Limits, Report, Section, ShownLines
+from gate.report.lead import BELOW, IS_IT, NOTHING_TO_DO, WHAT_NOW, lead_of
 from gate.report.markdown import (
     MarkdownPart,
     alert_markdown,
@@ -24,6 +25,7 @@ from gate.report.markdown import (
     fit,
     folded,
     folded_command,
+    folded_text,
     folded_together,
     table_markdown,
     titled_part,
@@ -130,7 +132,8 @@ def _same_text(left: str, right: str) -> bool:
 
 # GitHub refuses a comment above 65,536 characters
 COMMENT_BYTES = 60_000
-LEAD_LIMIT = 1600
+LEAD_LIMIT = 2000
+IN_FULL = "The answer in full"
 COMMENT_LIMITS = Limits(deltas=10, rows=40)
 
 
@@ -145,36 +148,68 @@ def comment_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
     report = report_of(verdict, links, COMMENT_LIMITS)
     # the marker is in the part that is never cut
     head = f"{marker(gate_id)}\n{head_markdown(report, gate_id)}"
-    return fit(head, _parts(report), COMMENT_BYTES)
+    return fit(head, _parts(report, gate_id), COMMENT_BYTES)
 
 
-def _parts(report: Report) -> tuple[MarkdownPart, ...]:
+def _parts(report: Report, gate_id: str) -> tuple[MarkdownPart, ...]:
     """What differs, each under its own title; the rest together under one."""
     rest = tuple(
         section for section in report.sections if section.in_comment and not section.leading
     )
     verify = folded_command("Verify the sealed package", report.verify_command)
+    whole = _in_full(report, gate_id)
     return (
+        *((folded_text(IN_FULL, whole),) if whole else ()),
         *(folded(section) for section in report.sections if section.leading),
-        folded_together("More", rest),
+        folded_together("More", (*_also_compared(report), *rest)),
         *((verify,) if report.verify_command else ()),
     )
 
 
+def _also_compared(report: Report) -> tuple[Section, ...]:
+    """The rows of the table that did not decide."""
+    rows = tuple(row for row in report.overview.rows if row not in report.deciding.rows)
+    table = replace(report.overview, rows=rows, total=len(rows))
+    return (Section(title="Also compared", table=table),) if rows else ()
+
+
 def head_markdown(report: Report, gate_id: str) -> str:
-    """What is seen without a click: three answers, warnings, the small table."""
-    name = "" if gate_id == "default" else f" ({prose(gate_id)})"
+    """What is seen without a click: three answers in sixty words, the four rows that decide."""
+    title = _title(report, gate_id)
+    lead = lead_of(report, title)
     parts = (
-        f"### {report.icon} repro-gate{name} {prose(report.headline)}",
-        f"**What happened?** {spans(report.brief.happened, LEAD_LIMIT)}",
+        f"### {title}",
+        _paragraph(lead.happened),
         change_markdown(report.brief.change),
-        f"**Is it this change?** {spans(report.brief.this_change)}",
-        next_markdown(report),
+        f"**{IS_IT}** {_paragraph(lead.this_change)}",
+        next_markdown(lead.steps, none=not report.next_steps),
+        table_markdown(report.deciding),
+        fenced(unlinked_lines(output_lines(report.drawing)), "text"),
         alert_markdown(report.alerts, report.alerts_total),
-        table_markdown(report.overview),
         _footer(report),
     )
     return "\n\n".join(part for part in parts if part)
+
+
+def _title(report: Report, gate_id: str) -> str:
+    name = "" if gate_id == "default" else f" ({prose(gate_id)})"
+    return f"{report.icon} repro-gate{name} {prose(report.headline)}"
+
+
+def _paragraph(sentences: tuple[str, ...]) -> str:
+    return spans(" ".join(sentences), LEAD_LIMIT)
+
+
+def _in_full(report: Report, gate_id: str) -> str:
+    """All sentences and steps, where the lead had no room for them; else nothing."""
+    if lead_of(report, _title(report, gate_id)).whole:
+        return ""
+    parts = (
+        spans(report.brief.happened, LEAD_LIMIT),
+        f"**{IS_IT}** {spans(report.brief.this_change)}",
+        next_markdown(report.next_steps, none=not report.next_steps),
+    )
+    return "\n\n".join(parts)
 
 
 def change_markdown(change: ShownLines | None) -> str:
@@ -185,14 +220,15 @@ def change_markdown(change: ShownLines | None) -> str:
     return f"{spans(change.caption)}\n\n{fenced(lines, 'diff')}"
 
 
-def next_markdown(report: Report) -> str:
-    """What to do now, each step with its command ready to be copied."""
-    steps = report.next_steps
+def next_markdown(steps: tuple[NextStep, ...], *, none: bool) -> str:
+    """What to do now, each step with its command ready to be copied; `none`: there is nothing."""
     if not steps:
-        return "**What now?** Nothing to do."
-    if len(steps) == 1 and not steps[0].command:
-        return f"**What now?** {spans(steps[0].text)}"
-    return "\n\n".join(("**What now?**", *map(_step_markdown, steps)))
+        return f"**{WHAT_NOW}** {NOTHING_TO_DO if none else BELOW}"
+    if len(steps) == 1:
+        block = code_block(steps[0].command)
+        text = f"**{WHAT_NOW}** {spans(steps[0].text)}"
+        return f"{text}\n\n{block}" if block else text
+    return "\n\n".join((f"**{WHAT_NOW}**", *map(_step_markdown, steps)))
 
 
 def _step_markdown(step: NextStep) -> str:
@@ -221,7 +257,10 @@ LONG_TABLE = 40
 def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "default") -> str:
     """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
     report = report_of(verdict, links, SUMMARY_LIMITS)
-    return fit(head_markdown(report, gate_id), map(_part, report.sections), SUMMARY_BYTES)
+    sections = map(_part, (*_also_compared(report), *report.sections))
+    whole = _in_full(report, gate_id)
+    first = (MarkdownPart(text=f"#### {IN_FULL}\n\n{whole}"),) if whole else ()
+    return fit(head_markdown(report, gate_id), (*first, *sections), SUMMARY_BYTES)
 
 
 def _part(section: Section) -> MarkdownPart:

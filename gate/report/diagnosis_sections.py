@@ -26,10 +26,8 @@ CAPTIONS: Final = {
     HowKnown.RAISED: "This pull request changes the line that raised:",
     HowKnown.FITS: "The change that fits it:",
     HowKnown.READ: "The training reads this changed file:",
-    HowKnown.ONLY: "This is all that this pull request changes of code, data and settings:",
-    HowKnown.RAN_BEFORE_NAN: (
-        "The nearest changed line that ran before the first number that is not finite:"
-    ),
+    HowKnown.ONLY: "All that this pull request changes:",
+    HowKnown.RAN_BEFORE_NAN: "The nearest changed line that ran before it:",
     HowKnown.RAN: "The nearest changed line that ran before the difference:",
 }
 

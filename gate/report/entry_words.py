@@ -46,13 +46,13 @@ def numbers_words(comparison: Comparison | None) -> str:
             f"{len(comparison.tensors):,} of {comparison.compared_tensors:,} tensors differ at the "
             "end; every metric is equal or within tolerance."
         )
-    words = delta_words(delta, f"at step {delta.step}")
     # of the metric that was named: another one's small numbers move by hundreds of percents
     same = tuple(one for one in comparison.metrics if one.metric == delta.metric)
     worst = next(iter(worst_first(same)), None)
+    later = ""
     if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
-        words += f"; up to {moved_by(worst)} later (step {worst.step})"
-    return f"{words}."
+        later = f"later up to {moved_by(worst)}"
+    return f"{delta_words(delta, f'at step {delta.step}', later)}."
 
 
 def tensor_words(delta: TensorDelta) -> str:
@@ -63,21 +63,28 @@ def tensor_words(delta: TensorDelta) -> str:
 
 
 def moved_by(delta: MetricDelta) -> str:
-    """How far a metric moved: an accuracy between 0 and 1 in points, else as a percentage."""
-    return points_words(delta.metric, delta.expected, delta.observed) or percentage(delta.relative)
+    """How far a metric moved: an accuracy between 0 and 1 in points, else as a percentage.
+
+    In the last digits a share of the value is easier to read than 0.0000115 %.
+    """
+    points = points_words(delta.metric, delta.expected, delta.observed)
+    if points or delta.relative is None or delta.relative >= LAST_DIGITS or not delta.relative:
+        return points or percentage(delta.relative)
+    return f"{delta.relative:.0e} of its value"
 
 
-def delta_words(delta: MetricDelta, which: str) -> str:
-    """`Loss at step 7: 1.338 instead of 1.336 (+0.2 %)`."""
+def delta_words(delta: MetricDelta, which: str, later: str = "") -> str:
+    """`Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later up to 3.6 %)`."""
     expected, observed = pair(delta.expected, delta.observed)
     # a metric's own name stays as it is
     name = "Loss" if delta.metric == "loss" else delta.metric
     if which == "the last":
         name, which = f"Last {delta.metric}", ""
-    signed = ""
+    how = [later] if later else []
     if delta.relative is not None:
-        judged = "" if delta.better is None else f", {'better' if delta.better else 'worse'}"
-        signed = f" ({'-' if _falls(delta) else '+'}{moved_by(delta)}{judged})"
+        judged = [] if delta.better is None else ["better" if delta.better else "worse"]
+        how = [f"{'-' if _falls(delta) else '+'}{moved_by(delta)}", *judged, *how]
+    signed = f" ({', '.join(how)})" if how else ""
     return f"{f'{name} {which}'.rstrip()}: {observed} instead of {expected}{signed}"
 
 
@@ -96,6 +103,7 @@ def worst_words(comparison: Comparison | None) -> str:
     return f": {worst.metric} is off by {moved_by(worst)} at step {worst.step}, at most"
 
 
+LAST_DIGITS = 1e-5
 FEW_ULP = 1_000_000
 WHOLE = 10
 SHOWN_PATTERNS = 3

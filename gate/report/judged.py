@@ -195,8 +195,8 @@ def unrepeated_words(data: UnrepeatedData) -> str:
     """What the preprocessing did."""
     where = f", first at {data.where}" if data.where else ""
     return (
-        f"The preprocessing is not repeatable: two runs of {data.command} wrote different data: "
-        f"{move_sentence(data.move)}{where}. The trainings were given what the second run wrote."
+        f"Two runs of {data.command} wrote different data: {move_sentence(data.move)}{where}. "
+        "The trainings were given what the second run wrote."
     )
 
 

@@ -99,17 +99,28 @@ class ShownLines:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Brief:
-    """What stands first: what happened, with the cause where one is known; is it this change."""
+    """What stands first: what happened, its cause where one is known; is it this change.
 
-    happened: str
+    `more` is what else is known of the cause: traces, and settings that were tried.
+    """
+
+    answer: str
+    cause: str
+    more: str
     this_change: str
     change: ShownLines | None = None
+
+    @property
+    def happened(self) -> str:
+        """All that is known of what happened, in one paragraph."""
+        return " ".join(filter(None, (self.answer, self.cause, self.more)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """The whole report: what is seen at once, then the details in order of interest.
 
+    `deciding` are the rows of `overview` that decide, four at most. `drawing` are lines of blocks.
     `time` says in a line where the call's time went, empty where none was taken.
     """
 
@@ -120,6 +131,8 @@ class Report:
     alerts: tuple[Alert, ...]
     alerts_total: int
     overview: Table
+    deciding: Table
+    drawing: tuple[str, ...]
     next_steps: tuple[NextStep, ...]
     verify_command: str
     facts: tuple[Row, ...]
@@ -153,12 +166,27 @@ def sparkline(values: Sequence[float | None], width: int = WIDTH) -> str:
 
     A value that is missing or not finite shows as a cross.
     """
-    shown = _buckets([_finite(value) for value in values], width)
-    numbers = [value for value in shown if value is not None]
+    return sparklines((values,), width)[0]
+
+
+def sparklines(several: Sequence[Sequence[float | None]], width: int = WIDTH) -> tuple[str, ...]:
+    """A line for each series, all on one scale."""
+    shown = [_buckets([_finite(value) for value in values], width) for values in several]
+    numbers = [value for line in shown for value in line if value is not None]
     if not numbers:
-        return GAP * len(shown)
+        return tuple(GAP * len(line) for line in shown)
     low, high = min(numbers), max(numbers)
-    return "".join(GAP if value is None else _block(value, low, high) for value in shown)
+    return tuple(
+        "".join(GAP if value is None else _block(value, low, high) for value in line)
+        for line in shown
+    )
+
+
+def bucket_of(index: int, count: int, width: int = WIDTH) -> int:
+    """Which character of a line of `count` values shows the one at `index`."""
+    if count <= width:
+        return index
+    return next(place for place in reversed(range(width)) if place * count // width <= index)
 
 
 def _finite(value: float | None) -> float | None:

@@ -26,7 +26,9 @@ class MarkdownPart:
 
 
 def table_markdown(table: Table) -> str:
-    """A table, with a line that counts the rows that are not shown."""
+    """A table, with a line that counts the rows that are not shown; nothing without a row."""
+    if not table.rows:
+        return ""
     rules = ("--:" if index in table.right else "---" for index in range(len(table.headings)))
     lines = [
         _row(prose(heading, CELL_LIMIT) for heading in table.headings),
@@ -74,6 +76,11 @@ def folded_together(title: str, sections: tuple[Section, ...]) -> MarkdownPart:
     return _fold(
         f"{prose(title)}: {names}", "\n\n".join(titled_part(part).text for part in sections)
     )
+
+
+def folded_text(title: str, body: str) -> MarkdownPart:
+    """Markdown that opens on a click."""
+    return _fold(prose(title), body)
 
 
 def folded_command(title: str, command: str) -> MarkdownPart:

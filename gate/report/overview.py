@@ -6,9 +6,9 @@ from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
 from gate.evidence.observations import LeftBy
 from gate.report.context import baseline_price, cost_words, recorded_words
-from gate.report.entry_words import history_row
+from gate.report.entry_words import history_row, moved_by
 from gate.report.judged import budget_rows, data_rows, level_row, throughput_rows
-from gate.report.layout import Cell, Row, Table, sparkline, table_of
+from gate.report.layout import Cell, Row, Table, table_of
 from gate.report.wording import (
     BAD,
     GOOD,
@@ -17,7 +17,6 @@ from gate.report.wording import (
     WATCH,
     moved_words,
     not_run_words,
-    percentage,
     strict_runs,
     threshold_words,
     why_not_run,
@@ -25,49 +24,68 @@ from gate.report.wording import (
 )
 from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
-from gate.verdict.verdict import Answer, BaselineFacts, Outcome, SeriesSummary, Verdict
+from gate.verdict.verdict import Answer, BaselineFacts, Outcome, Verdict
 
 MAX_PARTS_NAMED = 4
 NOT_RUN = "Not run"
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
 
-def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> Table:
-    """One row a question; a question that was not asked says so."""
-    rows: list[Row] = [
-        (Cell(_repeat_question(verdict)), Cell(_repeat(verdict))),
-        (Cell(_baseline_question(verdict)), Cell(_baseline(verdict))),
+# how much a row decides: a comment shows the four that decide most
+ALWAYS, FAILS, WARNS, MACHINE, HOLDS, INFORMS = range(6)
+DECIDING_ROWS = 4
+Ranked = tuple[int, Row]
+
+
+def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> tuple[Table, Table]:
+    """One row a question, and of these the four that decide; a question not asked says so."""
+    ranked = _ranked(verdict, history)
+    # sorted by rank alone, so that rows of one rank keep their order
+    most = sorted(range(len(ranked)), key=lambda place: ranked[place][0])[:DECIDING_ROWS]
+    deciding = [ranked[place][1] for place in sorted(most)] if verdict.runs else []
+    rows = [row for _, row in ranked]
+    headings = ("Compared", "Result")
+    return table_of(headings, rows, len(rows)), table_of(headings, deciding, DECIDING_ROWS)
+
+
+def _ranked(verdict: Verdict, history: tuple[HistoryLine, ...]) -> list[Ranked]:
+    rows: list[Ranked] = [
+        (ALWAYS, (Cell(_repeat_question(verdict)), Cell(_repeat(verdict)))),
+        (ALWAYS, (Cell(_baseline_question(verdict)), Cell(_baseline(verdict)))),
     ]
     if verdict.base_run is not None:
         # where software moved that the base ran with too, its agreement excuses nothing
         good = GOOD if verdict.passes else NEUTRAL
         outside = WATCH if verdict.passes else BAD
         answer = _answered(verdict.answers.base_run, verdict.base_run, good=good, outside=outside)
-        rows.append((Cell("Against the base commit, run here"), Cell(f"{answer}")))
+        rows.append((FAILS, (Cell("Against the base commit, run here"), Cell(answer))))
     if verdict.baseline is not None or verdict.environment is not None:
-        rows.append((Cell("Machine and packages"), Cell(_environment(verdict))))
-    rows += _resume_rows(verdict.resume)
-    rows += data_rows(verdict)
+        moved = verdict.baseline is not None and not verdict.baseline.same_environment
+        rank = WARNS if moved else MACHINE
+        rows.append((rank, (Cell("Machine and packages"), Cell(_environment(verdict)))))
+    resumes = FAILS if verdict.outcome is Outcome.RESUME_DIFFERS else HOLDS
+    rows += [(resumes, row) for row in _resume_rows(verdict.resume)]
+    data = FAILS if verdict.unrepeated else WARNS if verdict.data_moved else HOLDS
+    rows += [(data, row) for row in data_rows(verdict)]
     if verdict.thresholds:
-        rows.append((Cell("Thresholds"), Cell(_thresholds(verdict))))
+        missed = any(not one.met for one in verdict.thresholds)
+        row = (Cell("Thresholds"), Cell(_thresholds(verdict)))
+        rows.append((FAILS if missed else HOLDS, row))
     if verdict.judged is not None:
-        asked = f"Level {verdict.judged.asked}"
-        rows.append((Cell(asked), Cell(level_row(verdict.judged))))
-    rows += budget_rows(verdict.determinism_budget)
-    rows += _not_run(verdict)
+        row = (Cell(f"Level {verdict.judged.asked}"), Cell(level_row(verdict.judged)))
+        rows.append((FAILS if verdict.judged.reached is None else HOLDS, row))
+    rows += [(HOLDS, row) for row in budget_rows(verdict.determinism_budget)]
+    rows += [(INFORMS, row) for row in _not_run(verdict)]
     price = _price(verdict)
     if price:
-        rows.append((Cell("Cost of determinism"), Cell(price)))
-    rows += throughput_rows(verdict.performance)
-    if verdict.baseline_facts is not None:
-        rows.append((Cell("Baseline"), Cell(_age(verdict.baseline_facts))))
-    drawn = verdict.main_series
-    if drawn is not None:
-        rows.append((Cell(drawn.name, code=True), Cell(_curve(drawn))))
+        rank = FAILS if verdict.over_budget else INFORMS
+        rows.append((rank, (Cell("Cost of determinism"), Cell(price))))
+    rows += [(INFORMS, row) for row in throughput_rows(verdict.performance)]
+    facts = verdict.baseline_facts
+    if facts is not None:
+        rows.append((WARNS if facts.stale else INFORMS, (Cell("Baseline"), Cell(_age(facts)))))
     earlier = history_row(history, verdict.created_at)
-    if earlier is not None:
-        rows.append(earlier)
-    return table_of(("Compared", "Result"), rows, len(rows))
+    return [*rows, (INFORMS, earlier)] if earlier is not None else rows
 
 
 def _not_run(verdict: Verdict) -> list[Row]:
@@ -241,7 +259,7 @@ def _worst(comparison: Comparison) -> str:
     worst = next(iter(worst_first(comparison.metrics)), None)
     if worst is None or worst.relative is None:
         return ""
-    return f" by at most {percentage(worst.relative)}"
+    return f" by at most {moved_by(worst)}"
 
 
 def _environment(verdict: Verdict) -> str:
@@ -266,8 +284,3 @@ def _age(facts: BaselineFacts) -> str:
     when = f"{count(facts.age_days, 'day')} ago" if facts.age_days else "today"
     words = f"recorded {when} from commit {facts.commit[:SHORT_COMMIT]}"
     return f"{WATCH} {words}: too old, record it again" if facts.stale else words
-
-
-def _curve(series: SeriesSummary) -> str:
-    last = series.values[-1] if series.values else None
-    return sparkline(series.values) if last is None else f"{sparkline(series.values)} {last:.6g}"

@@ -29,6 +29,7 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
         Sentence(f"Is it this change? {clean(report.brief.this_change)}"),
         *map(_alert, report.alerts),
         _overview(report),
+        *(Text(line, no_wrap=True, overflow="ignore") for line in _drawn(report)),
     ]
     parts += [section_view(section) for section in report.sections if section.leading]
     parts += _facts(report)
@@ -83,6 +84,11 @@ def _overview(report: Report) -> RenderableType:
     for question, answer in report.overview.rows:
         table.add_row(Text(clean_name(question.text, 30)), cell_text(answer))
     return Padding(table, (1, 0, 0, 0))
+
+
+def _drawn(report: Report) -> tuple[str, ...]:
+    lines = output_lines(report.drawing)
+    return ("", *lines) if lines else ()
 
 
 def _facts(report: Report) -> list[RenderableType]:

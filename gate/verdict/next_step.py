@@ -21,18 +21,17 @@ from gate.verdict.verdict import DRIFTS, NextStep, NotFiniteResult, Outcome, led
 
 REVIEW = "Review the new baseline as code: merge only if the new result is what you want."
 LOOK_OUTSIDE = (
-    "Check the hardware, and the data that the training reads from outside the repository. Declare "
-    "that data in repro-gate.yml (`data:`): then the gate reports when it changes."
+    "Check the hardware and the data outside the repository. Declare that data in repro-gate.yml "
+    "(`data:`): then the gate reports when it changes."
 )
 LOOK_AT_ENTRY = (
-    "Check that the entry was recorded from the right code and data: another machine moves only "
+    "Check that the entry was recorded from the right code and data. Another machine moves only "
     "the last digits."
 )
 OTHER_THRESHOLD = "If intended: change policy.thresholds in a separate pull request."
 REPEAT_PREPROCESSING = (
-    "Make the preprocessing repeatable: seed its random draws, sort what it lists, and write no "
-    "time "
-    "and no path into its output. The trainings are judged after that."
+    "Seed its random draws, sort what it lists, and write no time and no path into its output. "
+    "The trainings are judged after that."
 )
 ANOTHER_RESULT = "The result differs from the baseline: merge only if that is intended."
 INTENDED, UNINTENDED = "If intended", "If unintended"
@@ -117,7 +116,7 @@ def next_steps(
 
 def where_nothing_moved(place: ReaderPlace) -> tuple[NextStep, ...]:
     """What to do where neither the code nor the environment is another than the baseline's."""
-    return _step(LOOK_OUTSIDE), _accept(place, INTENDED, "new data or hardware", own=True)
+    return _step(LOOK_OUTSIDE), *_accept(place, INTENDED, "new data or hardware", own=True)
 
 
 def where_provisional(
@@ -128,7 +127,7 @@ def where_provisional(
     if proposed:
         when = "To confirm the entry" if repeated else "To record this result in its place"
         reason = "recorded again, same bits" if repeated else "recorded again, new result"
-        steps.append(_accept(place, when, reason))
+        steps += _accept(place, when, reason)
     return tuple(steps)
 
 
@@ -142,7 +141,7 @@ def where_settings_differ(
 ) -> tuple[NextStep, ...]:
     """What to do where the entry was recorded with other settings of the training."""
     undo = _step(f"{UNINTENDED}: undo the change to {settings_words(settings)}.")
-    return (undo, _accept(place, INTENDED, "new settings")) if proposed else (undo,)
+    return (undo, *_accept(place, INTENDED, "new settings")) if proposed else (undo,)
 
 
 def after_missed_threshold() -> tuple[NextStep, ...]:
@@ -208,31 +207,38 @@ def _at(place: ReaderPlace) -> str:
     return "" if place.config == FILE_NAME else f" --config {shlex.quote(place.config)}"
 
 
-def _accept(place: ReaderPlace, when: str, reason: str, *, own: bool = False) -> NextStep:
-    """How to accept the new result: on a pull request from the artifact, by hand or by command.
+def _accept(
+    place: ReaderPlace, when: str, reason: str, *, own: bool = False
+) -> tuple[NextStep, ...]:
+    """How to accept the new result: by a command, and on a pull request without a clone too.
 
     `own`: this pull request did not move the result, so the entry belongs into another one.
     """
-    if place.on_runner:
-        source = f"artifact {place.artifact}" if place.artifact else "artifacts"
-        text = (
-            f"{when}: download {PROPOSED_BASELINE} from this run's {source}, and commit it as "
-            f"{place.baseline} in {'a pull request of its own' if own else 'this pull request'}."
-        )
-        if own:
-            text += " Once that is merged, this one passes."
-        if not place.run:
-            return _step(text, accepts=True)
-        artifact = f"--artifact {shlex.quote(place.artifact)} " if place.artifact else ""
-        command = (
-            f"repro-gate baseline accept{_at(place)} --run {place.run} {artifact}"
-            f"--reason {shlex.quote(reason)}"
-        )
-        return _step(f"{text} Or, in a clone with the branch checked out:", command, accepts=True)
-    # typed where the repository begins, defaults need no words
-    out = "" if place.out == OUTPUT_FOLDER else f" --out {shlex.quote(place.out)}"
-    command = f"repro-gate baseline accept{_at(place)}{out} --reason {shlex.quote(reason)}"
-    return _step(f"{when}: accept it as the new baseline, and commit it.", command, accepts=True)
+    if not place.on_runner:
+        # typed where the repository begins, defaults need no words
+        out = "" if place.out == OUTPUT_FOLDER else f" --out {shlex.quote(place.out)}"
+        command = f"repro-gate baseline accept{_at(place)}{out} --reason {shlex.quote(reason)}"
+        text = f"{when}: accept it as the new baseline, and commit it."
+        return (_step(text, command, accepts=True),)
+    where = "a pull request of its own" if own else "this pull request"
+    source = f"artifact {place.artifact}" if place.artifact else "artifacts"
+    download = (
+        f"download {PROPOSED_BASELINE} from this run's {source}, and commit it as "
+        f"{place.baseline} in {where}."
+    )
+    merged = " Once that is merged, this one passes." if own else ""
+    if not place.run:
+        return (_step(f"{when}: {download}{merged}", accepts=True),)
+    artifact = f"--artifact {shlex.quote(place.artifact)} " if place.artifact else ""
+    command = (
+        f"repro-gate baseline accept{_at(place)} --run {place.run} {artifact}"
+        f"--reason {shlex.quote(reason)}"
+    )
+    record = f"{when}, record it in {where}:"
+    return (
+        _step(record, command, accepts=True),
+        _step(f"Without a clone: {download}{merged}", accepts=True),
+    )
 
 
 def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str:
@@ -267,12 +273,12 @@ def _within_sentence(sentence: str) -> str:
 
 
 def _no_baseline(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_accept(place, "To keep this result", "first baseline"),)
+    return _accept(place, "To keep this result", "first baseline")
 
 
 def _code_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     intended = _accept(place, INTENDED, "intended change of the result")
-    return (_step(_look(diagnosis, place.change)), intended)
+    return (_step(_look(diagnosis, place.change)), *intended)
 
 
 def _environment_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -288,12 +294,9 @@ def _environment_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple
             )
         )
     steps.append(
-        _step(
-            f"{UNINTENDED}: {_pinned(place)}go back to the packages, driver or image that the "
-            "baseline was recorded with."
-        )
+        _step(f"{UNINTENDED}: {_pinned(place)}restore the baseline's packages, driver or image.")
     )
-    return (*steps, _accept(place, INTENDED, "new packages or machine", own=place.not_its_own))
+    return (*steps, *_accept(place, INTENDED, "new packages or machine", own=place.not_its_own))
 
 
 def _pinned(place: ReaderPlace) -> str:
@@ -304,18 +307,15 @@ def _pinned(place: ReaderPlace) -> str:
 
 def _dependency_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
-        _step(
-            f"{UNINTENDED}: {_pinned(place)}go back to the packages or the image of the base "
-            "commit."
-        ),
-        _accept(place, INTENDED, "new packages or image"),
+        _step(f"{UNINTENDED}: {_pinned(place)}go back to the base commit's packages or image."),
+        *_accept(place, INTENDED, "new packages or image"),
     )
 
 
 def _data_drift(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
     return (
         _step(f"{UNINTENDED}: restore the data that the baseline was recorded with."),
-        _accept(place, INTENDED, "new data", own=place.not_its_own),
+        *_accept(place, INTENDED, "new data", own=place.not_its_own),
     )
 
 
@@ -326,7 +326,7 @@ def _not_comparable(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, 
             if place.change is not None
             else f"{UNINTENDED}: revert what changed the settings, steps, metrics or tensors."
         ),
-        _accept(place, INTENDED, "new settings, steps, metrics or tensors"),
+        *_accept(place, INTENDED, "new settings, steps, metrics or tensors"),
     )
 
 
@@ -343,7 +343,7 @@ def _nondeterministic(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[
 
 
 def _within(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:
-    return (_step(_look(None)), _accept(place, INTENDED, "intended change of the result"))
+    return (_step(_look(None)), *_accept(place, INTENDED, "intended change of the result"))
 
 
 def _baseline_change(_place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...]:

@@ -27,13 +27,18 @@ from gate.report.wording import TITLES, headline, pair
 from gate.settings.policy_change import PolicyChange
 from gate.verdict.verdict import Answer, Answers, Finding, Outcome, Severity, Verdict
 
-NO_DIFFERENCE = (
-    "No difference was found in 4 identical runs (a 1-in-10 fault is missed 66 % of the time)."
-)
 HEAD = TensorDelta(
     name="state/model/0/head.weight", kind=TensorChange.CHANGED, expected="a", observed="b"
 )
 SAID = {
+    "one-run": (
+        "passed: same result, bit for bit",
+        (
+            "Every step, value and tensor equals the baseline, bit for bit. 1 run here, equal to 2 "
+            "recorded on 2026-08-01; no second run was made."
+        ),
+        "No change in the result.",
+    ),
     "reproduced": (
         "passed: same result, bit for bit",
         "Every step, value and tensor equals the baseline, bit for bit.",
@@ -42,8 +47,9 @@ SAID = {
     "within-tolerance": (
         "passed: same result, within tolerance",
         (
-            "Every metric is within tolerance of the baseline: loss is off by 0.0199 % at step 24, "
-            "at most. 11 of 12 tensors differ after the last step, and no tolerance bounds them."
+            "Every metric is within tolerance of the baseline: loss is off by 0.0199 % at step "
+            "24, at most. 11 of 12 tensors differ after the last step, and no tolerance bounds "
+            "them."
         ),
         "It changes each metric by less than its tolerance.",
     ),
@@ -51,9 +57,9 @@ SAID = {
         "passed: same result as the base commit (baseline in quarantine until 2026-09-05)",
         (
             "In quarantine until 2026-09-05: the baseline (one runner has another CPU since "
-            "Monday). The result differs from it. Loss at step 2: 2.139 instead of 2.143 (-0.2 %); "
-            "up to 4.4 % later (step 24). The base commit, run here, gives the result of "
-            "this commit, bit for bit."
+            "Monday). The result differs from it. Loss at step 2: 2.139 instead of 2.143 (-0.2 "
+            "%, later up to 4.4 %). The base commit, run here, gives the result of this commit, "
+            "bit for bit."
         ),
         "No. The base commit gives the same result here.",
     ),
@@ -61,17 +67,17 @@ SAID = {
         "failed: a kill inside the save leaves no complete checkpoint",
         (
             "A run that is killed inside the save leaves no complete checkpoint. Cause: "
-            "train.py:61 writes checkpoints/last.pt in place, and a kill inside torch.save leaves "
-            "checkpoints/last.pt torn."
+            "train.py:61 writes checkpoints/last.pt in place, and a kill inside torch.save "
+            "leaves checkpoints/last.pt torn."
         ),
         "Not known. Only this commit was killed inside its save.",
     ),
     "resume-differs": (
         "failed: a resumed run gives a different result",
         (
-            "The run that was resumed after step 12 differs from the uninterrupted one from step "
-            "13 on. Cause: the optimizer starts without its state: the first moment (exp_avg) and "
-            "the second moment (exp_avg_sq) are missing."
+            "The run that was resumed after step 12 differs from the uninterrupted one from "
+            "step 13 on. Cause: the optimizer starts without its state: the first moment "
+            "(exp_avg) and the second moment (exp_avg_sq) are missing."
         ),
         (
             "Not known. Only this commit was interrupted and resumed, so the base commit may "
@@ -82,29 +88,29 @@ SAID = {
         "failed: the baseline's entry is far from its peers",
         (
             "Two runs of this commit are identical. But the baseline's entry is far from its "
-            "peers, the entries of other environments: loss at step 24 is 0.489, and the 2 others "
-            "have 0.31 to 0.312. It is ignored until it is recorded again. This run reproduces it "
-            "exactly."
+            "peers, the entries of other environments: loss at step 24 is 0.489, and the 2 "
+            "others have 0.31 to 0.312. It is ignored until it is recorded again. This run "
+            "reproduces it exactly."
         ),
         "Not known. Nothing judged it.",
     ),
     "code-drift": (
         "failed: this change moves the result",
         (
-            "Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later ("
-            "step 24). Cause: optimizer 0, lr 0.001 → 0.002."
+            "Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later up to 3.6 %). Cause: "
+            "optimizer 0, lr 0.001 → 0.002."
         ),
-        "Yes. The machine and the packages are the baseline's.",
+        "Yes. Same machine and packages as the baseline.",
     ),
     "environment-drift": (
         "failed: environment and result both changed",
         (
-            "Since the baseline was recorded: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
-            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later (step 24)."
+            "Since the baseline was recorded: torch 2.12.1 → 2.13.0 (1 of 3 packages; "
+            "imported). Loss at step 2: 2.143 instead of 2.139 (+0.2 %, later up to 4.6 %)."
         ),
         (
-            "Not its code: the base commit gives the same result here. It is this change only if "
-            "it installs the new software."
+            "Not its code: the base commit gives the same result here. It is this change only "
+            "if it installs the new software."
         ),
     ),
     "environment-moved": (
@@ -118,20 +124,19 @@ SAID = {
     "dependency-drift": (
         "failed: the new environment changes the result",
         (
-            "This change uses another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; "
-            "imported). Loss at step 2: 2.143 instead of 2.139 (+0.2 %); up to 4.6 % later "
-            "(step 24)."
+            "This change uses another image: torch 2.12.1 → 2.13.0 (1 of 3 packages; imported). "
+            "Loss at step 2: 2.143 instead of 2.139 (+0.2 %, later up to 4.6 %)."
         ),
-        "Yes, but not its code: the base commit's result changes in the new environment too.",
+        "Yes, but not its code: the base commit's result moves with the packages too.",
     ),
     "data-drift": (
         "failed: data and result both changed",
         (
             "The declared data moved: mini, 3 of 1,200 files (first: a/0000.npy), mean 0.481 → "
-            "0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
-            "(step 24). The base commit, run here with this data, gives the "
-            "result of this commit. Cause: weights and random states equal the baseline's, but "
-            "the data loader returns a different batch."
+            "0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %, later up to 4.4 %). The "
+            "base commit, run here with this data, gives the result of this commit. Cause: "
+            "weights and random states equal the baseline's, but the data loader returns a "
+            "different batch."
         ),
         "No. The base commit gives the same result with this data.",
     ),
@@ -139,28 +144,28 @@ SAID = {
         "failed: data and result both changed",
         (
             "This change selects other data: mini, 3 of 1,200 files (first: a/0000.npy), mean "
-            "0.481 → 0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %); up to 4.4 % later "
-            "(step 24). Cause: weights and random states equal the baseline's, "
-            "but the data loader returns a different batch."
+            "0.481 → 0.533. Loss at step 3: 1.916 instead of 1.912 (+0.2 %, later up to 4.4 %). "
+            "Cause: weights and random states equal the baseline's, but the data loader returns "
+            "a different batch."
         ),
         "Yes. It names other data than the base commit; its code may move the result too.",
     ),
     "preprocessing": (
         "failed: the preprocessing is not repeatable",
         (
-            "The preprocessing is not repeatable: two runs of python prepare.py wrote different "
-            "data: data/ready, 1 of 1 file (first: train.csv), first at line 17. The trainings "
-            "were given what the second run wrote."
+            "Two runs of python prepare.py wrote different data: data/ready, 1 of 1 file "
+            "(first: train.csv), first at line 17. The trainings were given what the second run "
+            "wrote."
         ),
         "Not known. The base commit's preprocessing may not be repeatable either.",
     ),
     "same-code": (
         "failed: a different result from the same code",
         (
-            "Code and environment match the baseline, but the result does not: data outside the "
-            "repository changed, or the hardware. Loss at step 2: 2.143 instead of 2.139 "
-            "(+0.2 %); up to 4.6 % later (step 24). Cause: the forward pass computes a "
-            "different loss, although everything before it equals the baseline."
+            "Code and environment match the baseline: data outside the repository changed, or "
+            "the hardware. Loss at step 2: 2.143 instead of 2.139 (+0.2 %, later up to 4.6 %). "
+            "Cause: the forward pass computes a different loss, although everything before it "
+            "equals the baseline."
         ),
         "No. Its files are exactly those that the baseline was recorded from.",
     ),
@@ -176,26 +181,32 @@ SAID = {
     "no-baseline": (
         "repeatable; no baseline yet",
         "Two runs of this commit are identical. There is no baseline yet to compare them with.",
-        NO_DIFFERENCE,
+        (
+            "Nothing to judge it by yet. So far: 4 identical runs (a 1-in-10 fault is missed 66 "
+            "% of the time)."
+        ),
     ),
     "other-accelerator": (
         "repeatable; no baseline for this machine yet",
         (
-            "Two runs of this commit are identical. No entry of the baseline was recorded on this "
-            "kind of machine. The nearest entry differs in: device NVIDIA H100 → cpu."
+            "Two runs of this commit are identical. No entry of the baseline was recorded on "
+            "this kind of machine. The nearest entry differs in: device NVIDIA H100 → cpu."
         ),
-        NO_DIFFERENCE,
+        (
+            "Nothing to judge it by yet. So far: 4 identical runs (a 1-in-10 fault is missed 66 "
+            "% of the time)."
+        ),
     ),
     "not-comparable": (
         "failed: not comparable with the baseline",
         "24 optimizer steps instead of the baseline's 18.",
-        "Yes. The machine and the packages are the baseline's.",
+        "Yes. Same machine and packages as the baseline.",
     ),
     "nondeterministic": (
         "failed: two runs of this commit gave different results",
         (
-            "Two runs of this commit with the same seed differ from step 3 on, first in the data. "
-            "Cause: train.py:28 draws from numpy.random.default_rng() without a seed, "
+            "Two runs of this commit with the same seed differ from step 3 on, first in the "
+            "data. Cause: train.py:28 draws from numpy.random.default_rng() without a seed, "
             "first used in step 3's batch."
         ),
         "Not known. Only this commit was run; the base commit may not be repeatable either.",
@@ -211,10 +222,10 @@ SAID = {
     "nan": (
         "failed: the loss is NaN from step 1 on (baseline: 2.418)",
         (
-            "The loss is NaN from step 1 on (baseline: 2.418). That was run strict-1. NaN and "
-            "infinity never pass."
+            "The loss is NaN from step 1 on (baseline: 2.418). NaN and infinity never pass. "
+            "Seen first in run strict-1."
         ),
-        "Yes. The machine and the packages match the baseline, and the baseline is finite.",
+        "Yes. Same machine and packages as the baseline, which is finite.",
     ),
 }
 

@@ -6,7 +6,6 @@ import pytest
 from report_cases import (
     COST,
     SELF_TEST,
-    SERIES,
     TOO_SHORT,
     WITHIN_NOISE,
     against_baseline,
@@ -170,12 +169,6 @@ def test_a_stale_baseline_is_told() -> None:
     said = answers(ENVIRONMENT_DRIFT)["Baseline"]
     assert said.startswith("🔶 recorded 203 days ago from commit ")
     assert said.endswith(": too old, record it again")
-
-
-def test_the_loss_is_drawn_or_else_the_first_metric() -> None:
-    assert "loss" in answers(REPRODUCED, series=SERIES[::-1])
-    assert "accuracy" in answers(REPRODUCED, series=SERIES[1:])
-    assert not {"loss", "accuracy"} & set(answers(REPRODUCED, series=()))
 
 
 def test_a_cost_says_what_it_means() -> None:

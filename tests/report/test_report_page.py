@@ -134,7 +134,7 @@ def test_every_heading_of_a_table_says_what_it_heads() -> None:
 def test_the_page_says_verdict_cause_and_next_command() -> None:
     text = Page(page_html(CODE_DRIFT, LINKS, gate_id="lm")).text
     assert "❌ repro-gate failed: this change moves the result" in text
-    assert "Loss at step 7: 1.338 instead of 1.336 (+0.2 %)" in text
+    assert "Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later" in text
     assert all(
         " ".join(step.text.split()) in " ".join(text.split()) for step in CODE_DRIFT.next_steps
     )

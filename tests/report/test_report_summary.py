@@ -42,8 +42,9 @@ def test_the_summary_is_never_too_long() -> None:
 
 
 def test_hostile_text_does_not_end_a_fold() -> None:
-    # a command lies in a fenced block, where nothing is a tag
-    verdict = poisoned(CODE_DRIFT, "</details><script>").model_copy(update={"next_steps": ()})
+    # a command and a drawing are in a fenced block, where nothing is a tag
+    bare = {"next_steps": (), "series": ()}
+    verdict = poisoned(CODE_DRIFT, "</details><script>").model_copy(update=bare)
     text = summary_text(verdict, LINKS)
     assert "<script" not in text
     assert "</details>" not in text

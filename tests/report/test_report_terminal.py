@@ -43,8 +43,10 @@ def test_a_published_address_is_one_line_that_can_be_copied() -> None:
 def test_the_verdict_comes_first_then_its_cause() -> None:
     lines = shown(CODE_DRIFT).splitlines()
     assert lines[0] == "❌ repro-gate failed: this change moves the result"
-    assert lines[1].startswith("Loss at step 7: 1.338 instead of 1.336 (+0.2 %); up to 3.6 % later")
-    assert any(line.startswith("Is it this change? Yes. The machine and") for line in lines)
+    assert lines[1].startswith(
+        "Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later up to 3.6 %)."
+    )
+    assert any(line.startswith("Is it this change? Yes. Same machine and") for line in lines)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -65,7 +67,7 @@ def test_the_quiet_line_has_the_cause() -> None:
 def test_what_is_next_is_told_step_by_step() -> None:
     text = next_text(CODE_DRIFT, ReportLinks())
     assert text.startswith("\nWhat now:\n- If unintended: ")
-    assert "\n- If intended: download proposed-baseline.json" in text
+    assert "\n- If intended, record it in this pull request:" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from baseline_cases import place_of_entry
 from fake_github import FakeGitHub
+from lead_words import words_before_table
 from played_training import Project
 from real_reader import kept
 from recorded_trainings import recorded
@@ -31,6 +32,7 @@ from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.entry import build_adapters
+from gate.report.lead import MOST_WORDS
 from gate.settings.gate_settings import GateSettings
 from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress
@@ -169,4 +171,6 @@ class Scene:
     def comment(self) -> str:
         """The only comment that there is."""
         (comment,) = self.server.comments
+        # a law over every comment of a whole call
+        assert words_before_table(comment.body) <= MOST_WORDS
         return comment.body

@@ -113,7 +113,7 @@ def test_a_few_packages_are_pinned_by_name_and_many_are_not() -> None:
         " ".join(step.text for step in next_steps(Outcome.ENVIRONMENT_DRIFT, place, passes=False))
         for place in (pinned, many)
     ]
-    assert "If unintended: pin auglib==1.0, or go back to the packages" in texts[0]
+    assert "If unintended: pin auglib==1.0, or restore the baseline's packages" in texts[0]
     assert "pin" not in texts[1]
 
 

@@ -402,13 +402,13 @@ def test_the_artifact_of_a_known_run_is_accepted_by_one_short_command_too(
     config: str, command: str
 ) -> None:
     place = replace(HERE, config=config, on_runner=True, run="4711")
-    (_, accept) = next_steps(Outcome.CODE_DRIFT, place, passes=False)
+    (_, accept, without) = next_steps(Outcome.CODE_DRIFT, place, passes=False)
     assert accept.command == command
-    assert accept.text.startswith(
-        "If intended: download proposed-baseline.json from this run's artif"
+    assert accept.text == "If intended, record it in this pull request:"
+    assert without.text.startswith(
+        "Without a clone: download proposed-baseline.json from this run's artifacts"
     )
-    assert accept.text.endswith("Or, in a clone with the branch checked out:")
-    (first,) = next_steps(Outcome.NO_BASELINE, place, passes=False)
+    (first, _) = next_steps(Outcome.NO_BASELINE, place, passes=False)
     assert first.command.endswith("--reason 'first baseline'")
 
 

@@ -1,0 +1,102 @@
+"""The main metric of both sides as two lines of blocks, one below the other and on one scale."""
+
+from __future__ import annotations
+
+from gate.comparison.differences import BASELINE_SIDE, Comparison
+from gate.report.escape import clean_name
+from gate.report.layout import bucket_of, sparklines
+from gate.report.wording import SHORT_NAME, pair
+from gate.verdict.verdict import Outcome, SeriesSummary, Verdict
+
+# with its label and its last value a line is as wide as the screen of a telephone
+BLOCKS_WIDTH = 26
+OWN, BASE_COMMIT = "this change", "base commit"
+
+
+def drawing(verdict: Verdict) -> tuple[str, ...]:
+    """A title, a line for each side, and a mark below the first step that differs.
+
+    Where both are equal, or only one is known, there is one line. Empty without a metric.
+    """
+    series = verdict.main_series
+    if series is None or not series.values:
+        return ()
+    comparison, own, other = _sides(verdict)
+    compared = (
+        comparison is not None
+        and comparison.something_compared
+        and all(fault.metric != series.name for fault in comparison.series)
+    )
+    name = clean_name(series.name, SHORT_NAME)
+    title = f"{name}, steps {series.steps[0]:,} to {series.steps[-1]:,}"
+    expected = _expected(series, comparison, other) if compared and comparison else None
+    if expected is None:
+        return title, f"{own}  {sparklines((series.values,), BLOCKS_WIDTH)[0]} {_last(series)}"
+    values, last, first = expected
+    if first is None:
+        line = sparklines((series.values,), BLOCKS_WIDTH)[0]
+        return f"{title}: {own} = {other}", f"{line} {_last(series)}"
+    width = max(len(own), len(other)) + 2
+    blocks = sparklines((values, series.values), BLOCKS_WIDTH)
+    ends = (_shown(end) for end in pair(last, series.last_decimal))
+    sides = zip((other, own), blocks, ends, strict=True)
+    lines = [f"{name:{width}}{line} {end}".rstrip() for name, line, end in sides]
+    # runs of one commit stand in their order; a baseline stands above what is held against it
+    lines = lines if own == OWN else lines[::-1]
+    where = width + bucket_of(series.steps.index(first), len(series.steps), BLOCKS_WIDTH)
+    mark = f"first difference: step {first:,}"
+    # left of its sign where there is room, so that the line is no longer than a curve's
+    below = f"{f'{mark} ▲':>{where + 1}}" if where > len(mark) else f"{'':{where}}▲ {mark}"
+    return title, *lines, below
+
+
+def _sides(verdict: Verdict) -> tuple[Comparison | None, str, str]:
+    """The comparison that decided, and what its sides are called: this one, and the other."""
+    repeat = verdict.repeat
+    if repeat is not None and repeat.differs:
+        names = clean_name(repeat.expected, SHORT_NAME), clean_name(repeat.observed, SHORT_NAME)
+        return repeat, names[0], names[1]
+    if verdict.outcome is Outcome.NO_BASELINE:
+        return None, OWN, ""
+    base, baseline = verdict.base_run, verdict.baseline
+    # a base commit that agrees shows nothing: what differs is the baseline
+    if base is not None and (base.differs or baseline is None or not baseline.differs):
+        return base, OWN, BASE_COMMIT
+    return baseline, OWN, BASELINE_SIDE
+
+
+def _expected(
+    series: SeriesSummary, comparison: Comparison, other: str
+) -> tuple[tuple[float | None, ...], str, int | None] | None:
+    """The other side's values, its last one in decimals, and the first step that differs.
+
+    A comparison lists each number that differs, so what it does not list is this side's.
+    """
+    deltas = {delta.step: delta for delta in comparison.metrics if delta.metric == series.name}
+    of_repeat = clean_name(comparison.observed, SHORT_NAME) == other
+    numbers = {
+        step: delta.observed if of_repeat else delta.expected for step, delta in deltas.items()
+    }
+    if not deltas:
+        return series.values, series.last_decimal, None
+    known = zip(series.steps, series.values, strict=True)
+    values = tuple(_number(numbers[step]) if step in numbers else value for step, value in known)
+    first = min(deltas.keys() & set(series.steps), default=None)
+    return values, numbers.get(series.steps[-1], series.last_decimal), first
+
+
+def _number(decimal: str) -> float | None:
+    try:
+        return float(decimal)
+    except ValueError:
+        return None
+
+
+def _shown(decimal: str) -> str:
+    """A number as it is; what is none, which a training may have written, is not shown."""
+    return decimal if _number(decimal) is not None else ""
+
+
+def _last(series: SeriesSummary) -> str:
+    last = series.values[-1]
+    return "" if last is None else f"{last:.4g}"

@@ -1,0 +1,118 @@
+"""What of a comment is read: at most sixty words before its table, in whole sentences.
+
+Nothing is cut inside a sentence. What finds no room stands folded below, in full.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gate.report.escape import clean
+from gate.report.layout import Report
+from gate.verdict.verdict import NextStep
+
+MOST_WORDS: Final = 60
+# one of a training's making may be a single word of any length
+LONGEST_SENTENCE: Final = 400
+IS_IT: Final = "Is it this change?"
+WHAT_NOW: Final = "What now?"
+BELOW: Final = "See below."
+NOTHING_TO_DO: Final = "Nothing to do."
+_BETWEEN_SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lead:
+    """The sentences and steps that are shown; `whole` where nothing is left out."""
+
+    happened: tuple[str, ...]
+    this_change: tuple[str, ...]
+    steps: tuple[NextStep, ...]
+    whole: bool
+
+
+def words_of(text: str) -> int:
+    """How many words a reader sees: a sign that stands alone is none."""
+    return sum(any(map(str.isalnum, word)) for word in text.split())
+
+
+def lead_of(report: Report, title: str) -> Lead:
+    """The most important sentences of each answer, as many as fit below `title`.
+
+    First comes the first sentence of each answer, then the cause, the second thing to do, and the
+    rest. A sentence that the title has said already is not said again.
+    """
+    brief, steps = report.brief, report.next_steps
+    answer = tuple(one for one in _sentences(brief.answer) if not _said(one, title))
+    change, more = _sentences(brief.this_change), _sentences(brief.more)
+    room = _Room(MOST_WORDS - words_of(f"{title} {IS_IT} {WHAT_NOW} {BELOW} {BELOW} {BELOW}"))
+    if brief.change is not None:
+        room.left -= words_of(brief.change.caption)
+    told, changed = room.first(answer), room.first(change)
+    do = room.steps(steps[:1])
+    room.left += words_of(BELOW) if do or not steps else 0
+    room.left -= 0 if steps else words_of(NOTHING_TO_DO)
+    cause = room.takes((brief.cause,) if brief.cause else ())
+    do += room.steps(steps[1:2]) if do == steps[:1] else ()
+    changed += room.takes(change[1:]) if changed else ()
+    told += room.takes(answer[1:]) if told else ()
+    do += room.steps(steps[2:]) if do == steps[:2] else ()
+    # what adds to a cause means nothing without it
+    added = room.takes(more) if told == answer and bool(cause) == bool(brief.cause) else ()
+    whole = (told, changed, do, added) == (answer, change, steps, more)
+    return Lead(
+        happened=(*told, *cause, *added) or ((BELOW,) if answer else ()),
+        this_change=changed or (BELOW,),
+        steps=do,
+        whole=whole and bool(cause) == bool(brief.cause),
+    )
+
+
+@dataclass(slots=True)
+class _Room:
+    """How many words may still be shown."""
+
+    left: int
+
+    def takes(self, sentences: Sequence[str]) -> tuple[str, ...]:
+        """The first of them, as many as fit, each as a whole."""
+        taken: list[str] = []
+        for sentence in sentences:
+            size = words_of(sentence)
+            if size > self.left or len(sentence) > LONGEST_SENTENCE:
+                break
+            self.left -= size
+            taken.append(sentence)
+        return tuple(taken)
+
+    def first(self, sentences: Sequence[str]) -> tuple[str, ...]:
+        """The first sentence of an answer; where it fits, nothing has to say that it is below."""
+        taken = self.takes(sentences[:1])
+        self.left += words_of(BELOW) if taken or not sentences else 0
+        return taken
+
+    def steps(self, steps: Sequence[NextStep]) -> tuple[NextStep, ...]:
+        """The first of them; of one that does not fit its first sentences, without a command."""
+        taken: list[NextStep] = []
+        for step in steps:
+            sentences = _sentences(step.text)
+            fitting = self.takes(sentences)
+            if fitting == sentences:
+                taken.append(step)
+                continue
+            if fitting and not step.command:
+                taken.append(NextStep(text=" ".join(fitting), command="", accepts=step.accepts))
+            break
+        return tuple(taken)
+
+
+def _sentences(text: str) -> tuple[str, ...]:
+    whole = clean(text, LONGEST_SENTENCE * 20)
+    return tuple(_BETWEEN_SENTENCES.split(whole)) if whole else ()
+
+
+def _said(sentence: str, title: str) -> bool:
+    return sentence.rstrip(".").casefold() in clean(title, LONGEST_SENTENCE).casefold()
