@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,11 +25,14 @@ from gate.commands.options import (
     show,
 )
 from gate.commands.program import FILES
+from gate.commands.studies import DefaultMode, mode_of, show_study, write_study
 from gate.comparison.measurements import Closeness, ComparedCommits, ShakenTraining
-from gate.errors import ExitCode
+from gate.comparison.studies import StudyDocument, StudyKind
+from gate.errors import ExitCode, SettingsError
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import measure_cost, measure_noise
 from gate.pipelines.shake import Asked, checked_budget, chosen_variations, shake
+from gate.pipelines.studies import parsed_arms, read_printable
 from gate.report.escape import clean
 from gate.report.measurement_sections import (
     compared_facts,
@@ -41,13 +45,17 @@ from gate.report.measurement_sections import (
     noise_view,
 )
 from gate.report.page.page import compare_page
+from gate.report.page.study_page import study_page
 from gate.report.shaken import shaken_markdown, shaken_view, variations_view
+from gate.report.studies import study_view
 from gate.report.terminal_lines import Sentence, section_view
 from gate.text.document import Document
 from gate.text.documents import write_document
 from gate.verdict.request import GateRequest
 
 ROWS = 12
+ROUNDS = 4
+SEEDS = 3
 
 
 def compare_view(compared: ComparedCommits) -> RenderableType:
@@ -64,7 +72,11 @@ def compare_view(compared: ComparedCommits) -> RenderableType:
 ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal sufficient set."
 RUNS_HELP = "Number of training runs; default: noise.runs."
 BASE_HELP = "The other commit: a branch, a tag, a hash, HEAD~1."
-ROUNDS_HELP = "Runs of each commit in each of the two modes; an even number."
+ROUNDS_HELP = "With --base: runs of each commit in each mode, an even number; default: 4."
+ARM_HELP = 'A command of this commit: NAME="COMMAND"; give it twice or more.'
+SEEDS_HELP = "With --arm: runs of each, every one with a seed of its own; default: 3."
+PRINT_HELP = "Print a study.json or compare.json; nothing is trained."
+HTML_HELP = "With --print: write the page of a study.json again."
 ONLY_HELP = "Variations to try, separated by commas."
 SKIP_HELP = "Variations to skip, separated by commas."
 BUDGET_HELP = "Start no run that would end after this many seconds."
@@ -121,12 +133,17 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
 
 
 def compare_command(  # noqa: PLR0913 - each parameter is an option of the command
-    base: Annotated[str, typer.Option("--base", help=BASE_HELP)],
+    base: Annotated[str | None, typer.Option("--base", help=BASE_HELP)] = None,
+    arm: Annotated[list[str] | None, typer.Option("--arm", help=ARM_HELP)] = None,
     config: Config = "",
     out: Out = OUT,
-    runs: Annotated[int, typer.Option(min=2, max=50, help=ROUNDS_HELP)] = 4,
+    runs: Annotated[int | None, typer.Option(min=2, max=50, help=ROUNDS_HELP)] = None,
     commit: CommitToTrain = "",
     *,
+    seeds: Annotated[int | None, typer.Option(min=1, max=100, help=SEEDS_HELP)] = None,
+    printed: Annotated[Path | None, typer.Option("--print", help=PRINT_HELP)] = None,
+    html: Annotated[Path | None, typer.Option("--html", help=HTML_HELP)] = None,
+    default_mode: DefaultMode = False,
     allow_dirty: AllowDirty = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -135,13 +152,33 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
     """Train another commit too and compare.
 
     Says whether they are equal, and how their speed compares. Needs no baseline, judges nothing.
+    With --arm two or more commands of this commit are compared, over the same seeds.
 
     Example: repro-gate compare --base main --config examples/digits/repro-gate.yml
     """
+    if sum(one is not None for one in (base, arm, printed)) != 1:
+        raise SettingsError(
+            "compare takes one of --base, --arm and --print",
+            hint='`--base main` compares commits, `--arm one="python train.py" --arm ...` two or '
+            "more commands, `--print study.json` shows an earlier comparison.",
+        )
+    if printed is not None:
+        _print_again(printed, html, as_json=as_json)
+        return
+    _refuse_unread(of_arms=arm is not None, runs=runs, seeds=seeds, html=html)
+    if arm is not None:
+        call = local_call(config, out, commit=commit, allow_dirty=allow_dirty)
+        arms = parsed_arms(arm)
+        request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
+        mode = mode_of(default_mode=default_mode)
+        study = write_study(request, adapters, StudyKind.ARMS, arms, runs=seeds or SEEDS, mode=mode)
+        show_study(study, out, as_json=as_json)
+        return
+    base = base or ""
     call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     with adapters.files.held_folder(request.out):
-        found = compare_commits(request, adapters, base_name=base, rounds=runs)
+        found = compare_commits(request, adapters, base_name=base, rounds=runs or ROUNDS)
         page = compare_page(found.document, found.runs)
         FILES.write_bytes(request.out / "compare.json", write_document(found.document))
         FILES.write_bytes(request.out / "compare.html", page.encode("utf-8"))
@@ -149,6 +186,33 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
     if not as_json:
         written = f"\nWritten to {request.out}: compare.html, compare.json, evidence"
         console().print(written, style="dim", soft_wrap=True)
+
+
+def _refuse_unread(
+    *, of_arms: bool, runs: int | None, seeds: int | None, html: Path | None
+) -> None:
+    """Refuse an option that would be ignored."""
+    unread = {"--html": html, "--runs": runs if of_arms else None}
+    unread["--seeds"] = None if of_arms else seeds
+    wrong = next((name for name, value in unread.items() if value is not None), None)
+    if wrong is not None:
+        goes = {"--html": "--print", "--runs": "--base", "--seeds": "--arm"}[wrong]
+        raise SettingsError(f"{wrong} goes with {goes}", hint="Leave one of the two out.")
+
+
+def _print_again(path: Path, html: Path | None, *, as_json: bool) -> None:
+    found = read_printable(FILES, path)
+    if isinstance(found, StudyDocument):
+        if html is not None:
+            FILES.write_bytes(html, study_page(found).encode("utf-8"))
+        show(found, study_view(found), as_json=as_json)
+        return
+    if html is not None:
+        raise SettingsError(
+            f"{path}: compare.json alone draws no page",
+            hint="Its page is compare.html beside it; --html redraws a study.json.",
+        )
+    show(found, compare_view(found), as_json=as_json)
 
 
 def shake_command(  # noqa: PLR0913 - each parameter is an option of the command

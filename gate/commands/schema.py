@@ -11,6 +11,7 @@ import typer
 
 from gate.audit.items import AuditReport
 from gate.comparison.measurements import ComparedCommits, ShakenTraining
+from gate.comparison.studies import StudyDocument
 from gate.fleet.indicators import SloReport
 from gate.settings.gate_settings import GateSettings
 from gate.text.document import Document
@@ -24,6 +25,7 @@ class SchemaOf(StrEnum):
     SETTINGS = "settings"
     COMPARE = "compare"
     SHAKE = "shake"
+    STUDY = "study"
     AUDIT = "audit"
     SLO = "slo"
 
@@ -32,6 +34,7 @@ PUBLISHED: dict[SchemaOf, tuple[str, type[Document]]] = {
     SchemaOf.SETTINGS: ("repro-gate.yml", GateSettings),
     SchemaOf.COMPARE: ("compare.json", ComparedCommits),
     SchemaOf.SHAKE: ("shake.json", ShakenTraining),
+    SchemaOf.STUDY: ("study.json", StudyDocument),
     SchemaOf.AUDIT: ("audit.json", AuditReport),
     SchemaOf.SLO: ("slo.json", SloReport),
 }
@@ -44,7 +47,7 @@ def schema_text(of: SchemaOf = SchemaOf.SETTINGS) -> str:
     return json.dumps(schema, indent=2, sort_keys=True) + "\n"
 
 
-OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, shake, audit or slo."
+OF_HELP = "The file: repro-gate.yml (settings), or the JSON of compare, study, shake, audit or slo."
 
 
 def schema_command(
@@ -52,8 +55,9 @@ def schema_command(
 ) -> None:
     """Print the JSON Schema of repro-gate.yml.
 
-    With `compare` that of compare.json, with `shake` that of shake.json, with `audit` that of what
-    `repro-gate audit --format json` prints, with `slo` that of `repro-gate slo --format json`.
+    With `compare` that of compare.json, with `study` that of study.json, with `shake` that of
+    shake.json, with `audit` that of what `repro-gate audit --format json` prints, with `slo` that
+    of `repro-gate slo --format json`.
 
     Example: repro-gate schema > repro-gate.schema.json
     """

@@ -22,6 +22,8 @@ VERBS: Final = {
     "cost": ("gate.commands.measure", "cost_command"),
     "noise": ("gate.commands.measure", "noise_command"),
     "compare": ("gate.commands.measure", "compare_command"),
+    "seeds": ("gate.commands.studies", "seeds_command"),
+    "scaling": ("gate.commands.studies", "scaling_command"),
     "shake": ("gate.commands.measure", "shake_command"),
     "bisect": ("gate.commands.bisect", "bisect_command"),
     "keys": ("gate.commands.keys", "keys_app"),
@@ -49,6 +51,8 @@ SENTENCES: Final = {
     "cost": "Measure the overhead of determinism.",
     "noise": "Measure run-to-run noise.",
     "compare": "Train another commit too and compare.",
+    "seeds": "Measure mean and spread over seeds.",
+    "scaling": "Measure how speed scales with ranks.",
     "shake": "Vary one thing per run: the result must hold.",
     "bisect": "Find the commit that moved the result.",
     "keys": "Generate signing keys, manage trusted ones.",
@@ -68,7 +72,10 @@ SENTENCES: Final = {
 GROUPS: Final = {
     "Start": ("init", "doctor", "schema"),
     "Check": ("gate", "run", "judge", "baseline", "digest", "diff"),
-    "Explain": ("diagnose", "bisect", "shake", "compare", "noise", "cost", "operators"),
+    "Explain": (
+        *("diagnose", "bisect", "shake", "compare", "seeds", "scaling", "noise", "cost"),
+        "operators",
+    ),
     "Trust": ("keys", "verify", "reproduce", "fetch", "audit"),
 }
 OPERATE: Final = "Operate"

@@ -31,7 +31,7 @@ MAX_MARK_BYTES: Final = 64 * 1024
 OUTPUT_NAMES: Final = (
     *("evidence", "work", "doctor", "source", "source.pack", "verdict.json", "package.tar"),
     *("comment.md", "summary.md", "report.html", "badge.json", "proposed-baseline.json"),
-    *("compare.json", "compare.html", "operators.json"),
+    *("compare.json", "compare.html", "study.json", "study.html", "operators.json"),
     *(
         f"{verb}.{end}"
         for verb in ("cost", "noise", "shake", "calibration")

@@ -6,6 +6,7 @@ default runs of a round are its control: whatever lies between them is the machi
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gate.settings.gate_settings import GateSettings, TrainSettings
@@ -180,6 +181,33 @@ def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:
         for seed in settings.seeds
         for name, variant in settings.variants.items()
     )
+
+
+def plan_study(
+    arms: Mapping[str, tuple[str, ...]], seeds: Sequence[int], mode: RunMode
+) -> tuple[PlannedRun, ...]:
+    """Each arm with each seed, observed for nothing but loss, time, memory and end state.
+
+    The arms of one seed stand beside each other, and every other seed runs backwards: a drift of
+    the machine that is linear in time adds the same to all.
+    """
+    return tuple(
+        PlannedRun(
+            label=study_label(name, seed),
+            mode=mode,
+            observe=False,
+            seed=seed,
+            command=arms[name],
+            variant=name if len(arms) > 1 else "",
+        )
+        for number, seed in enumerate(seeds)
+        for name in (reversed(tuple(arms)) if number % 2 else tuple(arms))
+    )
+
+
+def study_label(arm: str, seed: int) -> str:
+    """The name of an arm's run with a seed."""
+    return f"{arm}-seed-{seed}"
 
 
 def training_of(planned: PlannedRun, train: TrainSettings) -> TrainSettings:

@@ -42,7 +42,8 @@ def test_json_is_the_document_alone(project: Project, run: Run) -> None:
         (("--base", ""), "error: --base names no commit"),
         (("--base", "HEAD~1", "--runs", "3"), "error: --runs 3: an odd number"),
         (("--base", "HEAD~1", "--runs", "1"), "--runs"),
-        ((), "Missing option '--base'"),
+        ((), "error: compare takes one of --base, --arm and --print"),
+        (("--base", "HEAD~1", "--seeds", "3"), "error: --seeds goes with --arm"),
     ],
 )
 def test_what_cannot_be_compared_ends_with_2_and_one_message(

@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "rollback": WEB | NUMBERS | SHOWING | KEYS,
     **dict.fromkeys(("init", "gate", "baseline", "operators", "gameday"), NUMBERS | SHOWING),
     **dict.fromkeys(("cost", "noise", "compare", "shake"), NUMBERS | SHOWING),
+    **dict.fromkeys(("seeds", "scaling"), NUMBERS | SHOWING),
     **dict.fromkeys(("run", "judge", "diagnose", "bisect"), NUMBERS | SHOWING | KEYS),
     **dict.fromkeys(("keys", "verify", "reproduce"), NUMBERS | SHOWING | KEYS),
     "audit": SHOWING | KEYS,

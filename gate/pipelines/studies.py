@@ -1,0 +1,258 @@
+"""A study: several set-ups of one commit, each with the same seeds, interleaved; nothing is judged.
+
+`seeds` has one set-up and many seeds, `compare --arm` several commands, `scaling` one command with
+several numbers of ranks. All of them are arms that run every seed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gate.comparison.checks import first_not_finite
+from gate.comparison.measurements import COMPARED_SCHEMA, ComparedCommits
+from gate.comparison.studies import (
+    MOST_ARMS,
+    MOST_RUNS,
+    STUDY_SCHEMA,
+    StudyArm,
+    StudyDocument,
+    StudyKind,
+    arm_contrast,
+    ranks_of,
+    study_arm,
+    study_runs,
+)
+from gate.errors import DocumentError, EvidenceError, SettingsError
+from gate.evidence.run_evidence import EvidenceSet, RunEvidence
+from gate.isolation.confined_look import read_apart
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.measurement import provenance_of
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
+from gate.settings.gate_settings import GateSettings
+from gate.settings.train_sections import MAX_LANES
+from gate.system.files.port import Files
+from gate.text.documents import RecordForm, read_document
+from gate.text.phrases import count
+from gate.text.strict_json import outline_of_json
+from gate.text.untrusted_text import safe_line
+from gate.training.plan import plan_study, study_label
+from gate.training.runs import PlannedRun, RunMode
+from gate.verdict.request import GateRequest
+
+Commands = Mapping[str, tuple[str, ...]]
+TRAINING: Final = "training"
+# a run's label is `<arm>-seed-<seed>`, and has 40 characters at most
+ARM_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,19}\Z")
+SEEDS_END: Final = 2**32
+MOST_RANKS: Final = 64
+RANKS_ARM: Final = "ranks-"
+RANKS_WORD: Final = "{ranks}"
+# torchrun, accelerate, deepspeed, mpirun: how each one is told the number of processes
+RANK_OPTIONS: Final = (
+    *("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes"),
+    *("--num_gpus", "--num-gpus", "-np"),
+)
+EXAMPLE: Final = '--command "torchrun --standalone --nproc-per-node {ranks} train.py"'
+MAX_DOCUMENT_BYTES: Final = 32 * 1024 * 1024
+Printable = StudyDocument | ComparedCommits
+FORM: Final[RecordForm[Printable]] = RecordForm(Printable)
+
+
+def parsed_arms(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What `--arm NAME=COMMAND` says, at least two; `SettingsError` for another form."""
+    arms: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        shown = safe_line(word)
+        if not ARM_NAME.match(name):
+            raise SettingsError(
+                f"--arm {shown}: the name must be 1 to 20 lower-case letters, digits or hyphens",
+                hint='For example: --arm one="python train.py"',
+            )
+        if name in arms:
+            raise SettingsError(f"--arm {name} is given twice", hint="Give each arm its own name.")
+        try:
+            arms[name] = tuple(shlex.split(text))
+        except ValueError as error:
+            raise SettingsError(
+                f"--arm {shown}: {error}", hint="Close every quote of the command."
+            ) from error
+        if not arms[name]:
+            raise SettingsError(
+                f"--arm {shown} has no command", hint='For example: --arm one="python train.py"'
+            )
+    if len(arms) < 2:  # noqa: PLR2004 - one alone is compared with nothing
+        raise SettingsError("one --arm has nothing to be compared with", hint="Give two or more.")
+    if len(arms) > MOST_ARMS:
+        raise SettingsError(f"{len(arms)} arms, the limit is {MOST_ARMS}", hint="Give fewer.")
+    return arms
+
+
+def rank_arms(text: str, command: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The command for each number of ranks of `1,2,4`; the first is what others stand over."""
+    words = [word.strip() for word in text.split(",")]
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) < 5]  # noqa: PLR2004 - digits
+    fit = len(numbers) == len(words) and all(1 <= number <= MOST_RANKS for number in numbers)
+    if not fit or len(set(numbers)) < len(numbers) or not 2 <= len(numbers) <= MOST_ARMS:  # noqa: PLR2004 - as above
+        raise SettingsError(
+            f"--ranks {safe_line(text)}: needs 2 to {MOST_ARMS} different numbers from 1 to "
+            f"{MOST_RANKS}",
+            hint="For example: --ranks 1,2,4",
+        )
+    return {f"{RANKS_ARM}{number}": _with_ranks(command, number) for number in numbers}
+
+
+def _with_ranks(command: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+    if any(RANKS_WORD in word for word in command):
+        return tuple(word.replace(RANKS_WORD, str(ranks)) for word in command)
+    found = list(command)
+    for place, word in enumerate(found):
+        option, equals, _ = word.partition("=")
+        if option in RANK_OPTIONS and (equals or place + 1 < len(found)):
+            found[place if equals else place + 1] = f"{option}={ranks}" if equals else str(ranks)
+            return tuple(found)
+    raise SettingsError(
+        f"nothing in the command says how many ranks it starts: {safe_line(shlex.join(command))}",
+        hint=f"Say it with {RANKS_WORD}: {EXAMPLE}",
+    )
+
+
+def study_seeds(settings: GateSettings, count: int) -> tuple[int, ...]:
+    """The seeds of the settings, train.seed first, and then those that follow it."""
+    first = settings.train.seed
+    following = ((first + step) % SEEDS_END for step in range(count + len(settings.seeds)))
+    return tuple(dict.fromkeys((first, *settings.seeds, *following)))[:count]
+
+
+def run_study(
+    request: GateRequest, adapters: Adapters, kind: StudyKind, arms: Commands, *,
+    seeds: int, mode: RunMode,
+) -> StudyDocument:  # fmt: skip
+    """Run every arm with every seed; `EvidenceError` for other ranks than were asked for.
+
+    Only many seeds of one set-up go side by side: of all others the time is compared.
+    """
+    if seeds * len(arms) > MOST_RUNS:
+        raise SettingsError(
+            f"{len(arms)} arms of {seeds} runs each: the limit is {MOST_RUNS} runs",
+            hint="Ask for fewer.",
+        )
+    chosen = study_seeds(request.settings, seeds)
+    planned = plan_study(arms, chosen, mode)
+    lanes = min(len(planned), MAX_LANES) if kind is StudyKind.SEEDS else 1
+    with prepare(request, adapters, at_a_time=lanes) as prepared:
+        trainings = Trainings(prepared)
+        if kind is StudyKind.SEEDS:
+            made = trainings.together(planned)
+        else:
+            made = tuple(_alone(trainings, one, kind) for one in planned)
+        evidence = trainings.ended.evidence(made)
+        isolation = trainings.ended.isolation.described
+    return study_document(request, evidence, kind, arms, chosen, isolation=isolation)
+
+
+def _alone(trainings: Trainings, planned: PlannedRun, kind: StudyKind) -> RunEvidence:
+    run = trainings.run(planned)
+    asked = planned.variant.removeprefix(RANKS_ARM)
+    if kind is StudyKind.SCALING and ranks_of(run) != int(asked):
+        raise EvidenceError(
+            f"run {planned.label}: {asked} ranks were asked for, and the training reports "
+            f"{ranks_of(run)}",
+            hint=f"Let the command start that many processes that join one group: {EXAMPLE}",
+        )
+    return run
+
+
+def study_document(
+    request: GateRequest, evidence: EvidenceSet, kind: StudyKind, arms: Commands,
+    seeds: tuple[int, ...], *, isolation: str,
+) -> StudyDocument:  # fmt: skip
+    """The runs of a study as its document; their labels say which is which."""
+    settings, labelled = request.settings, {run.run.label: run for run in evidence.runs}
+    by_arm = {name: tuple(labelled[study_label(name, seed)] for seed in seeds) for name in arms}
+    own = study_runs(by_arm, seeds, settings)
+    own_by_arm = {name: tuple(run for run in own if run.arm == name) for name in arms}
+    reference, *others = arms
+    found = {
+        name: study_arm(
+            name, arms[name], by_arm[name], own_by_arm[name], by_arm[reference][0], settings
+        )
+        for name in arms
+    }
+    return StudyDocument(
+        kind=kind,
+        provenance=provenance_of(evidence, isolation),
+        mode=evidence.runs[0].run.mode,
+        seeds=seeds,
+        order=tuple(run.run.label for run in evidence.runs),
+        arms=tuple(found.values()),
+        runs=own,
+        contrasts=tuple(
+            arm_contrast(
+                (found[reference], found[name]),
+                (by_arm[reference], by_arm[name]),
+                (own_by_arm[reference], own_by_arm[name]),
+                settings,
+            )
+            for name in others
+        ),
+        notes=tuple(_notes(settings, evidence, tuple(found.values()))),
+    )
+
+
+def _notes(
+    settings: GateSettings, evidence: EvidenceSet, arms: tuple[StudyArm, ...]
+) -> Iterator[str]:
+    """What a reader should know before trusting a figure."""
+    for arm in arms:
+        if arm.ignores_seed:
+            yield (
+                f"{arm.name}: the seed has no effect, all runs gave the same result, bit for bit. "
+                "Let the script take it from {seed} in train.command or from the variable "
+                "REPRO_GATE_SEED"
+            )
+    odd = first_not_finite(evidence.runs, settings.compare.allow_not_finite)
+    if odd is not None:
+        where = "at the end" if odd.step is None else f"at step {odd.step}"
+        yield f"{odd.run}: {odd.name} is not finite {where} ({odd.value})"
+    if any(arm.ranks > 1 for arm in arms):
+        yield (
+            "the loss of several ranks is that of rank 0, over its own samples; a metric that the "
+            "script reduces over all ranks compares better"
+        )
+    cores, threads = len(os.sched_getaffinity(0)), evidence.runs[0].environment.part("threads")
+    ranks = max(arm.ranks for arm in arms)
+    each = int(threads) if threads.isdecimal() else 1
+    if ranks * each > cores and not evidence.runs[0].environment.on_gpu:
+        yield (
+            f"{count(ranks, 'rank')} of {count(each, 'thread')} share {count(cores, 'core')}: "
+            "their speed says more of this machine than of the training"
+        )
+    if evidence.gpu_missed:
+        yield f"the training used no GPU: {evidence.gpu_missed.found}"
+
+
+def read_printable(files: Files, path: Path) -> Printable:
+    """A `study.json` or `compare.json`, read in a confined child: it may be anybody's."""
+    shown = safe_line(str(path))
+    data = files.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES)
+    return read_apart(FORM, lambda: _parsed(data, shown), what=shown)
+
+
+def _parsed(data: bytes, source: str) -> Printable:
+    outline = outline_of_json(data, source, max_bytes=MAX_DOCUMENT_BYTES)
+    version = outline.get("schema_version") if isinstance(outline, dict) else None
+    if version == COMPARED_SCHEMA:
+        return read_document(ComparedCommits, data, source)
+    if version == STUDY_SCHEMA:
+        return read_document(StudyDocument, data, source)
+    raise DocumentError(
+        f"{source}: is no {STUDY_SCHEMA} and no {COMPARED_SCHEMA}",
+        hint="Name the study.json or compare.json that compare, seeds or scaling wrote.",
+    )
