@@ -1,35 +1,15 @@
-"""Several set-ups of one commit over the same seeds: means with intervals, and what differs.
-
-A mean's interval is Student's (Biometrika 6, 1908). Two set-ups ran the same seeds, so a difference
-is taken seed by seed, and its interval is that of the mean of these differences: what a seed does
-to both falls out. An interval that holds zero shows no equality; its half is the difference that
-these seeds could have missed. Speed is compared as for two commits (`base_head.py`).
-"""
+"""What a study holds: set-ups of one commit over the same seeds, and what differs."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from enum import StrEnum
-from statistics import fmean
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from gate.comparison.base_head import speed_ratio
-from gate.comparison.cost import timed_alone
-from gate.comparison.differences import CostState
-from gate.comparison.level_judgement import seed_result
 from gate.comparison.level_records import Performance, Sample
 from gate.comparison.measurements import Provenance, SpeedRatio
-from gate.comparison.performance import performance_of
-from gate.comparison.statistical_tests import sample_of, t_quantile
-from gate.evidence.columns import Point, Points
-from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.step_columns import UNKNOWN
 from gate.evidence.step_work import FinalValue
-from gate.settings.gate_settings import GateSettings
-from gate.settings.levels import LEAST_SEEDS
 from gate.text.document import Document
 from gate.training.runs import RunMode
 
@@ -39,13 +19,10 @@ MOST_RUNS: Final = 200
 MAX_CURVES: Final = 12
 MAX_POINTS: Final = 200
 MAX_METRICS: Final = 100
-# both tails of 95 %
-TAIL: Final = 0.975
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Maybe = Finite | None
 Column = Annotated[tuple[Maybe, ...], Field(max_length=MAX_POINTS)]
 Name = Annotated[str, Field(max_length=200)]
-Runs = tuple[RunEvidence, ...]
 
 
 class StudyKind(StrEnum):
@@ -179,215 +156,3 @@ class StudyDocument(Document):
     def runs_of(self, arm: str) -> tuple[StudyRun, ...]:
         """The runs of an arm, by seed."""
         return tuple(run for run in self.runs if run.arm == arm)
-
-
-def ranks_of(run: RunEvidence) -> int:
-    """How many processes trained together; 1 where none was joined to another."""
-    told = run.environment.part("world_size")
-    return int(told) if told.isdecimal() else 1
-
-
-def study_runs(
-    runs_by_arm: dict[str, Runs], seeds: Sequence[int], settings: GateSettings
-) -> tuple[StudyRun, ...]:
-    """Each run as the document holds it, arm by arm, in the order of the seeds."""
-    numbers: dict[str, int] = {}
-    every = tuple(run for runs in runs_by_arm.values() for run in runs)
-    found = []
-    for name, runs in runs_by_arm.items():
-        # steps beside which another run went say nothing of speed
-        alone = timed_alone(runs, every, settings.cost)
-        medians = [performance_of((run,), settings.cost)[0].median_step_seconds for run in alone]
-        for seed, run, median in zip(seeds, runs, medians, strict=True):
-            result = seed_result(run, seed, "", settings.policy)
-            found.append(
-                StudyRun(
-                    label=run.run.label,
-                    arm=name,
-                    seed=seed,
-                    result=numbers.setdefault(result.digest, len(numbers) + 1),
-                    steps=max((max(one.points.steps, default=0) for one in run.metrics), default=0),
-                    wall_seconds=run.run.wall_seconds,
-                    step_seconds=median,
-                    peak_memory_bytes=run.peak_memory_bytes,
-                    device_memory_bytes=run.device_memory_bytes,
-                    values=result.values,
-                )
-            )
-    return tuple(found)
-
-
-def study_arm(
-    name: str, command: tuple[str, ...], runs: Runs, own: tuple[StudyRun, ...],
-    first: RunEvidence, settings: GateSettings,
-) -> StudyArm:  # fmt: skip
-    """An arm of these runs, which are `own` in the document; `first` is a run of the first arm."""
-    names = [value.metric for value in own[0].values]
-    return StudyArm(
-        name=name,
-        command=command,
-        ranks=ranks_of(runs[0]),
-        ignores_seed=len(own) > 1 and len({run.result for run in own}) == 1,
-        performance=performance_of(runs, settings.cost)[0],
-        samples_per_step=_samples_per_step(runs),
-        metrics=tuple(_over_seeds(metric, own) for metric in names),
-        curves=tuple(
-            _curve(metric, runs)
-            for metric in sorted(names, key=lambda metric: (metric != "loss", metric))[:MAX_CURVES]
-        ),
-        moved=first.environment.moved(runs[0].environment),
-    )
-
-
-def _samples_per_step(runs: Runs) -> float | None:
-    counts = [samples for run in runs for samples in run.timings.samples]
-    return None if not counts or UNKNOWN in counts or not sum(counts) else fmean(counts)
-
-
-def _over_seeds(metric: str, runs: tuple[StudyRun, ...]) -> MetricOverSeeds:
-    points = [value.point for run in runs for value in run.values if value.metric == metric]
-    steps = {point.step for point in points}
-    reason = ""
-    if len(points) < len(runs):
-        reason = "missing at some seeds"
-    elif len(steps) > 1:
-        reason = "ends at different steps"
-    elif not all(math.isfinite(point.value) for point in points):
-        reason = "not finite at some seeds"
-    sample = None if reason else sample_of([point.value for point in points])
-    if sample is None:
-        return MetricOverSeeds(metric=metric, reason=reason or "too few or too large values")
-    low, high = _interval(sample)
-    return MetricOverSeeds(metric=metric, step=min(steps), sample=sample, low=low, high=high)
-
-
-def _interval(sample: Sample) -> tuple[float | None, float | None]:
-    reach = t_quantile(TAIL, sample.seeds - 1) * sample.deviation / math.sqrt(sample.seeds)
-    bounds = sample.mean - reach, sample.mean + reach
-    return bounds if all(map(math.isfinite, bounds)) else (None, None)
-
-
-def _series(run: RunEvidence, metric: str) -> Points:
-    return next((one.points for one in run.metrics if one.name == metric), Points())
-
-
-def _curve(metric: str, runs: Runs) -> MetricCurve:
-    """Where every run has a point; of many points some, evenly spaced, the last among them."""
-    series = [dict(_series(run, metric).pairs()) for run in runs]
-    steps = sorted(set.intersection(*(set(one) for one in series)))
-    if len(steps) > MAX_POINTS:
-        last = len(steps) - 1
-        steps = [steps[place * last // (MAX_POINTS - 1)] for place in range(MAX_POINTS)]
-    rows = [[one[step] for one in series] for step in steps]
-    return MetricCurve(
-        metric=metric,
-        steps=tuple(steps),
-        low=tuple(_finite(min(row)) for row in rows),
-        mean=tuple(_finite(_mean(row)) for row in rows),
-        high=tuple(_finite(max(row)) for row in rows),
-    )
-
-
-def _mean(row: list[float]) -> float:
-    try:
-        return fmean(row)
-    except (OverflowError, ValueError):
-        return math.nan
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def arm_contrast(
-    arms: tuple[StudyArm, StudyArm], runs: tuple[Runs, Runs],
-    own: tuple[tuple[StudyRun, ...], tuple[StudyRun, ...]], settings: GateSettings,
-) -> ArmContrast:  # fmt: skip
-    """The second arm against the first; `runs[0][i]` and `runs[1][i]` ran beside each other."""
-    speed = speed_ratio(runs[0][0].run.mode, runs[0], runs[1], settings.cost)
-    efficiency, low, high, reason = _efficiency(arms, speed)
-    names = sorted({value.metric for side in own for run in side for value in run.values})
-    return ArmContrast(
-        arm=arms[1].name,
-        over=arms[0].name,
-        pairs=len(own[0]),
-        equal_pairs=sum(one.result == two.result for one, two in zip(*own, strict=True)),
-        metrics=tuple(_contrast(metric, runs, own) for metric in names[:MAX_METRICS]),
-        speed=speed,
-        efficiency=efficiency,
-        efficiency_low=low,
-        efficiency_high=high,
-        reason=reason,
-    )
-
-
-def _efficiency(
-    arms: tuple[StudyArm, StudyArm], speed: SpeedRatio
-) -> tuple[Maybe, Maybe, Maybe, str]:
-    """Work of a rank per second against the first arm's; whether a batch grows with the ranks."""
-    base, head = (arm.samples_per_step for arm in arms)
-    if base is None or head is None:
-        return None, None, None, "samples per step unknown: no DataLoader tells the batch size"
-    if speed.ratio is None or speed.low is None or speed.high is None:
-        return None, None, None, speed.reason
-    work = head / base
-    reason = "" if speed.state is CostState.MEASURED else speed.reason
-    return work / speed.ratio, work / speed.high, work / speed.low, reason
-
-
-def _contrast(
-    metric: str, runs: tuple[Runs, Runs], own: tuple[tuple[StudyRun, ...], tuple[StudyRun, ...]]
-) -> MetricContrast:
-    firsts = (
-        _first_step(_series(one, metric), _series(two, metric))
-        for one, two in zip(*runs, strict=True)
-    )
-    found = MetricContrast(
-        metric=metric,
-        state=Contrast.UNDECIDED,
-        first_step=min((step for step in firsts if step is not None), default=None),
-    )
-    points = [(_last(one, metric), _last(two, metric)) for one, two in zip(*own, strict=True)]
-    pairs = [(one, two) for one, two in points if one and two]
-    reason = ""
-    if len(pairs) < len(points):
-        reason = "not every run has it"
-    elif any(one.step != two.step for one, two in pairs):
-        reason = "ends at different steps"
-    elif found.first_step is None:
-        equal = {"state": Contrast.EQUAL, "difference": 0.0, "low": 0.0, "high": 0.0}
-        return found.model_copy(update=equal)
-    if reason:
-        return found.model_copy(update={"reason": reason})
-    return found.model_copy(update=_tested([two.value - one.value for one, two in pairs]))
-
-
-def _tested(differences: list[float]) -> dict[str, object]:
-    """What the differences of pairs come to, as fields of a `MetricContrast`."""
-    if not all(map(math.isfinite, differences)):
-        return {"reason": "a value is NaN or infinite"}
-    if len(differences) < LEAST_SEEDS:
-        return {"difference": _finite(_mean(differences)), "reason": f"under {LEAST_SEEDS} seeds"}
-    sample = sample_of(differences)
-    low, high = (None, None) if sample is None else _interval(sample)
-    if sample is None or low is None or high is None:
-        return {"reason": "the values are too large to distinguish"}
-    state = Contrast.NOT_SHOWN if low <= 0 <= high else Contrast.DIFFERENT
-    return {"state": state, "difference": sample.mean, "low": low, "high": high}
-
-
-def _last(run: StudyRun, metric: str) -> Point | None:
-    return next((value.point for value in run.values if value.metric == metric), None)
-
-
-def _first_step(one: Points, two: Points) -> int | None:
-    """The first step with other bits, or that only one of the two has."""
-    if one == two:
-        return None
-    pairs = dict(one.pairs()), dict(two.pairs())
-    steps = sorted(pairs[0].keys() | pairs[1].keys())
-    return next((step for step in steps if _bits(pairs[0], step) != _bits(pairs[1], step)), None)
-
-
-def _bits(series: dict[int, float], step: int) -> str:
-    return series[step].hex() if step in series else ""

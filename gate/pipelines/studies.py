@@ -22,11 +22,8 @@ from gate.comparison.studies import (
     StudyArm,
     StudyDocument,
     StudyKind,
-    arm_contrast,
-    ranks_of,
-    study_arm,
-    study_runs,
 )
+from gate.comparison.study_figures import arm_contrast, ranks_of, study_arm, study_runs
 from gate.errors import DocumentError, EvidenceError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import read_apart

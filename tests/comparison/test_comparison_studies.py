@@ -9,15 +9,8 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate.comparison.studies import (
-    ArmContrast,
-    Contrast,
-    StudyArm,
-    StudyRun,
-    arm_contrast,
-    study_arm,
-    study_runs,
-)
+from gate.comparison.studies import ArmContrast, Contrast, StudyArm, StudyRun
+from gate.comparison.study_figures import arm_contrast, study_arm, study_runs
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepTiming, Timings
 from gate.settings.gate_settings import GateSettings
