@@ -1,16 +1,19 @@
 """Reading a package: one pass over untrusted bytes, every header held against our own.
 
-Both read the same piece of memory at the same time, each in a thread of its own; the caller writes
-or reads the next piece meanwhile. hashlib lets go of the interpreter for all but tiny pieces.
+Both digests read the same pieces of memory, each in a thread of its own and some pieces behind the
+caller, who writes or reads meanwhile: so nobody waits for the other at every piece. hashlib lets go
+of the interpreter for all but tiny pieces.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import BinaryIO, Final
+from itertools import cycle
+from queue import SimpleQueue
+from threading import Thread
+from typing import BinaryIO, Final, Protocol, cast
 
 from gate.errors import AttestationError
 from gate.package.seal_records import Archive, ArchiveMember
@@ -26,65 +29,121 @@ from gate.package.ustar import (
     parse_header,
 )
 
-# for less, starting a thread takes longer than hashing
+# for less, waking a thread takes longer than hashing
 LEAST_BYTES: Final = 64 * 1024
+# how far a digest may be behind: the pieces stay in the processor's cache
+BEHIND: Final = 3
+PIECE_BYTES: Final = 1024 * 1024
+Piece = bytes | memoryview
+
+
+def new_pieces() -> Iterator[memoryview]:
+    """Memory for pieces that are handed to `TwoDigests.inside` in turns, without end."""
+    # taken once: fresh memory for every piece takes as long as writing it
+    return cycle([memoryview(bytearray(PIECE_BYTES)) for _ in range(BEHIND + 1)])
+
+
+class Readable(Protocol):
+    """What is read into memory that is there already, as every file of Python can."""
+
+    def read(self, size: int, /) -> bytes:
+        """As `io.RawIOBase.read`."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """As `io.BufferedIOBase.readinto`."""
+        ...
+
+
+class _Digest:
+    """A digest that a thread works on; one that is not started does so in the caller's."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+        self._pieces: SimpleQueue[Piece | None] = SimpleQueue()
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._left = 0
+        self._thread: Thread | None = None
+
+    def take(self, piece: Piece) -> None:
+        """Digest a piece in time; it must not change before `BEHIND` more have been taken."""
+        if self._thread is None:
+            self._thread = Thread(target=self._work, daemon=True)
+            self._thread.start()
+        self._pieces.put(piece)
+        self._left += 1
+        self.settle(BEHIND)
+
+    def settle(self, left: int = 0) -> None:
+        """Wait until no more than so many pieces are left."""
+        while self._left > left:
+            self._done.get()
+            self._left -= 1
+
+    def end(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._pieces.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (piece := self._pieces.get()) is not None:
+            self.sha256.update(piece)
+            self._done.put(None)
 
 
 class TwoDigests:
     """The digest of everything, and that of the file that is being read or written now."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
-        self._running: tuple[Future[None], ...] = ()
-        self._whole = hashlib.sha256()
-        self._file = hashlib.sha256()
+    def __init__(self) -> None:
+        self._whole = _Digest()
+        self._file = _Digest()
 
     def begin_file(self) -> None:
         """From here on a new file is digested."""
-        self._settle()
-        self._file = hashlib.sha256()
+        self._file.settle()
+        self._file.sha256 = hashlib.sha256()
 
     def around(self, data: bytes) -> None:
         """Bytes that belong to no file: headers, padding, the end."""
-        self._settle()
-        self._whole.update(data)
+        self._whole.settle()
+        self._whole.sha256.update(data)
 
-    def inside(self, data: bytes | memoryview) -> None:
-        """Bytes of the file; `data` must not change before the next call."""
-        self._settle()
-        if len(data) < LEAST_BYTES:
-            self._whole.update(data)
-            self._file.update(data)
-            return
-        self._running = (
-            self._pool.submit(self._whole.update, data),
-            self._pool.submit(self._file.update, data),
-        )
+    def inside(self, data: Piece) -> None:
+        """Bytes of the file; `data` must not change before `BEHIND` more calls."""
+        for digest in (self._whole, self._file):
+            if len(data) < LEAST_BYTES:
+                digest.settle()
+                digest.sha256.update(data)
+            else:
+                digest.take(data)
 
     def file_digest(self) -> str:
         """Of the file so far, in hexadecimal."""
-        self._settle()
-        return self._file.hexdigest()
+        self._file.settle()
+        return self._file.sha256.hexdigest()
 
     def whole_digest(self) -> str:
         """Of everything so far, in hexadecimal."""
-        self._settle()
-        return self._whole.hexdigest()
+        self._whole.settle()
+        return self._whole.sha256.hexdigest()
 
-    def _settle(self) -> None:
-        # one piece at a time: two threads in one digest would mix their order
-        wait(self._running)
-        self._running = ()
+    def end(self) -> None:
+        """End both threads."""
+        self._whole.end()
+        self._file.end()
 
 
 @contextmanager
 def two_digests() -> Iterator[TwoDigests]:
     """Both digests, with their threads while the body runs."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        yield TwoDigests(pool)
+    digests = TwoDigests()
+    try:
+        yield digests
+    finally:
+        digests.end()
 
 
-CHUNK_BYTES = 4 * 1024 * 1024
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 
 
@@ -122,6 +181,7 @@ class _DigestingReader:
         self._stream = stream
         self.left = size_bytes
         self.digests = digests
+        self._pieces = new_pieces()
 
     def around(self, count: int) -> bytes:
         """Bytes that belong to no member."""
@@ -129,21 +189,40 @@ class _DigestingReader:
         self.digests.around(data)
         return data
 
-    def inside(self, count: int) -> bytes:
-        """Bytes of the member that is being read; their digest is made while the next are read."""
-        data = self._take(count)
-        self.digests.inside(data)
-        return data
+    def inside(self, count: int) -> memoryview:
+        """Bytes of the member that is being read, as many as a piece holds.
+
+        They stay for a while, as `TwoDigests.inside` wants it, and then others take their place.
+        """
+        view = next(self._pieces)[:count]
+        if len(view) > self.left or not self._fill(view):
+            raise _truncated()
+        self.left -= len(view)
+        self.digests.inside(view)
+        return view
+
+    def _fill(self, view: memoryview) -> bool:
+        stream = cast("Readable", self._stream)
+        while view:
+            read = stream.readinto(view)
+            if not read:
+                return False
+            view = view[read:]
+        return True
 
     def _take(self, count: int) -> bytes:
         # a header's size is a claim: it is held against what is left before a byte of it is read
         data = self._stream.read(count) if count <= self.left else b""
         if len(data) != count:
-            raise AttestationError(
-                "the package is truncated", hint="The file was cut off; fetch it again."
-            )
+            raise _truncated()
         self.left -= count
         return data
+
+
+def _truncated() -> AttestationError:
+    return AttestationError(
+        "the package is truncated", hint="The file was cut off; fetch it again."
+    )
 
 
 def _members(reader: _DigestingReader, keep: frozenset[str]) -> Iterator[ArchiveMember]:
@@ -169,7 +248,7 @@ def _member(reader: _DigestingReader, name: str, size_bytes: int, *, kept: bool)
     content = bytearray()
     left = size_bytes
     while left:
-        chunk = reader.inside(min(CHUNK_BYTES, left))
+        chunk = reader.inside(left)
         left -= len(chunk)
         if kept:
             content += chunk

@@ -11,15 +11,14 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
-from itertools import cycle
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, Literal, Protocol, cast
+from typing import Annotated, BinaryIO, Final, Literal, cast
 
 from pydantic import AfterValidator, Field
 
 from gate.errors import AttestationError, StorageError
 from gate.evidence.lock_files import MAX_LOCK_BYTES, LockFile, Locks
-from gate.package.archive import TwoDigests, two_digests
+from gate.package.archive import Readable, TwoDigests, new_pieces, two_digests
 from gate.package.seal_records import Package, PackageMember
 from gate.package.ustar import (
     END_BYTES,
@@ -139,10 +138,6 @@ def _cut(data: bytes) -> bytes:
     return whole.decode("utf-8", "ignore").encode("utf-8") + mark
 
 
-# what two digests and the writing share stays in the processor's cache
-CHUNK_BYTES = 1024 * 1024
-
-
 def pack(
     members: Sequence[PackageMember], *, path: Path, target: BinaryIO, files: Files
 ) -> Package:
@@ -190,26 +185,13 @@ def _add(writer: _ArchiveWriter, member: PackageMember, files: Files) -> str:
     return digest
 
 
-class Readable(Protocol):
-    """What is read into memory that is there already, as every file of Python can."""
-
-    def read(self, size: int, /) -> bytes:
-        """As `io.RawIOBase.read`."""
-        ...
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """As `io.BufferedIOBase.readinto`."""
-        ...
-
-
 class _ArchiveWriter:
     """Counts and digests everything on its way to the target."""
 
     def __init__(self, target: BinaryIO, digests: TwoDigests) -> None:
         self._target = target
         self._digests = digests
-        # taken once: fresh memory for every piece takes as long as writing it
-        self._pieces = tuple(memoryview(bytearray(CHUNK_BYTES)) for _ in range(2))
+        self._pieces = new_pieces()
         self.size_bytes = 0
 
     def add(self, name: str, stream: Readable, size_bytes: int) -> str:
@@ -217,9 +199,10 @@ class _ArchiveWriter:
         self._around(header(name, size_bytes))
         self._digests.begin_file()
         left = size_bytes
-        # in turns: one is digested while it is written, and while the next is read
-        for view in cycle(self._pieces):
-            chunk = view[: stream.readinto(view[: min(CHUNK_BYTES, left)])]
+        # in turns: some are digested while one is written and the next is read
+        while left:
+            view = next(self._pieces)
+            chunk = view[: stream.readinto(view[:left])]
             if not chunk:
                 break
             self._digests.inside(chunk)
