@@ -11,7 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from gate.baseline.acceptance import FarFromPeers, Movement, RecordedPrice
 from gate.comparison.differences import KnobCosts
 from gate.data.data_sets import DataSets
-from gate.evidence.run_evidence import CheckpointManifest, MetricSeries
+from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, RankRecord
 from gate.evidence.step_columns import StepDigests
 from gate.evidence.step_work import Given, SeedResults
 from gate.text.digests import sha256_hex
@@ -89,6 +89,11 @@ class BaselineEntry(Document):
         if not self.gate_id:
             written.pop("gate_id", None)
         return written
+
+    @property
+    def ranks(self) -> tuple[RankRecord, ...]:
+        """None: an entry is a page for people, and has what all ranks recorded together."""
+        return ()
 
     @property
     def provisional(self) -> bool:

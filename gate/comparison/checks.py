@@ -15,7 +15,7 @@ from typing import Final
 from gate.checkpoint.parts import compiled
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import EventKind, NotFinite, SelfTestProbe, ThresholdResult
-from gate.comparison.first_difference import Numbering, kind_of_metric
+from gate.comparison.first_difference import Numbering, kind_of_metric, renamed_series
 from gate.evidence.run_evidence import MetricSeries, NotFiniteTensor, RunEvidence
 from gate.settings.gate_settings import ComparisonSettings, NotFiniteAllowed
 from gate.settings.levels import Threshold
@@ -50,10 +50,11 @@ def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowe
 
 
 def _metric(run: RunEvidence) -> NotFinite | None:
-    numbering = Numbering(run.metrics, len(run.steps))
+    every = tuple(renamed_series(run))
+    numbering = Numbering(every, len(run.steps))
     points = [
         (_place(numbering, series.name, step), series.name, step, value)
-        for series in run.metrics
+        for series in every
         # nearly all are: seen at once, and no point is looked at by itself
         if not all(map(math.isfinite, series.points.values))
         for step, value in series.points.pairs()
@@ -62,7 +63,7 @@ def _metric(run: RunEvidence) -> NotFinite | None:
     if not points:
         return None
     _, name, step, value = min(points, key=lambda row: row[:2])
-    values = next(series.points for series in run.metrics if series.name == name)
+    values = next(series.points for series in every if series.name == name)
     later = [number for own_step, number in values.pairs() if own_step >= step]
     return NotFinite(
         run=run.run.label,

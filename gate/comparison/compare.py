@@ -21,10 +21,25 @@ from gate.comparison.differences import (
     TensorChange,
     TensorDelta,
 )
-from gate.comparison.first_difference import Numbering, first_events
-from gate.comparison.metric_differences import compare_metrics
+from gate.comparison.first_difference import (
+    Numbering,
+    first_events,
+    first_ranks,
+    own_metrics,
+    pairs_of,
+    ranks_apart,
+    renamed_series,
+    world_size,
+)
+from gate.comparison.metric_differences import compare_metrics, with_rank_metrics
 from gate.comparison.work import compare_optimizer_settings, compare_work
-from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, RunEvidence, TensorDigest
+from gate.evidence.run_evidence import (
+    CheckpointManifest,
+    MetricSeries,
+    RankRecord,
+    RunEvidence,
+    TensorDigest,
+)
 from gate.evidence.step_columns import StepDigests
 from gate.evidence.step_work import StepGiven
 from gate.settings.gate_settings import ComparisonSettings
@@ -51,7 +66,13 @@ def equal_results(left: RunEvidence, right: RunEvidence) -> bool:
         right.checkpoint.algorithm,
         right.checkpoint.root,
     )
+    if _by_rank(left) != _by_rank(right):
+        return False
     return not faults and same_state and left.metrics == right.metrics
+
+
+def _by_rank(run: RunEvidence) -> list[tuple[int, tuple[MetricSeries, ...]]]:
+    return [(record.rank, record.metrics) for record in run.ranks]
 
 
 def distinct_results(runs: tuple[RunEvidence, ...]) -> int:
@@ -105,6 +126,11 @@ class Result(Protocol):
         """Where it was made."""
         ...
 
+    @property
+    def ranks(self) -> tuple[RankRecord, ...]:
+        """What each of several ranks recorded; a baseline has what all of them did together."""
+        ...
+
 
 def compare_results(
     expected: Result,
@@ -113,12 +139,25 @@ def compare_results(
     names: tuple[str, str],
 ) -> Comparison:
     """Compare everything that two results hold; `names` says what they are, for the reader."""
-    metrics = compare_metrics(expected.metrics, observed.metrics, settings.tolerances)
+    rules, ranks = settings.tolerances, pairs_of(expected, observed)
+    metrics = compare_metrics(expected.metrics, observed.metrics, rules)
+    metrics = with_rank_metrics(metrics, ranks, rules)
     step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
     fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint, settings.tensors)
     counts = (len(expected.steps), len(observed.steps))
     work = compare_work(expected, observed)
+    series = (*renamed_series(expected), *renamed_series(observed))
+    numbering, given = Numbering(series, max(counts)), observed.given or expected.given
+    world = max(world_size(expected), world_size(observed))
+    apart = ranks_apart(
+        {one.rank: compare_fingerprints(one.steps, other.steps)[0] for one, other in ranks},
+        (metrics.deltas, metrics.faults),
+        tensors,
+        given=given,
+        numbering=numbering,
+        own=own_metrics(expected) | own_metrics(observed),
+    )
     return Comparison(
         expected=names[0],
         observed=names[1],
@@ -136,9 +175,9 @@ def compare_results(
         steps_expected=counts[0],
         steps_observed=counts[1],
         events=first_events(
-            Numbering((*expected.metrics, *observed.metrics), max(counts)),
+            numbering,
             steps=counts,
-            given=observed.given or expected.given,
+            given=given,
             work=work,
             fingerprints=fingerprints,
             deltas=metrics.deltas,
@@ -149,6 +188,8 @@ def compare_results(
         compared_fingerprints=compared_fingerprints,
         optimizer_settings=compare_optimizer_settings(expected, observed, tensors),
         work=work,
+        ranks_apart=apart if world > 1 else (),
+        first_ranks=first_ranks(apart, world),
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from gate.settings.levels import Derivation
 from gate.text.document import Document, Timestamp
@@ -16,6 +18,17 @@ SOFTWARE_PARTS = frozenset(
 
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
+OF_RANK: Final = " (rank "
+
+
+def metric_of_rank(name: str, rank: int) -> str:
+    """What a metric of one rank is called among those of all: `loss (rank 1)`; rank 0's stays."""
+    return f"{name}{OF_RANK}{rank})" if rank else name
+
+
+def without_rank(name: str) -> str:
+    """The name that a metric has in its own rank."""
+    return name.partition(OF_RANK)[0]
 
 
 class MetricDelta(Document):
@@ -298,6 +311,13 @@ class Event(Document):
         return "at the end" if self.step is None else f"at step {self.step}"
 
 
+class RankDifference(Document):
+    """One rank of several that differs, and where it first does."""
+
+    rank: int
+    first: Event
+
+
 class Comparison(Document):
     """All differences between two results.
 
@@ -309,7 +329,8 @@ class Comparison(Document):
     them, or the settings ignore them.
 
     `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
-    equal.
+    equal. `ranks_apart` are the ranks that differ, earliest first, and `first_ranks` those of them
+    that do so first, empty where all ranks do or only one trained.
     """
 
     expected: str
@@ -330,6 +351,8 @@ class Comparison(Document):
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()
     work: tuple[WorkChange, ...] = ()
     packages_aside: tuple[str, ...] = ()
+    ranks_apart: Annotated[tuple[RankDifference, ...], Field(max_length=1000)] = ()
+    first_ranks: tuple[int, ...] = ()
 
     @property
     def something_compared(self) -> bool:

@@ -4,26 +4,34 @@ The numbering is that of optimizer steps. What the harness records counts them a
 numbers its own metrics as it likes: from 0 or from 1, by steps or by epochs. A series that reaches
 at least half as far as the optimizer did is taken to count steps (from 0 on, its step 0 is the
 first); any other counts something else, and stands behind everything whose step is known.
+
+Ranks that train together all differ soon after one of them does: gradients are summed. So the rank
+at fault is the one whose record differs first, in the order in which one thing causes the next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final, Protocol
 
 from gate.comparison.differences import (
     Event,
     EventKind,
     FingerprintDifference,
     MetricDelta,
+    RankDifference,
     SeriesFault,
     SeriesFaultKind,
     TensorDelta,
     WorkChange,
     WorkKind,
+    metric_of_rank,
+    without_rank,
 )
-from gate.evidence.run_evidence import MetricSeries, MetricSource
+from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, MetricSource, RankRecord
 from gate.evidence.step_columns import FAMILIES, PARAMETERS, family_of, optimizer_of
 from gate.evidence.step_work import Given, turn_of
 
@@ -93,17 +101,17 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
     ]
     names = sorted(delta.name for delta in tensors)
     events += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
-    return tuple(sorted(events, key=partial(_place, given)))
+    return tuple(sorted(events, key=partial(place_of, given)))
 
 
-def _place(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:
+def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:
     """The end comes last, and before it what counts something else than steps.
 
     Within a step the optimizers follow each other: what one updates, the passes of the next see.
     Where one makes several steps before the next makes its first, it is earlier in each of them.
     """
     at_the_end = event.kind is EventKind.STATE
-    optimizer = optimizer_of(event.name)
+    optimizer = optimizer_of(without_rank(event.name))
     # what has no step could be anywhere: it never stands before something that is known
     step = math.inf if event.step is None else event.step
     turn = step if event.step is None else turn_of(given, optimizer, event.step)
@@ -153,6 +161,7 @@ def _fingerprint_event(fingerprint: FingerprintDifference) -> Event:
 
 def kind_of_metric(name: str) -> EventKind:
     """`loss` for what the harness saw `backward` called on, else `metric`."""
+    name = without_rank(name)
     is_loss = name == LOSS or name.startswith(f"{LOSS}.")
     return EventKind.LOSS if is_loss else EventKind.METRIC
 
@@ -179,3 +188,115 @@ def _fault_events(
                 step=step,
                 own_step=fault.first_step,
             )
+
+
+STATE_OF_RANK: Final = re.compile(r"state(?:\.rank([0-9]{1,6}))?/.*", re.DOTALL)
+
+
+class OfRanks(Protocol):
+    """What is asked of a result here."""
+
+    @property
+    def metrics(self) -> tuple[MetricSeries, ...]:
+        """Those of rank 0 and of the script."""
+        ...
+
+    @property
+    def ranks(self) -> tuple[RankRecord, ...]:
+        """What each rank recorded; empty where that is not known, or one trained."""
+        ...
+
+    @property
+    def checkpoint(self) -> CheckpointManifest:
+        """The states of all ranks at the end."""
+        ...
+
+
+def pairs_of(expected: OfRanks, observed: OfRanks) -> tuple[tuple[RankRecord, RankRecord], ...]:
+    """The records of ranks that both sides have."""
+    others = {record.rank: record for record in observed.ranks}
+    return tuple((one, others[one.rank]) for one in expected.ranks if one.rank in others)
+
+
+def renamed_series(result: OfRanks) -> Iterator[MetricSeries]:
+    """Every series under the name that it has among those of all ranks."""
+    yield from result.metrics
+    for record in result.ranks:
+        for series in record.metrics:
+            yield series.model_copy(update={"name": metric_of_rank(series.name, record.rank)})
+
+
+def ranks_apart(
+    fingerprints: Mapping[int, tuple[FingerprintDifference, ...]],
+    numbers: tuple[Sequence[MetricDelta], Sequence[SeriesFault]],
+    tensors: Sequence[TensorDelta],
+    *,
+    given: Given,
+    numbering: Numbering,
+    own: frozenset[str],
+) -> tuple[RankDifference, ...]:
+    """Each rank that differs, by where it first does, earliest first.
+
+    `fingerprints` are those that differ by rank, `numbers` the metrics of all ranks. `own` names
+    what rank 0 recorded by itself: what a script writes is nobody's.
+    """
+    found, states = [], _states(tensors)
+    for rank in sorted({*fingerprints, *states}):
+        end = metric_of_rank("", rank)
+
+        def of_it(name: str, rank: int = rank, end: str = end) -> bool:
+            return name.endswith(end) if rank else name in own
+
+        events = first_events(
+            numbering,
+            steps=(0, 0),
+            given=given,
+            fingerprints=fingerprints.get(rank, ()),
+            deltas=(delta for delta in numbers[0] if of_it(delta.metric)),
+            faults=(fault for fault in numbers[1] if of_it(fault.metric)),
+            tensors=states.get(rank, ()),
+        )
+        if events:
+            found.append(RankDifference(rank=rank, first=events[0]))
+    return tuple(sorted(found, key=lambda one: (place_of(given, one.first), one.rank)))
+
+
+def own_metrics(result: OfRanks) -> frozenset[str]:
+    """Those that rank 0 recorded by itself."""
+    recorded = {MetricSource.HARNESS, MetricSource.LOGGED}
+    return frozenset(series.name for series in result.metrics if series.source in recorded)
+
+
+def world_size(result: OfRanks) -> int:
+    """How many ranks trained, by what they left."""
+    return max(1, len(result.ranks), len({rank_of(one.name) for one in result.checkpoint.tensors}))
+
+
+def rank_of(tensor: str) -> int:
+    """The rank whose captured state has this leaf; 0 for what the script saved too."""
+    found = STATE_OF_RANK.fullmatch(tensor)
+    return int(found[1] or 0) if found is not None else 0
+
+
+def _states(tensors: Sequence[TensorDelta]) -> dict[int, list[TensorDelta]]:
+    states: dict[int, list[TensorDelta]] = {}
+    for tensor in tensors:
+        if STATE_OF_RANK.fullmatch(tensor.name):
+            states.setdefault(rank_of(tensor.name), []).append(tensor)
+    return states
+
+
+def first_ranks(apart: Sequence[RankDifference], world_size: int) -> tuple[int, ...]:
+    """The ranks that differ first, where they are fewer than all; else empty.
+
+    What differs first in one rank goes before what differs in the same step further on in others.
+    """
+    if not apart:
+        return ()
+    first = _when(apart[0].first)
+    ranks = tuple(one.rank for one in apart if _when(one.first) == first)
+    return ranks if len(ranks) < world_size else ()
+
+
+def _when(event: Event) -> tuple[int | None, EventKind]:
+    return event.step, event.kind

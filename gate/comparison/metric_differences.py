@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
 import numpy as np
 
-from gate.comparison.differences import MetricDelta, SeriesFault, SeriesFaultKind
+from gate.comparison.differences import (
+    MetricDelta,
+    SeriesFault,
+    SeriesFaultKind,
+    metric_of_rank,
+)
 from gate.evidence.columns import Point
-from gate.evidence.run_evidence import FloatType, MetricSeries
+from gate.evidence.run_evidence import FloatType, MetricSeries, RankRecord
 from gate.settings.levels import Improvement, Tolerance
 
 # Bits of the fraction, and the exponent of the smallest normal number (IEEE 754; bfloat16 has the
@@ -70,6 +75,9 @@ def ulp_size(value: float, dtype: FloatType) -> float:
     return float(np.ldexp(1.0, exponent - fraction))
 
 
+Tolerances = tuple[Tolerance, ...]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricDifferences:
     """What differs between two sets of series, and how many points were compared."""
@@ -109,6 +117,40 @@ def compare_metrics(
         deltas += series_deltas
         compared += common
     return MetricDifferences(deltas=tuple(deltas), faults=tuple(faults), compared=compared)
+
+
+def with_rank_metrics(
+    known: MetricDifferences,
+    pairs: Sequence[tuple[RankRecord, RankRecord]],
+    rules: tuple[Tolerance, ...],
+) -> MetricDifferences:
+    """The differences of metrics together with those of the ranks other than 0.
+
+    Compared rank by rank: no name that a script gives a metric can stand in for another rank's.
+    """
+    found = [known, *(_of_rank(left, right, rules) for left, right in pairs)]
+    return MetricDifferences(
+        deltas=tuple(delta for one in found for delta in one.deltas),
+        faults=tuple(fault for one in found for fault in one.faults),
+        compared=sum(one.compared for one in found),
+    )
+
+
+def _of_rank(
+    left: RankRecord, right: RankRecord, rules: tuple[Tolerance, ...]
+) -> MetricDifferences:
+    one = compare_metrics(left.metrics, right.metrics, rules)
+    return MetricDifferences(
+        deltas=tuple(
+            delta.model_copy(update={"metric": metric_of_rank(delta.metric, left.rank)})
+            for delta in one.deltas
+        ),
+        faults=tuple(
+            fault.model_copy(update={"metric": metric_of_rank(fault.metric, left.rank)})
+            for fault in one.faults
+        ),
+        compared=one.compared,
+    )
 
 
 def tolerances_for(name: str, tolerances: tuple[Tolerance, ...]) -> tuple[Tolerance, ...]:

@@ -78,6 +78,7 @@ def _start(run: RunEvidence, step: int) -> RunEvidence:
             "steps": run.steps[:step],
             "given": (),
             "checkpoint": nothing,
+            "ranks": (),
         }
     )
 
@@ -102,6 +103,8 @@ def _rest(run: RunEvidence, step: int) -> RunEvidence:
             "steps": run.steps[step:],
             "given": (),
             "checkpoint": _compared(run.checkpoint),
+            # in other numbers; what all ranks recorded together is compared
+            "ranks": (),
         }
     )
 
@@ -128,6 +131,8 @@ def _moved(run: RunEvidence, whole: RunEvidence, step: int) -> RunEvidence:
             "steps": _moved_steps(run, whole, step),
             "given": (),
             "checkpoint": _compared(run.checkpoint),
+            # in other numbers; what all ranks recorded together is compared
+            "ranks": (),
         }
     )
 

@@ -156,6 +156,7 @@ class Suspect(Document):
     possible: bool = False
     stack: tuple[str, ...] = ()
     code_place: CodePlace | None = None
+    rank: int = 0
 
     @property
     def changed_file(self) -> bool:
@@ -171,6 +172,7 @@ class Diagnosis(Document):
     where fingerprints leave several open. `optimizer_settings` are those that explain it, such as
     `lr`, and `settings_beside` those that differ as early and do not; `suspects` are lines that
     would explain it, likeliest first, and `decides` says what would tell the first two apart.
+    `ranks` are those that differ first where fewer than all do, empty else.
     `trace` is what two traced runs say, `tried` which setting, moved alone, makes the runs agree,
     `growth` how the difference goes on over the steps; None where there are too few of them.
     """
@@ -189,6 +191,7 @@ class Diagnosis(Document):
     trace: TraceFinding | None = None
     growth: Growth | None = None
     tried: TriedSettings | None = None
+    ranks: tuple[int, ...] = ()
 
     @property
     def likely(self) -> tuple[Suspect, ...]:

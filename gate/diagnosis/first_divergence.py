@@ -212,7 +212,12 @@ def _diagnosis(
         return None
     cause = cause_of(first, comparison, question)
     known = replace(known, sources=tuple(_at_work(known.sources, first, comparison)))
-    suspects = suspects_of(first, known, numbers_differ=bool(comparison.optimizer_settings))
+    suspects = suspects_of(
+        first,
+        known,
+        numbers_differ=bool(comparison.optimizer_settings),
+        ranks=comparison.first_ranks,
+    )
     settings = explaining(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     return Diagnosis(
@@ -227,6 +232,7 @@ def _diagnosis(
         decides=_decides(suspects),
         optimizer_settings=settings,
         settings_beside=others,
+        ranks=comparison.first_ranks,
     )
 
 

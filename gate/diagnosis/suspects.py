@@ -94,8 +94,12 @@ class KnownLines:
 NOTHING_KNOWN: Final = KnownLines()
 
 
-def suspects_of(first: Event, known: KnownLines, *, numbers_differ: bool) -> tuple[Suspect, ...]:
+def suspects_of(
+    first: Event, known: KnownLines, *, numbers_differ: bool, ranks: tuple[int, ...] = ()
+) -> tuple[Suspect, ...]:
     """The lines that would explain this event, at most `SHOWN_SUSPECTS`.
+
+    Those of `ranks`, which differ first, go before those of others, which may have sent them it.
 
     Those that are only possible are given where nothing better is known. `numbers_differ` says that
     settings of the optimizer are not the same, numbers that the script itself computed.
@@ -110,7 +114,7 @@ def suspects_of(first: Event, known: KnownLines, *, numbers_differ: bool) -> tup
     )
     fitting = [one for one in every if _fits(one, first)]
     fitting = [one for one in fitting if not _is_part_of_another(one, fitting)]
-    ranked = sorted(dict.fromkeys(fitting), key=lambda one: _rank(one, first))
+    ranked = sorted(dict.fromkeys(fitting), key=lambda one: _rank(one, first, ranks))
     likely = [one for one in ranked if not one.possible]
     likely = [*_leading_to_a_seed(ranked), *likely]
     if any(one.kind is SuspectKind.SEED for one in likely):
@@ -198,6 +202,7 @@ def _of_override(
         used=used_in(first),
         stack=override.stack,
         code_place=CodePlace.known(override.file, override.line),
+        rank=override.rank,
     )
 
 
@@ -220,6 +225,7 @@ def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iter
             possible=kind in POSSIBLE and not clock,
             stack=source.stack,
             code_place=CodePlace.known(source.file, source.line),
+            rank=source.rank,
         )
 
 
@@ -235,6 +241,7 @@ def _of_children(
             used=used_in(first),
             possible=True,
             code_place=CodePlace.known(child.file, child.line),
+            rank=child.rank,
         )
 
 
@@ -265,7 +272,7 @@ def _is_part_of_another(suspect: Suspect, fitting: list[Suspect]) -> bool:
     return suspect.kind is SuspectKind.THREAD and drawing
 
 
-def _rank(suspect: Suspect, first: Event) -> tuple[object, ...]:
+def _rank(suspect: Suspect, first: Event, ranks: tuple[int, ...]) -> tuple[object, ...]:
     kinds = list(ORDER)
     if first.kind in TIMED:
         kinds = [SuspectKind.CLOCK, *kinds]
@@ -278,4 +285,5 @@ def _rank(suspect: Suspect, first: Event) -> tuple[object, ...]:
         # no guess: what it reads was another
         kinds = [SuspectKind.READ, *kinds]
     # of one kind what ran last before the difference is the nearest to it
-    return suspect.possible, kinds.index(suspect.kind), -suspect.step
+    elsewhere = bool(ranks) and suspect.rank not in ranks
+    return suspect.possible, elsewhere, kinds.index(suspect.kind), -suspect.step

@@ -30,6 +30,7 @@ from gate.evidence.metric_series import (
 from gate.evidence.observations import Boundary, Override, Resumability
 from gate.evidence.operator_logs import read_operator_audit, read_overrides
 from gate.evidence.rank_environments import environment_of, facts_of
+from gate.evidence.rank_records import rank_records, replica_drift
 from gate.evidence.ranks import (
     TrainedRank,
     read_attestations,
@@ -39,6 +40,8 @@ from gate.evidence.ranks import (
 )
 from gate.evidence.run_evidence import (
     MAX_NOT_FINITE,
+    CheckpointManifest,
+    HarnessProcess,
     MetricSeries,
     MetricSource,
     NotFiniteTensor,
@@ -105,7 +108,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         steps=step_digests(ranks),
         given=step_given(ranks[0]),
         timings=step_timings(ranks[0]),
-        checkpoint=manifest(states),
+        checkpoint=(kept := manifest(states)),
         not_finite=_not_finite(states, constant := _constants(ranks, states)),
         constant_infinities=constant,
         environment=environment_of(_summaries(ranks)),
@@ -130,7 +133,25 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
         parameter_names=_parameter_names(ranks, states),
         overridden=sum(rank.summary.overridden for rank in ranks),
         boundaries=_boundaries(files, out, ranks),
-    ).model_copy(update=_start(ranks[0].summary))
+    ).model_copy(update=_start(ranks[0].summary) | _by_rank(files, out, ranks, processes, kept))
+
+
+def _by_rank(
+    files: Files,
+    out: Path,
+    ranks: tuple[TrainedRank, ...],
+    processes: tuple[HarnessProcess, ...],
+    checkpoint: CheckpointManifest,
+) -> dict[str, object]:
+    """What each rank recorded by itself, and where replicas differ.
+
+    The metrics of rank 0 are the run's.
+    """
+    others = {rank.files.rank: _harness_metrics(files, out, rank) for rank in ranks[1:]}
+    return {
+        "ranks": rank_records(ranks, processes, others),
+        "replica_drift": replica_drift(ranks, checkpoint),
+    }
 
 
 def _refuse_crashed(
@@ -151,7 +172,7 @@ def _boundaries(files: Files, out: Path, ranks: tuple[TrainedRank, ...]) -> tupl
     return tuple(Boundary.model_validate(one.model_dump(exclude={"pid"})) for one in told)
 
 
-def _start(summary: Summary) -> dict[str, float | None]:
+def _start(summary: Summary) -> dict[str, object]:
     """When a run had torch, and when it had made its first step."""
     return {
         "first_step_clock_seconds": summary.first_step_clock_seconds,

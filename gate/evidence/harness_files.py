@@ -54,6 +54,9 @@ MAX_OPTIMIZERS = 100_000
 ParameterPlace = Annotated[str, Field(pattern=r"^[0-9]{1,6}/[0-9]{1,9}$")]
 ParameterName = Annotated[str, Field(max_length=200)]
 MAX_SAMPLING_INTERVAL = 2**20
+# ranks of one process group, and optimizers of a replicated model
+MAX_GROUP = 100_000
+MAX_REPLICATED = 100
 # of one optimizer
 MAX_SETTINGS = 500
 SettingPath = Annotated[str, Field(pattern=r"^[0-9]{1,3}/[A-Za-z0-9_.-][A-Za-z0-9_./-]{0,99}$")]
@@ -136,6 +139,7 @@ class Attestation(OwnedDocument):
     devices: Devices = ()
     versions: TextMap = Field(default_factory=dict)
     variables: TextMap = Field(default_factory=dict)
+    node: Annotated[str, Field(max_length=100)] = ""
     problems: Problems
 
 
@@ -210,6 +214,13 @@ class MetricLine(ExactNumber):
     step: int = Field(ge=0, le=MAX_STEP)
 
 
+class Replicated(Document):
+    """An optimizer all of whose parameters one DistributedDataParallel keeps equal on `ranks`."""
+
+    optimizer: Annotated[int, Field(ge=0, lt=MAX_OPTIMIZERS)]
+    ranks: Annotated[tuple[Count, ...], Field(max_length=MAX_GROUP)]
+
+
 class Summary(Document):
     """`summary-rR-P.json`: written last, so its presence says that the process ended well."""
 
@@ -237,6 +248,7 @@ class Summary(Document):
         tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=1000)
     ] = ()
     carried: Carried | None = None
+    replicated: Annotated[tuple[Replicated, ...], Field(max_length=MAX_REPLICATED)] = ()
     problems: Problems
     left_out: Problems = ()
 

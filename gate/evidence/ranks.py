@@ -36,7 +36,7 @@ from gate.evidence.python_processes import (
     shut_out_by,
     shut_out_reason,
 )
-from gate.evidence.run_evidence import HarnessProcess
+from gate.evidence.run_evidence import MAX_NODE, HarnessProcess
 from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
@@ -292,6 +292,7 @@ def _process(attestation: Attestation) -> HarnessProcess:
         devices=attestation.devices,
         versions=attestation.versions,
         variables=attestation.variables,
+        node=plain_text(attestation.node)[:MAX_NODE],
         problems=attestation.problems,
     )
 

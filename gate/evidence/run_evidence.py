@@ -250,7 +250,8 @@ class HarnessProcess(Document):
     """What one process of the training attested: which settings it really had.
 
     `before` is what torch had before, `variables` holds the knobs that are environment variables
-    and what else is known to move a result, `devices` every GPU that the process can see.
+    and what else is known to move a result, `devices` every GPU that the process can see. `node` is
+    the machine's name, which decides nothing.
     """
 
     pid: int
@@ -261,6 +262,7 @@ class HarnessProcess(Document):
     devices: Devices = ()
     versions: dict[str, str] = Field(default_factory=dict)
     variables: dict[str, str] = Field(default_factory=dict)
+    node: str = Field(default="", max_length=100)
     problems: tuple[str, ...] = ()
 
 
@@ -291,6 +293,41 @@ class PassedOver(Document):
     why: WhyPassedOver
 
 
+MAX_RANKS = 1000
+MAX_NODE = 100
+MAX_DRIFTED_NAMES = 20
+
+
+class RankRecord(Document):
+    """What one rank of several recorded: its own digests, and its metrics where it is not rank 0.
+
+    `node` is the machine's name, for a reader only.
+    """
+
+    rank: int = Field(ge=0, le=1_000_000)
+    node: str = Field(default="", max_length=MAX_NODE)
+    steps: StepDigests
+    metrics: tuple[MetricSeries, ...] = ()
+
+
+class ReplicaDrift(Document):
+    """Ranks that DistributedDataParallel keeps equal, and whose weights are not after `step`.
+
+    `ranks` have other weights than rank `like`, which has those of most ranks. `equal_until` is the
+    last step before it at which all of them were seen to be equal. `parameters` names those that
+    differ at the end, of `differing` in all.
+    """
+
+    step: int = Field(ge=1, le=MAX_STEP)
+    equal_until: int | None = None
+    like: int = Field(ge=0, le=1_000_000)
+    ranks: Annotated[tuple[int, ...], Field(min_length=1, max_length=MAX_RANKS)]
+    parameters: Annotated[
+        tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=MAX_DRIFTED_NAMES)
+    ] = ()
+    differing: int = Field(default=0, ge=0)
+
+
 class RunEvidence(Document):
     """Everything that a run is judged by.
 
@@ -304,6 +341,9 @@ class RunEvidence(Document):
     `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
     `boundaries` is what each rank stood with where it was interrupted, or had been resumed.
+    `ranks` is what each rank recorded by itself, empty where only one trained; `metrics` and
+    `steps` are rank 0's and those of all ranks together. `replica_drift` is where replicas of one
+    model first differ, for a finding only.
 
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
     without what it waited for its turn. `ready_seconds` are those of it until it could be let go,
@@ -348,6 +388,8 @@ class RunEvidence(Document):
         Field(max_length=MAX_ALL_PARAMETER_NAMES),
     ] = Field(default_factory=dict)
     boundaries: Annotated[tuple[Boundary, ...], Field(max_length=1000)] = ()
+    ranks: Annotated[tuple[RankRecord, ...], Field(max_length=MAX_RANKS)] = ()
+    replica_drift: ReplicaDrift | None = None
 
 
 class SeededRun(Document):

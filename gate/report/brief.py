@@ -36,6 +36,7 @@ from gate.report.wording import (
     threshold_words,
 )
 from gate.settings.levels import ReachedLevel
+from gate.text.phrases import rank_words
 from gate.training.runs import Commit
 from gate.verdict.verdict import Answer, NotFiniteResult, Outcome, Verdict, led_by_settings
 
@@ -102,7 +103,15 @@ def _cause(verdict: Verdict) -> str:
     said = {EventKind.ENVIRONMENT, EventKind.STEPS}
     if diagnosis is None or verdict.passes or (diagnosis.kind in said and not diagnosis.likely):
         return ""
-    return f"Cause: {cause_words(diagnosis)}."
+    return f"Cause: {_rank_of_cause(diagnosis)}{cause_words(diagnosis)}."
+
+
+def _rank_of_cause(diagnosis: Diagnosis) -> str:
+    """`rank 1: `, where fewer ranks than all differ first; of a line the rank that ran it."""
+    if not diagnosis.ranks:
+        return ""
+    ranks = (diagnosis.likely[0].rank,) if diagnosis.likely else diagnosis.ranks
+    return f"{rank_words(ranks)}: "
 
 
 def _traced(verdict: Verdict) -> str:
@@ -337,7 +346,8 @@ def _nondeterministic(verdict: Verdict) -> str:
     if diagnosis.kind is EventKind.STEPS:
         return _sentence(verdict.cause)
     where = "at the end" if diagnosis.first_step is None else f"from step {diagnosis.first_step} on"
-    return f"{whose} differ {where}, first in the {CAUSE_TITLES[diagnosis.kind]}."
+    ranks = f" of {rank_words(diagnosis.ranks)}" if diagnosis.ranks else ""
+    return f"{whose} differ {where}, first in the {CAUSE_TITLES[diagnosis.kind]}{ranks}."
 
 
 def _moved(comparison: Comparison | None) -> str:

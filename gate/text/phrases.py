@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def count(number: int, noun: str) -> str:
     """A number with its noun: `1 tensor`, `2,048 tensors`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+MOST_RANKS = 4
+
+
+def rank_words(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 1 and 3`, and of many the first: `ranks 1, 2, 3, 4 and 12 more`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    rest = len(ranks) - MOST_RANKS
+    shown = [str(rank) for rank in ranks[:MOST_RANKS]] + ([f"{rest} more"] if rest > 0 else [])
+    return f"ranks {joined(shown)}"
 
 
 def joined(words: Iterable[str]) -> str:

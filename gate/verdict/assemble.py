@@ -362,6 +362,7 @@ def _findings(
         *resume_findings(facts),
         *kill_findings(facts.resume),
         *environment(facts.baseline, evidence),
+        *findings.replicas_differ(run),
         *moved_data_findings(facts),
         *undeclared_reads(strict, facts.settings),
         *splits_by_listing(run),

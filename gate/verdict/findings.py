@@ -10,11 +10,15 @@ from gate.evidence.observations import CheckpointLack, started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.settings.levels import CostSettings
-from gate.text.phrases import joined
+from gate.text.phrases import joined, rank_words
 from gate.verdict.verdict import BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
 SHOWN_PACKAGES = 6
+
+SHOWN_PARAMETERS = 3
+# of a training with one model its number says nothing
+ONLY_MODEL = "model/0/"
 
 MAX_WEAKER = 5
 WITHOUT_ANY = "what it makes deterministic is not deterministic there"
@@ -250,6 +254,28 @@ def ended_early(run: RunEvidence, max_steps: int) -> tuple[Finding, ...]:
     )
 
 
+def replicas_differ(run: RunEvidence) -> tuple[Finding, ...]:
+    """After which step do ranks have different weights that are meant to be equal?"""
+    drift = run.replica_drift
+    if drift is None:
+        return ()
+    names = [name.removeprefix(ONLY_MODEL) for name in drift.parameters[:SHOWN_PARAMETERS]]
+    rest = drift.differing - len(names)
+    more = f" and {rest:,} more" if rest > 0 else ""
+    what = f": {', '.join(names)}{more} at the end" if names else ""
+    until = f" (equal after step {drift.equal_until})" if drift.equal_until else ""
+    one = len(drift.ranks) == 1
+    return warning(
+        "replicas-differ",
+        message=f"{rank_words(drift.ranks)} {'has' if one else 'have'} different weights than "
+        f"rank {drift.like} after step {drift.step}{until}, although DistributedDataParallel keeps "
+        f"them equal{what}",
+        remedy="Look for what changes weights or gradients on some ranks only: no_sync() in the "
+        "last pass before an update, a write into a parameter, a different learning rate. If it "
+        "is intended, as in local SGD, ignore this.",
+    )
+
+
 def weaker_source(run: RunEvidence) -> tuple[Finding, ...]:
     """Which metrics come from printed text?"""
     names = [series.name for series in run.metrics if series.source is MetricSource.STDOUT]
@@ -445,5 +471,5 @@ def not_exercised(run: RunEvidence) -> tuple[str, ...]:
     if run.environment.parts.get("world_size", "1") == "1":
         sentences.append("several ranks: the training ran as one process")
     else:
-        sentences.append("losses and metrics of ranks other than 0; their weights were compared")
+        sentences.append("losses and metrics of ranks other than 0 against the baseline")
     return tuple(sentences)

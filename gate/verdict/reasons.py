@@ -23,12 +23,14 @@ from gate.comparison.differences import (
     TensorChange,
     TensorDelta,
     ThresholdResult,
+    without_rank,
 )
 from gate.data.data_sets import DataMoves, UnrepeatedData, move_sentence
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import BY_CLAIM, DATA
 from gate.evidence.trace import Claim, TraceFinding
 from gate.settings.levels import Quarantine
+from gate.text.phrases import rank_words
 from gate.text.untrusted_text import escaped_lines, safe_line
 from gate.verdict.verdict import NotFiniteResult, Outcome
 
@@ -270,7 +272,9 @@ def _how(comparison: Comparison) -> str:
         return f"do not report the same metrics: {first.name} {_one_sided(comparison, first)}"
     if first.step is None:
         return f"differ: {first.name} {first.where}"
-    return f"differ from step {first.step} on: {first.name} first"
+    ranks = comparison.first_ranks
+    of_ranks = f" of {rank_words(ranks)}" if ranks else ""
+    return f"differ from step {first.step} on: {without_rank(first.name)}{of_ranks} first"
 
 
 def _one_sided(comparison: Comparison, first: Event) -> str:

@@ -27,6 +27,7 @@ _cuda: Final[Any] = torch.cuda
 _distributed: Final[Any] = torch.distributed
 MAX_TEXT: Final = 4000
 MAX_VARIABLE: Final = 200
+MAX_NODE: Final = 100
 MAX_VARIABLES: Final = 200
 PREFIXES: Final = ("NCCL_", "CUDA_", "CUBLAS_", "OMP_", "MKL_", "TORCH_")
 # nobody should, but somebody may keep a word of theirs under such a name
@@ -127,7 +128,7 @@ NONE = "none"
 
 
 def about_this_process(problems: Problems) -> dict[str, object]:
-    """`parent`, `started`, `device`, `devices`, `versions` and `variables` of the attestation."""
+    """What the attestation tells beside the settings, by its names there."""
     with problems.noting("describing this process"):
         return {
             "parent": os.getppid(),
@@ -136,6 +137,7 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "versions": _versions(),
             "devices": cuda.device_facts(),
             "variables": {**environment_survey.attested(), **process_knobs.variables()},
+            "node": platform.node()[:MAX_NODE],
         }
     return {}
 

@@ -35,6 +35,7 @@ from ..recording.carried_state import CarriedState
 from ..recording.gradients import HandUpdates
 from ..recording.observer import Schedule
 from ..recording.recorder import Recorder
+from ..recording.replicas import Replicas
 from ..recording.state import ConstantBuffers, capture, parameter_names, write_gradients
 from ..recording.training_hooks import Capture
 from ..settings import (
@@ -196,6 +197,7 @@ class HarnessSession:
         self._stopped = False
         self._backwards = 0
         self._by_hand = HandUpdates()
+        self._replicas = Replicas()
         self._preemption = preemption.Preemption(settings)
         self._border = Border()
         self.killed_save: KilledSave | None = None
@@ -321,6 +323,7 @@ class HarnessSession:
                 self.guard.poll()
                 precision.PRECISION_SWITCHES.poll(precision.READERS)
             self.recorder.observe(optimizer, skipped=skipped)
+            self._note_replicas(optimizer)
             self.carried.after_step()
             self._preemption.note_step(self.recorder.steps)
             if self.killed_save is not None:
@@ -338,6 +341,13 @@ class HarnessSession:
                 self._stop()
             return
         raise TrainingStopped
+
+    def _note_replicas(self, optimizer: Optimizer) -> None:
+        if self.recorder.steps_of(optimizer) == 1:
+            with self.problems.noting("looking for replicas"):
+                known = self.recorder.optimizers
+                number = next(place for place, one in enumerate(known) if one is optimizer)
+                self._replicas.note(number, optimizer, self.recorder.modules)
 
     def _all_steps_taken(self) -> bool:
         return self.recorder.steps >= self.settings.max_steps
@@ -508,6 +518,7 @@ class HarnessSession:
             "overridden": self.override_log.total,
             "constant_infinities": self._constant_infinities,
             "carried": self.carried.record(self.recorder.optimizers, draw_lines),
+            "replicated": self._replicas.record(self.recorder.optimizer_numbers),
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,
         }

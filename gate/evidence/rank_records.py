@@ -1,0 +1,153 @@
+"""What each of several ranks recorded by itself, and whether replicas of one model stay equal.
+
+A verdict rests on the digests of all ranks together. Which rank is at fault only its own say, so
+they are kept beside them. DistributedDataParallel keeps its replicas equal by giving all of them
+the same gradients: the gate compares what the ranks recorded, and no training talks for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from gate.evidence.harness_files import Replicated
+from gate.evidence.ranks import TrainedRank
+from gate.evidence.run_evidence import (
+    MAX_DRIFTED_NAMES,
+    MAX_RANKS,
+    CheckpointManifest,
+    HarnessProcess,
+    MetricSeries,
+    RankRecord,
+    ReplicaDrift,
+)
+from gate.evidence.saved_state import captured_name
+from gate.evidence.step_columns import StepDigests
+from gate.evidence.step_work import is_told
+from gate.evidence.steps import step_digests
+from gate.text.untrusted_text import plain_text
+
+STRUCTURE = "structure"
+# of all ranks together: beyond it a rank keeps its digests of those steps that a baseline keeps
+MAX_RANK_STEPS = 20_000
+# a digest by rank, after one step of one optimizer
+Held = dict[int, str]
+
+
+def rank_records(
+    ranks: Sequence[TrainedRank],
+    processes: Sequence[HarnessProcess],
+    metrics: Mapping[int, tuple[MetricSeries, ...]],
+) -> tuple[RankRecord, ...]:
+    """Each rank's own record; none where one rank trained, whose record is the run's.
+
+    `metrics` are those of the ranks other than 0.
+    """
+    if len(ranks) == 1:
+        return ()
+    nodes = {(process.rank, process.pid): process.node for process in processes}
+    every = len(ranks) * max(len(rank.lines.observed) for rank in ranks) <= MAX_RANK_STEPS
+    return tuple(
+        RankRecord(
+            rank=rank.files.rank,
+            node=nodes.get((rank.files.rank, rank.files.pid), ""),
+            steps=_kept(step_digests((rank,)), every=every),
+            metrics=metrics.get(rank.files.rank, ()),
+        )
+        for rank in ranks[:MAX_RANKS]
+    )
+
+
+def _kept(digests: StepDigests, *, every: bool) -> StepDigests:
+    if every:
+        return digests
+    places = {step: place for place, step in enumerate(digests.steps)}
+    told = ((places[one.step], one) for one in digests.told if is_told(one.step))
+    return StepDigests(digests.steps, told)
+
+
+def replica_drift(
+    ranks: Sequence[TrainedRank], checkpoint: CheckpointManifest
+) -> ReplicaDrift | None:
+    """The first step after which replicas of one model are not equal; None where all stay so.
+
+    Compared are only ranks that say of the same optimizer that the same group keeps all of its
+    parameters equal, and that give it the same ones: shards, a local part of a model and a rank
+    outside the group are compared with nobody.
+    """
+    groups: dict[Replicated, list[TrainedRank]] = {}
+    for rank in ranks:
+        for told in rank.summary.replicated:
+            if rank.files.rank in told.ranks:
+                groups.setdefault(told, []).append(rank)
+    whole = (
+        (told, members)
+        for told, members in groups.items()
+        if len(members) > 1 and {member.files.rank for member in members} == set(told.ranks)
+    )
+    found = [drift for told, members in whole if (drift := _drift(told, members, checkpoint))]
+    return min(found, key=lambda drift: drift.step, default=None)
+
+
+def _drift(
+    told: Replicated, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
+) -> ReplicaDrift | None:
+    equal_until = None
+    for step, held in sorted(_by_step(told.optimizer, members).items()):
+        if len(held) < len(members):
+            # sampling intervals are each rank's own
+            continue
+        if len(set(held.values())) == 1:
+            equal_until = step
+            continue
+        usual = Counter(held.values()).most_common(1)[0][0]
+        like = min(rank for rank, digest in held.items() if digest == usual)
+        apart = tuple(sorted(rank for rank, digest in held.items() if digest != usual))
+        names = tuple(_differing(told.optimizer, members, like, apart, checkpoint))
+        return ReplicaDrift(
+            step=step,
+            equal_until=equal_until,
+            like=like,
+            ranks=apart[:MAX_RANKS],
+            parameters=names[:MAX_DRIFTED_NAMES],
+            differing=len(names),
+        )
+    return None
+
+
+def _by_step(optimizer: int, members: Sequence[TrainedRank]) -> dict[int, Held]:
+    """The digests after each step at which the members' parameters are each other's."""
+    found: dict[int, dict[int, tuple[str, str]]] = {}
+    for member in members:
+        structure = ""
+        for place in member.lines.observed:
+            line = member.lines[place]
+            if line.optimizer != optimizer:
+                continue
+            structure = line.fingerprints.get(STRUCTURE, structure)
+            if line.parameters is not None:
+                known = found.setdefault(line.step, {})
+                known[member.files.rank] = structure, line.parameters
+    return {
+        step: {rank: digest for rank, (_, digest) in held.items()}
+        for step, held in found.items()
+        if len({(structure, digest.partition(":")[0]) for structure, digest in held.values()}) == 1
+    }
+
+
+def _differing(
+    optimizer: int,
+    members: Sequence[TrainedRank],
+    like: int,
+    apart: Sequence[int],
+    checkpoint: CheckpointManifest,
+) -> Iterator[str]:
+    """The parameters of the optimizer that are not equal at the end, in its order."""
+    digests = {tensor.name: tensor.sha256 for tensor in checkpoint.tensors}
+    names = next(member.summary.parameter_names for member in members if member.files.rank == like)
+    of_it = (name for place, name in names.items() if place.startswith(f"{optimizer}/"))
+    for name in of_it:
+        own = digests.get(captured_name(like, name))
+        others = {digests.get(captured_name(rank, name)) for rank in apart}
+        if own is not None and others != {own}:
+            yield plain_text(name)

@@ -1,0 +1,69 @@
+"""Which optimizers update a replica that DistributedDataParallel keeps equal on several ranks.
+
+Nothing is asked of other ranks: the gate compares the digests that each of them records. Only what
+is sure to be replicated is told, since a rank that may differ must not be accused: shards (FSDP,
+ZeRO, tensor and pipeline parallel) are DTensors, or are no part of such a module; a parameter
+outside the module is the rank's own; a hook that does not sum over all ranks lets them differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .state import optimized_parameters
+
+MODULE: Final = "torch.nn.parallel.distributed"
+# torch's own that give every rank the same gradients; of any other nobody knows
+SUMMING_HOOKS: Final = frozenset(
+    (
+        *("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"),
+        *("powerSGD_hook", "batched_powerSGD_hook", "quantization_pertensor_hook"),
+        "quantization_perchannel_hook",
+    )
+)
+MAX_REPLICATED: Final = 100
+
+
+class Replicas:
+    """The groups of ranks by optimizer, as of its first step: at the end a group may be gone."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[int, list[int]] = {}
+
+    def note(self, number: int, optimizer: Optimizer, modules: Iterable[nn.Module]) -> None:
+        """An optimizer has made its first step; `modules` are the outermost that are known."""
+        module: Any = sys.modules.get(MODULE)
+        if module is None or len(self._ranks) >= MAX_REPLICATED:
+            return
+        parameters = optimized_parameters(optimizer)
+        if not parameters or any(type(one) is not nn.Parameter for one in parameters):
+            return
+        for root in modules:
+            for part in root.modules():
+                if isinstance(part, module.DistributedDataParallel) and _keeps(part, parameters):
+                    group = part.process_group
+                    self._ranks[number] = list(torch.distributed.get_process_group_ranks(group))
+                    return
+
+    def record(self, numbers: Sequence[int]) -> list[dict[str, object]]:
+        """For the summary; `numbers` are those that the optimizers have there."""
+        return [
+            {"optimizer": numbers[number], "ranks": ranks} for number, ranks in self._ranks.items()
+        ]
+
+
+def _keeps(part: Any, parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether this module gives each of these parameters the same gradient on all of its ranks."""
+    hooks = [getattr(hook, "__name__", "") for hook, _ in getattr(part, "_comm_hooks", ())]
+    if not SUMMING_HOOKS.issuperset(hooks):
+        return False
+    left_out = set(getattr(part, "parameters_to_ignore", ()))
+    named = part.module.named_parameters(remove_duplicate=False)
+    kept = {id(one) for name, one in named if name not in left_out}
+    return kept.issuperset(map(id, parameters))

@@ -1,0 +1,137 @@
+"""What each rank recorded by itself, and where replicas of one model first differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from evidence_cases import record_of, settings_of
+from harness_folder import ENVIRONMENT, exact, step_line
+
+from gate.errors import EvidenceError
+from gate.evidence.collect import collect_run
+from gate.evidence.run_evidence import ReplicaDrift, RunEvidence
+from gate.system.files.files import LocalFiles
+
+if TYPE_CHECKING:
+    from harness_folder import HarnessFolder
+
+WORLD = {**ENVIRONMENT, "world_size": "2"}
+REPLICATED = [{"optimizer": 0, "ranks": [0, 1]}]
+NAMES = {"0/0": "model/0/weight"}
+
+
+def digest(word: int) -> str:
+    return f"sha256:{word:064x}"
+
+
+def rank_of(
+    harness: HarnessFolder,
+    rank: int,
+    *,
+    parameters: tuple[int, ...] = (1, 2),
+    structure: int = 7,
+    weights: bytes = b"weights.",
+    replicated: object = REPLICATED,
+) -> None:
+    """A rank of two whose parameters have these digests after each step."""
+    one = harness.of(rank=rank, pid=20 + rank)
+    one.attest(node=f"n{rank}")
+    lines = [
+        step_line(
+            step,
+            parameters=digest(word),
+            loss=exact(1.0 + rank),
+            fingerprints={"structure": digest(structure)} if step == 1 else {},
+        )
+        for step, word in enumerate(parameters, 1)
+    ]
+    one.steps(*lines)
+    one.state(weights)
+    one.summary(
+        environment=WORLD,
+        steps=len(parameters),
+        replicated=replicated,
+        parameter_names=NAMES,
+    )
+
+
+def collected(harness: HarnessFolder, tmp_path: Path) -> RunEvidence:
+    train = settings_of().train
+    return collect_run(LocalFiles(), record_of(), harness.path, tmp_path, b"", train)
+
+
+def test_each_rank_has_its_own_digests_losses_and_node(
+    harness: HarnessFolder, tmp_path: Path
+) -> None:
+    rank_of(harness, 0)
+    rank_of(harness, 1, parameters=(1, 3))
+    run = collected(harness, tmp_path)
+    assert [(one.rank, one.node) for one in run.ranks] == [(0, "n0"), (1, "n1")]
+    own = [one.steps.told[-1].parameters for one in run.ranks]
+    assert own == [digest(2), digest(3)]
+    # rank 0's are those of the run
+    assert [one.name for one in run.ranks[0].metrics] == []
+    assert [list(one.points.values) for one in run.ranks[1].metrics] == [[2.0, 2.0]]
+    assert [list(one.points.values) for one in run.metrics] == [[1.0, 1.0]]
+
+
+def test_one_rank_has_no_record_beside_the_runs(harness: HarnessFolder, tmp_path: Path) -> None:
+    harness.whole()
+    run = collected(harness, tmp_path)
+    assert (run.ranks, run.replica_drift) == ((), None)
+
+
+def test_replicas_that_differ_are_named_by_step_rank_and_parameter(
+    harness: HarnessFolder, tmp_path: Path
+) -> None:
+    rank_of(harness, 0)
+    rank_of(harness, 1, parameters=(1, 3), weights=b"another.")
+    assert collected(harness, tmp_path).replica_drift == ReplicaDrift(
+        step=2, equal_until=1, like=0, ranks=(1,), parameters=("model/0/weight",), differing=1
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"replicated": []}, id="no-replica"),
+        pytest.param({"structure": 8}, id="other-parameters"),
+        pytest.param({"replicated": [{"optimizer": 0, "ranks": [1]}]}, id="a-group-of-its-own"),
+        pytest.param({"replicated": [{"optimizer": 0, "ranks": [0, 1, 2]}]}, id="another-group"),
+        pytest.param({"replicated": [{"optimizer": 1, "ranks": [0, 1]}]}, id="another-optimizer"),
+    ],
+)
+def test_who_is_no_replica_is_not_accused(
+    harness: HarnessFolder, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    rank_of(harness, 0)
+    rank_of(harness, 1, parameters=(1, 3), **changes)  # type: ignore[arg-type] # by name
+    assert collected(harness, tmp_path).replica_drift is None
+
+
+def test_digests_of_two_kinds_say_nothing_of_replicas(
+    harness: HarnessFolder, tmp_path: Path
+) -> None:
+    rank_of(harness, 0)
+    rank_of(harness, 1)
+    lines = [step_line(step, parameters=f"poly:{step:064x}") for step in (1, 2)]
+    harness.of(rank=1, pid=21).steps(*lines)
+    assert collected(harness, tmp_path).replica_drift is None
+
+
+def test_of_three_replicas_the_odd_one_is_named(harness: HarnessFolder, tmp_path: Path) -> None:
+    told = [{"optimizer": 0, "ranks": [0, 1, 2]}]
+    for rank, parameters in enumerate(((3, 2), (1, 2), (1, 2))):
+        rank_of(harness, rank, parameters=parameters, replicated=told)
+    drift = collected(harness, tmp_path).replica_drift
+    assert drift is not None
+    assert (drift.step, drift.like, drift.ranks, drift.differing) == (1, 1, (0,), 0)
+
+
+def test_a_node_that_is_too_long_is_refused(harness: HarnessFolder, tmp_path: Path) -> None:
+    harness.whole()
+    harness.attest(node="n" * 101)
+    with pytest.raises(EvidenceError, match="node"):
+        collected(harness, tmp_path)
