@@ -38,6 +38,7 @@ VERBS: Final = {
     "doctor": ("gate.commands.doctor", "doctor_command"),
     "schema": ("gate.commands.schema", "schema_command"),
     "action": ("gate.commands.action", "action_command"),
+    "python-call": ("gate.commands.python_call", "python_call_command"),
 }
 # What the list of all verbs says of each: its own first sentence, for which none is imported.
 SENTENCES: Final = {
@@ -79,7 +80,7 @@ GROUPS: Final = {
     "Trust": ("keys", "verify", "reproduce", "fetch", "audit"),
 }
 OPERATE: Final = "Operate"
-HIDDEN: Final = frozenset(("action",))
+HIDDEN: Final = frozenset(("action", "python-call"))
 HELP: Final = """Run a training twice; compare, explain, price and seal the result.
 
 `repro-gate --version` prints the version."""

@@ -215,19 +215,34 @@ def local_request(call: LocalCall, files: Files) -> GateRequest:
     """A request about the caller's own repository: the work tree's settings decide."""
     repository = GitRepository(call.start)
     top = repository.top_level()
-    config = find_config(call.config, call.start, top).resolve()
-    # paths in the settings are relative to this file and are read from commits: both need it inside
-    if not config.is_relative_to(top.resolve()):
+    config = config_inside(find_config(call.config, call.start, top), top)
+    text = files.read_bytes(top / config, max_bytes=MAX_SETTINGS_BYTES)
+    return request_for(call, repository, config, text, parse_settings_apart(text, str(config)))
+
+
+def config_inside(config: Path, top: Path) -> Path:
+    """The settings file's path below the repository's root; `SettingsError` for one elsewhere.
+
+    Paths in the settings are relative to this file and are read from commits: both need it inside.
+    """
+    real = config.resolve()
+    if not real.is_relative_to(top.resolve()):
         raise SettingsError(
-            f"{config} is outside the repository {top}",
+            f"{real} is outside the repository {top}",
             hint="Run the command in the repository that contains the settings file.",
         )
-    text = files.read_bytes(config, max_bytes=MAX_SETTINGS_BYTES)
+    return real.relative_to(top.resolve())
+
+
+def request_for(
+    call: LocalCall, repository: GitRepository, config: Path, text: bytes, settings: GateSettings
+) -> GateRequest:
+    """The request of a local call under these settings; `config` is relative to the root."""
     request = GateRequest(
-        top=top,
-        project=config.parent.relative_to(top.resolve()).as_posix(),
+        top=repository.top_level(),
+        project=config.parent.as_posix(),
         config_name=config.name,
-        settings=parse_settings_apart(text, str(config.relative_to(top.resolve()))),
+        settings=settings,
         settings_text=text,
         settings_from="work tree",
         out=call.out if call.out.is_absolute() else call.start / call.out,

@@ -36,6 +36,26 @@ def verdict_view(verdict: Verdict, links: ReportLinks) -> RenderableType:
     return Group(*parts)
 
 
+def summary_lines(verdict: Verdict, links: ReportLinks, *, accept: str = "") -> str:
+    """What a comment says before its table, as plain text.
+
+    `accept` replaces the steps that accept the result: a test does that in another way.
+    """
+    report = report_of(verdict, links, TERMINAL_LIMITS)
+    change = report.brief.change
+    shown = () if change is None else (change.caption, *(f"  {line}" for line in change.lines))
+    steps = [step.text for step in report.next_steps if not (accept and step.accepts)]
+    steps += [accept] if accept else []
+    lines = (
+        f"repro-gate {report.headline}",
+        f"What happened? {report.brief.happened}",
+        *shown,
+        f"Is it this change? {report.brief.this_change}",
+        *(f"What now? {text}" for text in steps),
+    )
+    return "\n".join(map(clean, lines))
+
+
 def quiet_line(verdict: Verdict) -> str:
     """The verdict in one line: the headline, and the cause where it fails."""
     said = f"{icon(verdict)} repro-gate {headline(verdict)}"

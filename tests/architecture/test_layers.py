@@ -81,6 +81,7 @@ OF_THE_WHOLE_PROGRAM = {
     "fuzz",
     "hostile",
     "interop",
+    "python",
     "shipping",
     "support",
     "vectors",

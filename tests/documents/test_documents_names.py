@@ -83,6 +83,7 @@ FOREIGN_OPTIONS = {
     "--pid": "docker run",
     "--public": "model_signing, up to its underscore",
     "--pypi-url": "pip",
+    "--repro-gate-update": "pytest, with the plug-in",
     "--requirement": "pip",
     "--shm-size": "docker run",
     "--signature": "cosign, model_signing",

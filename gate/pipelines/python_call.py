@@ -1,0 +1,210 @@
+"""A gate call from Python: a test's own command and settings on top of repro-gate.yml."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from gate.baseline.folder import write_entries
+from gate.errors import SettingsError
+from gate.isolation.confined_look import read_apart
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.delivery import DeliveredVerdict
+from gate.pipelines.entry import (
+    MAX_SETTINGS_BYTES,
+    LocalCall,
+    config_inside,
+    find_config,
+    nearest_settings,
+    parse_settings_apart,
+    request_for,
+)
+from gate.pipelines.policy_files import work_tree_baseline
+from gate.pipelines.proposals import accepted, last_proposal
+from gate.settings.gate_settings import FILE_NAME, GateSettings
+from gate.settings.load import parse_settings, training_settings
+from gate.system.files.port import Files
+from gate.system.gate_names import DEFAULT_GATE, MAX_ID
+from gate.system.git.repository import Git, GitRepository
+from gate.text.document import Argv, Document
+from gate.text.documents import RecordForm
+from gate.text.json_text import reviewable_json
+from gate.text.strict_yaml import parse_yaml
+from gate.verdict.request import GateRequest
+
+ARGUMENTS: Final = "repro-gate.yml with the arguments of the call"
+OWN_FOLDER: Final = ".repro-gate/"
+SHOWN: Final = 10
+LINE: Final = re.compile(r"^line \d+: ")
+NO_SETTINGS: Final = b"version: 1\n"
+
+
+class PythonCall(Document):
+    """What a test or a notebook asks for; all but `start` goes on top of the settings file.
+
+    `start` is the folder to look for the settings file in. `settings` has keys of that file.
+    `gate_id` and `out` are chosen from the command where they are empty. `update` takes the
+    result over as the baseline, for `reason`.
+    """
+
+    start: str
+    command: Argv | None = None
+    max_steps: int | None = None
+    config: str = ""
+    gate_id: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    out: str = ""
+    update: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnSettings:
+    """The project's settings file: its path below the root, and what is in it."""
+
+    path: Path
+    text: bytes
+    there: bool
+
+
+def python_request(call: PythonCall, files: Files) -> GateRequest:
+    """The request that a call from Python stands for.
+
+    A call that trains what the settings file trains shares its baseline. Any other has a gate's id
+    and a baseline of its own, so that many tests of one repository do not meet.
+    """
+    start = Path(call.start)
+    repository = GitRepository(start)
+    own = _own_settings(call, start, repository, files)
+    changes = _changes(call)
+    if not own.there and "command" not in changes["train"]:
+        raise SettingsError(
+            f"no command to train, and no {FILE_NAME} at the root of the repository or in {start}",
+            hint='Name both: assert_reproducible("python train.py", max_steps=20).',
+        )
+    settings = _merged_apart(own.text, changes)
+    same = own.there and training_settings(
+        parse_settings_apart(own.text, str(own.path))
+    ) == training_settings(settings)
+    if not same or call.gate_id:
+        name = call.gate_id or test_gate_id(settings.train.command)
+        changes = _joined(
+            {
+                "report": {"gate_id": name},
+                "baseline": {"path": f"{OWN_FOLDER}{name}/baseline"},
+            },
+            changes,
+        )
+        settings = _merged_apart(own.text, changes)
+    gate_id = settings.report.gate_id
+    folder = "" if gate_id == DEFAULT_GATE else f"-{gate_id}"
+    changed = _changed_beside_baselines(repository)
+    if changed and call.update:
+        raise SettingsError(
+            "a baseline names a commit, and the work tree has uncommitted changes",
+            hint="Commit them, or add what does not belong to the project to .gitignore. Then "
+            "update again.",
+            details=changed[:SHOWN],
+        )
+    local = LocalCall(
+        config=call.config,
+        start=start,
+        out=Path(call.out or f"repro-gate-out{folder}"),
+        base="",
+        commit="" if changed else "HEAD",
+        # a test is about what is being worked on
+        allow_dirty=True,
+    )
+    text = reviewable_json(settings.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    request = request_for(local, repository, own.path, text.encode(), settings)
+    return replace(request, nightly=False, baseline_reason=call.reason)
+
+
+def accept_result(
+    request: GateRequest, adapters: Adapters, delivered: DeliveredVerdict, reason: str, who: str
+) -> tuple[str, ...]:
+    """Write the result of a call into the baseline; the paths written, none where it is equal.
+
+    Raises `BaselineError` where the result may not become a baseline.
+    """
+    if delivered.verdict.passes or not delivered.proposed_target:
+        return ()
+    before = work_tree_baseline(request, adapters)
+    after = accepted(request, adapters, last_proposal(request, adapters), reason, who)
+    folder = request.repository_path(request.settings.baseline.path)
+    written = write_entries(adapters.files, request.top / folder, before, after)
+    return tuple(f"{folder}/{name}" for name in written)
+
+
+def test_gate_id(command: tuple[str, ...]) -> str:
+    """The id of a call without one: the command's words, with a digest where they are long."""
+    text = " ".join(command)
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "test"
+    if plain == text.replace(" ", "-") and len(plain) <= MAX_ID:
+        return plain
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{plain[: MAX_ID - 9]}-{digest}"
+
+
+def _own_settings(
+    call: PythonCall, start: Path, repository: GitRepository, files: Files
+) -> OwnSettings:
+    top = repository.top_level()
+    found = find_config(call.config, start, top) if call.config else nearest_settings(start, files)
+    if found is None:
+        return OwnSettings(
+            path=config_inside(start / FILE_NAME, top), text=NO_SETTINGS, there=False
+        )
+    path = config_inside(found, top)
+    text = files.read_bytes(top / path, max_bytes=MAX_SETTINGS_BYTES)
+    return OwnSettings(path=path, text=text, there=True)
+
+
+def _changes(call: PythonCall) -> dict[str, Any]:
+    train: dict[str, Any] = {}
+    if call.command is not None:
+        train["command"] = list(call.command)
+    if call.max_steps is not None:
+        train["max_steps"] = call.max_steps
+    # what determinism costs is no question of a test, and would be two trainings more
+    return _joined({"cost": {"when": "never"}, "train": {}}, call.settings, {"train": train})
+
+
+def _joined(*documents: dict[str, Any]) -> dict[str, Any]:
+    """The documents on top of each other; a list or a value replaces what was there."""
+    joined: dict[str, Any] = {}
+    for document in documents:
+        for key, value in document.items():
+            known = joined.get(key)
+            if isinstance(known, dict) and isinstance(value, dict):
+                joined[key] = _joined(known, value)
+            else:
+                joined[key] = value
+    return joined
+
+
+def _merged_apart(data: bytes, changes: dict[str, Any]) -> GateSettings:
+    """The settings file with the changes, read in a confined child."""
+    form: RecordForm[GateSettings] = RecordForm(GateSettings)
+
+    def merged() -> GateSettings:
+        own, _ = parse_yaml(data, FILE_NAME)
+        both = _joined(own if isinstance(own, dict) else {}, changes)
+        try:
+            return parse_settings(reviewable_json(both).encode(), ARGUMENTS)
+        except SettingsError as fault:
+            # of a text that nobody has: its lines are nowhere to look at
+            fault.details = tuple(LINE.sub("", detail) for detail in fault.details)
+            raise
+
+    return read_apart(form, merged, what=ARGUMENTS)
+
+
+def _changed_beside_baselines(git: Git) -> tuple[str, ...]:
+    """Uncommitted changes; those of baselines do not count, since no training reads them."""
+    return tuple(path for path in git.changed_files() if f"/{OWN_FOLDER}" not in f"/{path}")

@@ -1,0 +1,81 @@
+"""The pytest plug-in: the marker `reproducible` and the option `--repro-gate-update`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from repro_gate import functions
+from repro_gate.engine import ReproGateError
+
+RECORDED = "repro-gate recorded"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take `--repro-gate-update`."""
+    group = parser.getgroup("repro-gate")
+    group.addoption(
+        "--repro-gate-update",
+        action="store_true",
+        help="record the results of reproducible trainings as their baselines",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, and the option to every call in a test."""
+    config.addinivalue_line(
+        "markers",
+        "reproducible(command, max_steps=..., ...): train twice and compare with the baseline, as "
+        "repro_gate.assert_reproducible does with these arguments, then run the test",
+    )
+    functions.UPDATE[0] = bool(config.getoption("--repro-gate-update"))
+
+
+def pytest_unconfigure() -> None:
+    """A later session of this process has its own option."""
+    functions.UPDATE[0] = False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Assert what the marker says, then run the test."""
+    marker = item.get_closest_marker("reproducible")
+    try:
+        if marker is not None:
+            arguments = {"folder": item.config.rootpath, **marker.kwargs}
+            _asserted(marker.args, arguments)
+        return (yield)
+    finally:
+        item.user_properties += [(RECORDED, name) for name in functions.taken_records()]
+
+
+def _asserted(words: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+    """Fail with the summary alone: the lines of this plug-in explain nothing."""
+    try:
+        functions.assert_reproducible(*words, **arguments)
+    except (functions.NotReproducibleError, ReproGateError) as raised:
+        said = str(raised)
+    else:
+        return
+    pytest.fail(said, pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the recorded files: they judge nothing before they are committed."""
+    recorded = sorted(set(_recorded(terminalreporter)))
+    if not recorded:
+        return
+    terminalreporter.section("repro-gate")
+    for name in recorded:
+        terminalreporter.line(f"recorded: {name}")
+    terminalreporter.line("Review and commit these files: the next run is compared with them.")
+
+
+def _recorded(reporter: pytest.TerminalReporter) -> Iterator[str]:
+    for reports in reporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == RECORDED and isinstance(value, str):
+                    yield value
