@@ -23,6 +23,9 @@ PYTEST := $(BIN)/python -m pytest --timeout 900
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist loadfile
 
+# pip takes minutes: a person sees what it downloads, a log has only what went wrong
+PIP_QUIET := $(shell [ -t 2 ] || echo --quiet)
+
 .PHONY: help
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -31,7 +34,7 @@ $(READY): pyproject.toml requirements/constraints.txt gate/system/version.py
 	@test -n "$(PYTHON)" || { \
 	  echo "error: no Python 3.11 to 3.13 with venv found: on Debian, apt install python3-venv; or set PYTHON=..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,test]'
+	$(BIN)/pip install $(PIP_QUIET) --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,test]'
 	@touch $@
 
 .PHONY: setup

@@ -1,4 +1,7 @@
-"""Writes docs/settings.md: every key of `repro-gate.yml`, in the schema's own sentences."""
+"""Writes docs/settings.md: every key of `repro-gate.yml`, in the schema's own sentences.
+
+And docs/repro-gate.schema.json, which the first line of a settings file names for editors.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from gate.commands.schema import schema_text
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+SCHEMA: Final = PAGE.with_name("repro-gate.schema.json")
 PLAIN_TYPES: Final = {
     "integer": "whole number",
     "number": "number",
@@ -26,8 +31,8 @@ HEAD: Final = f"""\
 # Settings
 
 `repro-gate.yml` holds the settings of one gate. On a pull request the base commit's file decides.
-An unknown or duplicate key is an error; `repro-gate schema` prints the JSON Schema, for an editor.
-This is a whole file:
+An unknown or duplicate key is an error; `repro-gate schema` prints the JSON Schema, which editors
+find by the first line that `repro-gate init` writes. This is a whole file:
 
 ```yaml
 {MINIMAL_FILE}```
@@ -296,3 +301,4 @@ def _bounds(value: Schema) -> Iterator[str]:
 
 if __name__ == "__main__":
     PAGE.write_text(page_text(), "utf-8")
+    SCHEMA.write_text(schema_text(), "utf-8")

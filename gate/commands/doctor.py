@@ -35,7 +35,12 @@ from gate.system.github.pull_requests import probe_token
 from gate.system.github.records import TokenSeen
 from gate.system.machine import free_bytes
 
-STYLES = {CheckResult.OK: "green", CheckResult.WARN: "yellow", CheckResult.FAIL: "bold red"}
+STYLES = {
+    CheckResult.OK: "green",
+    CheckResult.TODO: "cyan",
+    CheckResult.WARN: "yellow",
+    CheckResult.FAIL: "bold red",
+}
 LONGEST = 600
 HEALTH_WIDTH = max(len(health.value) for health in CheckResult)
 
@@ -72,9 +77,9 @@ def doctor_command(
 ) -> None:
     """Check everything that a gate call needs.
 
-    Says how to fix what is wrong. Trains nothing and writes nothing. Exit code 0, or 3 when
-    something would keep the gate from a verdict. On a runner it checks the permissions of
-    GITHUB_TOKEN.
+    Says how to fix what is wrong. Trains nothing and writes nothing. Exit code 0, also where only
+    the first baseline is left to do, or 3 when something would keep the gate from a verdict. On a
+    runner it checks the permissions of GITHUB_TOKEN.
 
     Example: repro-gate doctor --config examples/digits/repro-gate.yml
     """

@@ -327,7 +327,9 @@ class Trainings:
         self.prepared = prepared
         self.ended = EndedRuns(prepared)
         settings, adapters = prepared.request.settings, prepared.adapters
-        self._turns = Turns(prepared.processes, prepared.places, self._prepare_run, adapters)
+        self._turns = Turns(
+            prepared.processes, prepared.places, self._prepare_run, adapters, settings
+        )
         self._fitting = Fitting(settings, adapters, self._turns.at_a_time)
         self._first: RunEvidence | None = None
         self._failed_beside: dict[str, tuple[str, ...]] = {}
@@ -347,11 +349,13 @@ class Trainings:
 
         Runs of a turn that cannot go beside each other come one by one: the first may be an answer.
         """
+        self._turns.watch.series(sum(len(turn.runs) for turn in turns))
         try:
             for number, turn in enumerate(turns, 1):
                 yield from self._turn(turn, turns[number].runs if number < len(turns) else ())
         finally:
             self._turns.drop()
+            self._turns.watch.series(0)
 
     def killed(self, planned: tuple[PlannedRun, ...]) -> Generator[str]:
         """Runs that are ended before they could leave evidence, and how each ended, as a clause.

@@ -90,6 +90,13 @@ UNBROKEN: Final = 1_000_000
 LINE_ENDS: Final = frozenset("\n\r\x85\u2028\u2029")
 
 
+# which action a workflow calls; a release replaces the owner
+ACTION: Final = "org/repro-gate"
+# editors check and complete the file by it
+SCHEMA_LINE: Final = (
+    "# yaml-language-server: "
+    f"$schema=https://raw.githubusercontent.com/{ACTION}/v1/docs/repro-gate.schema.json\n"
+)
 FAST_SETTINGS: Final = """\
 # Pull requests stop after one strict run that equals the baseline, and measure no cost.
 # The nightly workflow makes all runs.
@@ -116,6 +123,7 @@ def settings_text(
     """
     workdir = "" if training.workdir == "." else f"  workdir: {scalar(training.workdir)}\n"
     return (
+        f"{SCHEMA_LINE}"
         "version: 1\n"
         "train:\n"
         f"  command: {scalar(training.command)}\n"

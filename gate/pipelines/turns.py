@@ -17,12 +17,15 @@ from gate.isolation.process_request import (
     StartedProcess,
 )
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.run_watch import LOOK_EACH_SECONDS, RunWatch, Watched
 from gate.settings.gate_settings import Device, GateSettings
 from gate.settings.levels import CostSettings
+from gate.system.console import Reached
 from gate.system.machine import Room
 from gate.training.child_environment import threads_of_a_run
 from gate.training.lanes import AHEAD_BYTES, PAIR, Lane, Turn, core_sets
 from gate.training.launch import may_be_stopped, run_folders, short_of_room, sign_of
+from gate.training.plan import training_of
 from gate.training.runs import PlannedRun
 
 
@@ -181,7 +184,12 @@ class Turns:
     """
 
     def __init__(
-        self, group: ProcessGroup, places: Places, prepare: Prepare, adapters: Adapters
+        self,
+        group: ProcessGroup,
+        places: Places,
+        prepare: Prepare,
+        adapters: Adapters,
+        settings: GateSettings,
     ) -> None:
         """Without sets of cores there is one place, and nothing is started ahead."""
         self._group = group
@@ -192,6 +200,8 @@ class Turns:
         self._files, self._progress = adapters.files, adapters.progress
         self._clock = adapters.clock
         self._ahead: list[Begun] = []
+        self._train = settings.train
+        self.watch = RunWatch(adapters.files, adapters.clock.seconds)
 
     @property
     def at_a_time(self) -> int:
@@ -209,7 +219,8 @@ class Turns:
         """
         self._drop_others(turn.runs)
         waiting, going = list(turn.runs), list[Begun]()
-        with self._progress.running(turn.runs[0].described_with(turn.runs[1:])):
+        begun = self._clock.seconds()
+        with self._progress.running(turn.runs[0].described_with(turn.runs[1:])) as reached:
             while waiting or any(one.result is None for one in going):
                 due = not going or not turn.staggered or self._is_due(going, alone_seconds)
                 while waiting and due:
@@ -217,12 +228,29 @@ class Turns:
                     due = not turn.staggered
                 self._start_ahead((*waiting, *following))
                 left = self._left(going, alone_seconds) if waiting else LOOK_SECONDS
-                self._group.follow(left)
+                self._follow(left, going, reached)
                 self._note_ends(going)
                 if any(one.failed for one in going):
                     waiting.clear()
                     self._stop(going)
+        self.watch.ended(len(turn.runs), self._clock.seconds() - begun)
         return tuple(sorted(going, key=lambda one: not one.failed))
+
+    def _follow(self, seconds: float, going: list[Begun], reached: Reached | None) -> None:
+        """Until a run ends, at most for so long; where somebody watches, with a look a second."""
+        if reached is None:
+            self._group.follow(seconds)
+            return
+        self._group.follow(min(seconds, LOOK_EACH_SECONDS))
+        living = [self._watched(one) for one in going if one.result is None]
+        reached(self.watch.words(living, over=len(going) - len(living)))
+
+    def _watched(self, one: Begun) -> Watched:
+        return Watched(
+            out=run_folders(one.lane.root, one.planned.varied).out,
+            begun_seconds=one.begun_seconds,
+            max_steps=training_of(one.planned, self._train).max_steps,
+        )
 
     def release(self, begun: Begun) -> None:
         """Nothing of the run is in its place any more."""

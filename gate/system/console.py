@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
@@ -18,6 +18,8 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from gate.text.untrusted_text import safe_block, safe_line
+
+Reached = Callable[[str], None]
 
 
 class Progress(Protocol):
@@ -31,8 +33,12 @@ class Progress(Protocol):
         """Show one line of the training's output; the line is untrusted."""
         ...
 
-    def running(self, text: str) -> AbstractContextManager[None]:
-        """Show `text` and the time it takes while the body runs."""
+    def running(self, text: str) -> AbstractContextManager[Reached | None]:
+        """Show `text` and the time it takes while the body runs.
+
+        What it gives takes words on how far that has come, which are shown in place of `text`;
+        None where nobody would see them.
+        """
         ...
 
 
@@ -65,24 +71,24 @@ class ConsoleProgress:
             self._print(f"  | {safe_line(line)}", style="dim")
 
     @contextmanager
-    def running(self, text: str) -> Iterator[None]:
+    def running(self, text: str) -> Iterator[Reached | None]:
         """Show `text` and the time it takes while the body runs, then how long it took."""
         shown = safe_line(text)
         started = time.monotonic()
         ending = "stopped after"
         try:
             if self._console.is_terminal:
-                with self._spinner(shown):
-                    yield
+                with self._spinner(shown) as reached:
+                    yield reached
             else:
                 self._print(f"{shown} ...")
-                yield
+                yield None
             ending = "ended after"
         finally:
             self._print(f"{shown}: {ending} {time.monotonic() - started:.1f} s")
 
     @contextmanager
-    def _spinner(self, text: str) -> Iterator[None]:
+    def _spinner(self, text: str) -> Iterator[Reached]:
         """Characters of ASCII only: the log's encoding is anybody's guess."""
         columns = (
             SpinnerColumn("line"),
@@ -90,8 +96,13 @@ class ConsoleProgress:
             TimeElapsedColumn(),
         )
         with LiveProgress(*columns, console=self._console, transient=True) as live:
-            live.add_task(text, total=None)
-            yield
+            task = live.add_task(text, total=None)
+
+            def reached(words: str) -> None:
+                # alone: a line that is wider than the terminal would lose its end
+                live.update(task, description=safe_line(words) or text)
+
+            yield reached
 
     def _print(self, text: str, *, style: str = "") -> None:
         self._console.print(Text(text, style=style))
@@ -110,7 +121,7 @@ class QuietProgress:
     def running(self, text: str) -> Iterator[None]:
         """Run the body, no more."""
         del text
-        yield
+        yield None
 
 
 MAX_LINES = 2000
@@ -136,14 +147,14 @@ class JobLog:
             self._console.output(line if self._lines_left else MORE)
 
     @contextmanager
-    def running(self, text: str) -> Iterator[None]:
+    def running(self, text: str) -> Iterator[Reached | None]:
         """Show `text` and how long the body took; no line in between can be a command."""
         self._lines_left = MAX_LINES
         stop, resume = _guard()
         self._write(stop)
         try:
-            with self._console.running(text):
-                yield
+            with self._console.running(text) as reached:
+                yield reached
         finally:
             self._write(resume)
 

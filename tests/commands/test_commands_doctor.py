@@ -43,7 +43,9 @@ def _away_from_a_runner(
 @pytest.mark.torch
 def test_a_project_without_a_baseline_is_told_so(project: Project, run: Run) -> None:
     ended = run("doctor")
-    assert ended.code == 3
+    # a step of setting up is no fault of the machine
+    assert ended.code == 0
+    assert "  todo  baseline" in ended.out
     assert "repro-gate.yml is valid" in ended.out
     assert "torch" in ended.out
     assert ".repro-gate/baseline: no baseline is committed" in ended.out

@@ -7,9 +7,11 @@ import re
 import pytest
 import yaml
 from known_names import section_keys, setting_keys
-from settings_reference import EXAMPLES, PAGE, page_text
+from settings_reference import EXAMPLES, PAGE, SCHEMA, page_text
 
+from gate.commands.schema import schema_text
 from gate.pipelines.reading import ReadingFault, SettingsQuestion
+from gate.pipelines.scaffold import SCHEMA_LINE
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings
 from gate.settings.reach import INSIDE, REACHES_OUT
@@ -20,6 +22,12 @@ TEXT = PAGE.read_text("utf-8")
 
 def test_the_page_is_what_the_schema_gives() -> None:
     assert page_text() == TEXT, "run `make settings-reference`"
+
+
+def test_the_schema_that_editors_read_is_shipped_where_a_settings_file_says() -> None:
+    assert SCHEMA.read_text("utf-8") == schema_text(), "run `make settings-reference`"
+    name = SCHEMA_LINE.rstrip().rpartition("/v1/")[2]
+    assert PAGE.parents[1] / name == SCHEMA
 
 
 def test_every_key_has_its_row() -> None:

@@ -107,3 +107,21 @@ def test_no_text_can_give_a_command(text: str | bytes) -> None:
     assert "::" not in shown
     assert "##[" not in shown
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Zl", "Zp"}
+
+
+def test_a_terminal_sees_how_far_it_has_come_and_a_log_does_not(
+    terminal: tuple[TextIO, int], log: io.StringIO
+) -> None:
+    stream, outside = terminal
+    with ConsoleProgress(stream).running("run strict-1") as reached:
+        assert reached is not None
+        reached("run 2 of 4, step 13 of 20 \x1b[31m")
+        time.sleep(0.3)
+    shown = ""
+    while " s\r\n" not in shown and select.select([outside], [], [], 60)[0]:
+        shown += os.read(outside, 65536).decode()
+    # what a terminal would obey is not handed on
+    assert "run 2 of 4, step 13 of 20" in shown
+    assert "13 of 20 \x1b[31m" not in shown
+    with ConsoleProgress(log).running("run strict-1") as nobody:
+        assert nobody is None

@@ -13,9 +13,13 @@ DOCTOR_SCHEMA: Final = "repro-gate.doctor/1"
 
 
 class CheckResult(StrEnum):
-    """How a thing is; only `fail` keeps the gate from answering."""
+    """How a thing is; only `fail` keeps the gate from answering.
+
+    `todo` is a step of setting up that is left, such as the first baseline.
+    """
 
     OK = "ok"
+    TODO = "todo"
     WARN = "warn"
     FAIL = "fail"
 
@@ -38,7 +42,7 @@ class DoctorReport(Document):
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 when nothing fails; a warning is no failure."""
+        """0 when nothing fails; a warning is no failure, nor is what is left to do."""
         failed = any(entry.health is CheckResult.FAIL for entry in self.examined)
         return ExitCode.ERROR if failed else ExitCode.PASS
 

@@ -33,7 +33,7 @@ def examined_baseline(
     What moved may still be compared within tolerance, or judged by running the base commit.
     """
     if baseline is None or not baseline.entries:
-        return _row(CheckResult.FAIL, f"{path}: no baseline is committed", RECORD)
+        return _row(CheckResult.TODO, f"{path}: no baseline is committed", RECORD)
     if nearest is not None:
         recorded, now = nearest.environment.part(DEVICE)[:SHOWN], here.part(DEVICE)[:SHOWN]
         found = f"{path}: has no entry for {now}, only for {recorded}"

@@ -1,0 +1,122 @@
+"""How far the runs of a turn have come, for a person who waits at a terminal.
+
+The step is read from the lines that the harness writes as it goes. They are untrusted: of each file
+a bounded tail is looked at, no link is followed, and nothing but a number is taken. It decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gate.errors import StorageError
+from gate.system.files.port import Files
+
+LOOK_EACH_SECONDS: Final = 1.0
+TAIL_BYTES: Final = 64 * 1024
+MOST_NAMES: Final = 2_000
+# sparse or not: only its end is read
+LARGEST_BYTES: Final = 2**50
+STEPS_FILE = re.compile(r"steps-r0-[0-9]{1,10}\.jsonl")
+STEP = re.compile(rb'[{,]\s?"step":\s?([0-9]{1,9})[,}]')
+MINUTE: Final = 60
+ROUNDED_SECONDS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """A living run: where the harness writes, since when it runs, and how many steps it makes."""
+
+    out: Path
+    begun_seconds: float
+    max_steps: int
+
+
+@dataclass(slots=True)
+class RunWatch:
+    """Where a series of runs is: `total` runs, of which `done` have ended. Seconds by `clock`."""
+
+    files: Files
+    clock: Callable[[], float]
+    total: int = 0
+    done: int = 0
+    _took: list[float] = field(default_factory=list)
+    # of the run that is watched: the first step that was seen, and when
+    _first: tuple[float, int, float] | None = None
+
+    def series(self, total: int) -> None:
+        """So many runs follow, one turn after the other."""
+        self.total, self.done, self._took = total, 0, []
+
+    def ended(self, runs: int, seconds: float) -> None:
+        """A turn of so many runs has ended, and took so long."""
+        self.done += runs
+        self._took.append(seconds)
+        self._first = None
+
+    def words(self, going: Sequence[Watched], over: int = 0) -> str:
+        """Such as `run 2 of 4, step 13 of 20, about 40 s left`; what is not known is left out.
+
+        `over` of the turn's runs have ended already.
+        """
+        if not going:
+            return ""
+        steps = [(step_in(self.files, one.out), one) for one in going]
+        # the slowest is the one that is waited for
+        step, slowest = min(steps, key=lambda pair: pair[0] / pair[1].max_steps)
+        parts = [self._number(over, len(going))]
+        if step:
+            parts.append(f"step {min(step, slowest.max_steps):,} of {slowest.max_steps:,}")
+            left = self._left(step, slowest, over + len(going))
+            parts.append(f"about {_rounded(left)} left" if left is not None else "")
+        return ", ".join(filter(None, parts))
+
+    def _number(self, over: int, runs: int) -> str:
+        last = self.done + over + runs
+        if self.total <= 1 or last > self.total:
+            return ""
+        which = f"run {last}" if runs == 1 else f"runs {last - runs + 1} to {last}"
+        return f"{which} of {self.total}"
+
+    def _left(self, step: int, one: Watched, runs: int) -> float | None:
+        """Seconds until the series ends, by the pace since the first step that was seen."""
+        now = self.clock()
+        if self._first is None or self._first[0] != one.begun_seconds:
+            self._first = one.begun_seconds, step, now
+        _, first_step, first_seconds = self._first
+        if step <= first_step or now <= first_seconds:
+            return None
+        pace = (now - first_seconds) / (step - first_step)
+        here = pace * max(0, one.max_steps - step)
+        whole = sum(self._took) / len(self._took) if self._took else now - one.begun_seconds + here
+        turns = math.ceil(max(0, self.total - self.done - runs) / runs)
+        return here + turns * whole
+
+
+def step_in(files: Files, out: Path) -> int:
+    """The last step that the harness wrote into a folder; 0 where none can be read."""
+    try:
+        names = files.list_names(out, max_names=MOST_NAMES)
+        tails = [_tail(files, out / name) for name in names if STEPS_FILE.fullmatch(name)]
+    except StorageError:
+        return 0
+    return max((int(step) for tail in tails for step in STEP.findall(tail)[-1:]), default=0)
+
+
+def _tail(files: Files, path: Path) -> bytes:
+    with files.open_binary(path, max_bytes=LARGEST_BYTES) as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - TAIL_BYTES))
+        return file.read(TAIL_BYTES)
+
+
+def _rounded(seconds: float) -> str:
+    """A time that is only estimated, no more exactly than that allows."""
+    if seconds < 2 * MINUTE:
+        return f"{max(1, round(seconds / ROUNDED_SECONDS)) * ROUNDED_SECONDS} s"
+    return f"{round(seconds / MINUTE):,} min"
