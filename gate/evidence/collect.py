@@ -36,6 +36,7 @@ from gate.evidence.ranks import (
     read_attestations,
     read_ranks,
     refuse_crashed,
+    refuse_leaves,
     refuse_problems,
 )
 from gate.evidence.run_evidence import (
@@ -52,6 +53,7 @@ from gate.evidence.saved_state import (
     ReadState,
     captured_name,
     captured_state,
+    left_state,
     manifest,
     parameter_leaves,
     saved_checkpoint,
@@ -86,6 +88,8 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
     process_files = find_processes(files, out)
+    if run.isolation.job is None:
+        refuse_leaves(process_files)
     children, weaker = read_children(files, out, process_files)
     # a run that trained nothing is understood by its own words
     said = last_lines(output)
@@ -236,6 +240,9 @@ def _captured(
 ) -> Iterator[ReadState]:
     for rank in ranks:
         name = rank.files.name(HarnessFile.STATE)
+        if HarnessFile.LEAVES in rank.files.kinds:
+            yield left_state(files, out, rank.files)
+            continue
         yield captured_state(files, taken.get(name, out / name), rank.files.rank)
 
 

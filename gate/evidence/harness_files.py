@@ -268,7 +268,7 @@ MAX_NOTED_LINES = 200
 MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|operators|overrides|children|trace|sources|untrained|ended|boundary|kill)"
+    r"(process|summary|steps|metrics|state|leaves|operators|overrides|children|trace|sources|untrained|ended|boundary|kill)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -283,6 +283,7 @@ class HarnessFile(StrEnum):
     STEPS = "steps"
     METRICS = "metrics"
     STATE = "state"
+    LEAVES = "leaves"
     SUMMARY = "summary"
     OPERATOR_AUDIT = "operators"
     OVERRIDES = "overrides"
@@ -298,6 +299,7 @@ class HarnessFile(StrEnum):
 ENDINGS = {
     HarnessFile.PROCESS: "json",
     HarnessFile.SUMMARY: "json",
+    HarnessFile.LEAVES: "json",
     HarnessFile.OPERATOR_AUDIT: "json",
     HarnessFile.UNTRAINED: "json",
     HarnessFile.ENDED: "json",

@@ -97,6 +97,16 @@ def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...])
         )
 
 
+def refuse_leaves(processes: tuple[ProcessFiles, ...]) -> None:
+    """Raise `EvidenceError` for digests that came in the place of a state: here the gate hashes."""
+    for process in processes:
+        if HarnessFile.LEAVES in process.kinds:
+            raise EvidenceError(
+                f"{process.name(HarnessFile.LEAVES)}: a training cannot digest its own state",
+                hint="Only the harness may write into its output folder.",
+            )
+
+
 def _read(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> dict[ProcessFiles, Ended]:
     return {
         process: read_own_document(files, out, process, HarnessFile.ENDED, Ended)
@@ -381,7 +391,9 @@ def _trained(process: ProcessFiles, lines: StepLines, summary: Summary) -> Train
 
 def _summary(files: Files, out: Path, process: ProcessFiles) -> Summary:
     # the summary is written last: where it is missing, the rest may be cut short
-    for kind in (HarnessFile.STATE, HarnessFile.SUMMARY):
+    # of a run on a cluster the states of other ranks stay where they are, and their digests come
+    state = HarnessFile.LEAVES if HarnessFile.LEAVES in process.kinds else HarnessFile.STATE
+    for kind in (state, HarnessFile.SUMMARY):
         if kind not in process.kinds:
             raise EvidenceError(
                 f"{process.name(kind)} is missing: the training process did not exit cleanly",

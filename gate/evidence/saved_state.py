@@ -20,15 +20,20 @@ from gate.checkpoint.tensor_hashing import ALGORITHM, available_threads
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.capture import MAX_STATE_BYTES
+from gate.evidence.harness_files import HarnessFile, ProcessFiles
 from gate.evidence.metric_series import optimizer_settings
+from gate.evidence.node_reports import MAX_LEAVES_BYTES, Leaf, StateLeaves
 from gate.evidence.run_evidence import (
     MAX_ALL_PARAMETER_NAMES,
+    MAX_NOT_FINITE,
     MAX_SKETCHES,
     CheckpointManifest,
+    NotFiniteTensor,
     TensorDigest,
 )
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
+from gate.text.documents import read_document
 
 NUMBERS = frozenset(("int", "float", "bool", "bytes"))
 
@@ -80,6 +85,67 @@ def captured_state(files: Files, path: Path, rank: int) -> ReadState:
         _below(prefix, digest, not_finite),
         optimizer_settings=settings,
         sketches=_prefixed(prefix, sketched),
+    )
+
+
+def state_leaves(state: ReadState, rank: int, pid: int) -> StateLeaves:
+    """A captured state as a node of a cluster reports it, in the place of the state itself."""
+    return StateLeaves(
+        rank=rank,
+        pid=pid,
+        leaves=tuple(
+            Leaf(
+                path=leaf.path,
+                part=leaf.part,
+                kind=leaf.kind,
+                shape=leaf.shape,
+                size_bytes=leaf.size_bytes,
+                sha256=leaf.digest.hex(),
+            )
+            for leaf in state.leaves
+        ),
+        not_finite=tuple(
+            NotFiniteTensor(name=leaf.path, nan=leaf.nan, infinite=leaf.infinite)
+            for leaf in state.not_finite[:MAX_NOT_FINITE]
+        ),
+        optimizer_settings=state.optimizer_settings,
+        sketches=state.sketches,
+    )
+
+
+def left_state(files: Files, out: Path, process: ProcessFiles) -> ReadState:
+    """The state of a rank that stayed on its node, by what the node reports of it.
+
+    Raises `EvidenceError` for a report about another rank, or one without a tensor.
+    """
+    name, prefix = process.name(HarnessFile.LEAVES), _prefix(process.rank)
+    with open_untrusted(files, out / name, name, max_bytes=MAX_LEAVES_BYTES) as opened:
+        data = opened.read_at(0, opened.size_bytes)
+        told = read_document(StateLeaves, data, name, max_bytes=MAX_LEAVES_BYTES)
+    strays = [leaf.path for leaf in told.leaves if not leaf.path.startswith(f"{prefix}/")]
+    if (told.rank, told.pid) != (process.rank, process.pid) or strays or not told.leaves:
+        raise EvidenceError(
+            f"{name}: is about another state than that of rank {process.rank}",
+            hint="Only the gate's own collector may write it; see docs/cluster.md.",
+        )
+    return ReadState(
+        leaves=tuple(
+            LeafDigest(
+                path=leaf.path,
+                part=leaf.part,
+                kind=leaf.kind,
+                shape=leaf.shape,
+                size_bytes=leaf.size_bytes,
+                digest=bytes.fromhex(leaf.sha256),
+            )
+            for leaf in told.leaves
+        ),
+        not_finite=tuple(
+            NotFiniteLeaf(path=leaf.name, nan=leaf.nan, infinite=leaf.infinite)
+            for leaf in told.not_finite
+        ),
+        optimizer_settings=told.optimizer_settings,
+        sketches=told.sketches,
     )
 
 

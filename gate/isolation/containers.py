@@ -180,14 +180,21 @@ class RoutedProcesses(GroupedProcesses):
         here: GroupedProcesses,
         beside: GroupedProcesses,
         interrupts: StopSignals | None = None,
+        nodes: GroupedProcesses | None = None,
     ) -> None:
-        """`here` starts processes of this machine, `beside` those that name a container."""
+        """`here` starts processes of this machine, `beside` those that name a container.
+
+        `nodes` starts those that have a step of a cluster's job.
+        """
         super().__init__(interrupts)
         self._here = here
         self._beside = beside
+        self._nodes = nodes or here
 
     def begin(self, request: ProcessRequest) -> Running:
         """Start where the request wants to run."""
+        if request.step is not None:
+            return self._nodes.begin(request)
         return (self._beside if request.in_container else self._here).begin(request)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.text.document import Document
 
 GIB = 1024**3
@@ -117,6 +118,16 @@ class IsolationSettings(ContainerSettings):
         return self
 
 
+class JobIsolation(StrEnum):
+    """What a run on a cluster's nodes is apart from the gate by, the weakest first.
+
+    `USER` runs under the account that submitted the job, on other machines, with the gate's list
+    of variables and nothing else of the gate.
+    """
+
+    USER = "job user"
+
+
 class WriteGuard(StrEnum):
     """What keeps an account from writing outside the folders of its run, the strongest first.
 
@@ -179,7 +190,8 @@ class TrainingContainer:
 class RunIsolation(Document):
     """How a run was isolated, as its record says; the fields are those of `Isolation`.
 
-    `image` is the engine's own digest of the container's image.
+    `image` is the engine's own digest of the container's image. A run on the nodes of a cluster has
+    a `job`, and `mode` is what that is worth on this machine.
     """
 
     mode: IsolationMode
@@ -190,6 +202,7 @@ class RunIsolation(Document):
     ] = ()
     image: str = ""
     own: Annotated[tuple[Separation, ...], Field(max_length=len(Separation))] = ()
+    job: JobIsolation | None = None
 
     @field_validator("mode")
     @classmethod
@@ -209,6 +222,8 @@ class RunIsolation(Document):
         guard = f" ({'; '.join(guards)})" if guards else ""
         network = ", network open" if self.network else ""
         numbers = " ".join(map(str, self.device_groups))
+        if self.job is not None:
+            return f"{self.job.value} ({self.mode.value} on the gate's machine)"
         return f"{self.mode.value}{guard}{network}{f', device groups {numbers}' if numbers else ''}"
 
 
@@ -223,7 +238,8 @@ class Isolation:
     same, `paths_uncounted` says that there may be more than were looked at. `device_groups` are
     groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
     engine gave no GPU to a container for which one was asked. `own` is what each run has of its
-    own, and `shares` says why it lacks some of it.
+    own, and `shares` says why it lacks some of it. `cluster` is whose nodes the training runs on,
+    None for this machine, and `job` what it is apart by there.
     """
 
     mode: IsolationMode
@@ -239,6 +255,8 @@ class Isolation:
     gpu_refusal: str = ""
     own: tuple[Separation, ...] = ()
     shares: str = ""
+    cluster: ClusterSettings | None = None
+    job: JobIsolation | None = None
 
     @property
     def own_accounts(self) -> tuple[Credentials, ...]:
@@ -290,6 +308,7 @@ class Isolation:
             device_groups=self.device_groups,
             image="" if self.container is None else self.container.image_id,
             own=self.own,
+            job=self.job,
         )
 
     @property
@@ -301,7 +320,7 @@ class Isolation:
     def announced(self) -> str:
         """For the person who waits, before the first run; the gate's own account is no fault."""
         reason = self.reason
-        if self.mode is IsolationMode.NONE:
+        if self.mode is IsolationMode.NONE and self.job is None:
             reason = (
                 "the training runs under your own account, which is fine for your own code "
                 f"({reason})"

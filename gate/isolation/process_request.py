@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.modes import Credentials, TrainingContainer
 
 
@@ -36,6 +37,19 @@ class PrivateFolder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterStep:
+    """A run on the nodes of a cluster: its folder, which all of them see, and what names it.
+
+    `token` is of no other run, and `port` is where its ranks meet on the first node.
+    """
+
+    settings: ClusterSettings
+    root: Path
+    token: str
+    port: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessRequest:
     """A process to start: no shell, no inherited variable, no inherited descriptor.
 
@@ -44,6 +58,7 @@ class ProcessRequest:
     `mounts` are shown where the isolation can show one thing at the path of another. What has a
     `place` sees a folder of its own there; `cpus` are the numbers of the cores that it is kept to,
     none for all. What has `writable` folders is a run, and has what `credentials.own` names.
+    What has a `step` starts on the nodes of a cluster.
     """
 
     argv: tuple[str, ...]
@@ -59,6 +74,7 @@ class ProcessRequest:
     mounts: tuple[ReadOnlyMount, ...] = ()
     place: PrivateFolder | None = None
     cpus: tuple[int, ...] = ()
+    step: ClusterStep | None = None
 
     def on_host(self, path: Path) -> Path:
         """Where the gate finds what the process sees at `path`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from gate.data.data_digests import DataStore
 from gate.data.declared import FetchSources
 from gate.fleet.store import HistoryStore
+from gate.isolation.cluster_processes import Cluster
 from gate.isolation.modes import Credentials, Isolation
 from gate.isolation.process_request import AnsweringProcess, ProcessRequest, TrainingProcesses
 from gate.package.signing import SealServices
@@ -48,10 +49,10 @@ class Adapters:
     `for_reading` gives what an isolated training left to another account, which `answering` starts.
     `closed` keeps places from other accounts, all but the way to a folder, while its body runs;
     `clean_up` leaves no process and no file of the training's account outside that folder;
-    `release` lets another gate have that account. `beside` gives so many others, for runs that go
-    beside it, or raises `RunError`; `room` tells cores and memory. `run` marks the
-    containers of this call. `gpus` looks for GPUs of this machine, `machine` for facts that are
-    only told. `base_path` is the PATH of the base commit's own packages, empty where it has none.
+    `release` lets another gate have that account, and gives back the nodes of `cluster`. `beside`
+    gives so many others, for runs that go beside it, or raises `RunError`; `room` tells cores and
+    memory. `run` marks the containers and the job of this call. `gpus` looks for GPUs of
+    this machine, `machine` for facts that are only told. `base_path` is the PATH of the base commit's own packages, empty where it has none.
     `seal_services` gives those of a seal without a key, `publishers` those who take a sealed
     package.
     """
@@ -70,6 +71,7 @@ class Adapters:
     closed: Callable[[tuple[Path, ...], Path], AbstractContextManager[None]]
     clean_up: Callable[[Isolation], None]
     release: Callable[[], None]
+    cluster: Cluster
     host: Mapping[str, str]
     run: str
     gpus: Callable[[], GpusSeen]

@@ -62,7 +62,7 @@ def build_adapters(
     # the gate's own account starts nothing of it: a change under test may have brought it (T1)
     path = _beside(variables.get(PROGRAMS, ""), own)
     libraries = variables.get("LD_LIBRARY_PATH", "")
-    isolating = _isolating(interrupts, path, engine_address(variables))
+    isolating = _isolating(interrupts, path, engine_address(variables), variables)
     tools = Tools(processes=isolating.processes, progress=progress, environment=variables)
 
     def without_secrets(sources: FetchSources) -> FetchSources:
@@ -90,6 +90,7 @@ def build_adapters(
         closed=closed,
         clean_up=isolating.clean_up,
         release=isolating.release,
+        cluster=isolating.cluster,
         # all variables as a source: what reaches a training is chosen in `child_environment`
         host={**variables, "PATH": path},
         run=isolating.run,
@@ -101,12 +102,14 @@ def build_adapters(
     )
 
 
-def _isolating(interrupts: StopSignals, path: str, address: str) -> Isolating:
+def _isolating(
+    interrupts: StopSignals, path: str, address: str, variables: Mapping[str, str]
+) -> Isolating:
     """Nothing is tried here: a call that is refused for its settings must start nothing."""
     trains = shutil.which("python", path=path) or shutil.which("python3", path=path)
     engine = Engine(connect_docker(address), address)
     socket = address.removeprefix("unix://") if address.startswith("unix://") else ""
-    return Isolating(engine, interrupts, trains or sys.executable, socket)
+    return Isolating(engine, interrupts, trains or sys.executable, socket, variables)
 
 
 def _beside(programs: str, own: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gate.data.data_sets import DataSets, UnrepeatedData
 from gate.diagnosis.touched_lines import data_files
-from gate.errors import RepositoryError
+from gate.errors import RepositoryError, RunError
 from gate.evidence.lock_files import LockFile
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ProcessGroup
@@ -24,6 +24,7 @@ from gate.pipelines.preprocess import Preprocessing
 from gate.pipelines.snapshots import check_snapshots, export_all, prepare_out
 from gate.pipelines.tree_files import locks_of_commits, pointers_of_commit
 from gate.pipelines.turns import Places, places_of
+from gate.settings.gate_settings import GateSettings
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
 from gate.training.launch import Launcher, drop_short_names, run_folders
@@ -168,6 +169,10 @@ def prepare(
             locks = _locks(request, adapters, snapshots, reader, taken)
             declared.prepare(snapshots, taken)
             made = request.settings.preprocess
+            if isolation.cluster is not None:
+                adapters.cluster.allocate(
+                    isolation.cluster, runs_of(request.settings), adapters.progress.step
+                )
             prepared = Prepared(
                 request=request,
                 adapters=adapters,
@@ -201,15 +206,42 @@ def prepare(
 
 
 def _work_folder(request: GateRequest, adapters: Adapters, ends: ExitStack) -> Path:
-    work = request.out / "work"
+    work = _work_place(request, adapters)
     prepare_out(request.out, adapters.files)
     ends.callback(adapters.release)  # last of all: the account owns files in the work folder
     # registered before the folder is made: callbacks
     # run backwards, so this one after the clean-up
     ends.callback(adapters.files.remove_tree, work)
     ends.callback(drop_short_names, adapters.files, work / "run")
-    adapters.files.fresh_folder(work)
+    if request.settings.cluster.on_nodes:
+        # others see the shared folder as well
+        adapters.files.fresh_folder(work, mode=0o700)
+    else:
+        adapters.files.fresh_folder(work)
     return work
+
+
+def runs_of(settings: GateSettings) -> int:
+    """How many runs a call is likely to make: what its job's time limit is reckoned from."""
+    seeded = len(settings.seeds) * max(1, len(settings.variants))
+    return max(settings.repeats, settings.noise.runs) + seeded
+
+
+def _work_place(request: GateRequest, adapters: Adapters) -> Path:
+    """Below the output folder, or of a cluster in the folder that its nodes see.
+
+    Raises `RunError` where there is no such folder here.
+    """
+    cluster = request.settings.cluster
+    if cluster.folder is None or not cluster.on_nodes:
+        return request.out / "work"
+    folder = Path(cluster.folder)
+    if not adapters.files.is_folder(folder):
+        raise RunError(
+            f"cluster.folder {folder} is not a folder of this machine",
+            hint="Make it, on a file system that this machine and every node see at that path.",
+        )
+    return folder / f"call-{adapters.run}"
 
 
 def _launchers(

@@ -17,6 +17,7 @@ from gate.baseline.entry import MAX_ENTRY_BYTES, PROPOSED_BASELINE, Baseline, Ba
 from gate.baseline.folder import files_in, read_entries, read_entry, zip_member
 from gate.checkpoint.digest import CAPTURED
 from gate.checkpoint.tensor_hashing import available_threads
+from gate.checkpoint.untrusted_files import open_untrusted
 from gate.comparison.data_difference import first_difference
 from gate.comparison.measurements import ReductionSpread, WeightDistance
 from gate.comparison.state_difference import StateDifference
@@ -34,6 +35,7 @@ from gate.evidence.harness_logs import read_traces
 from gate.evidence.left_checkpoint import look_at_checkpoint
 from gate.evidence.lock_files import MAX_LOCK_BYTES, MAX_REQUIREMENTS_BYTES, Locks, PinnedPackages
 from gate.evidence.lock_readers import read_lock
+from gate.evidence.node_reports import MAX_REPORT_BYTES, REPORT_NAME, NodeReport
 from gate.evidence.operator_logs import read_operator_audit
 from gate.evidence.operator_records import Refusal
 from gate.evidence.pinned_packages import read_pinned
@@ -141,6 +143,18 @@ def _run(question: reading.RunQuestion) -> reading.RunAnswer:
     )
     end = read_end(FILES, question.out, find_processes(FILES, question.out))
     return reading.RunAnswer(evidence=evidence, end=end)
+
+
+def _nodes(question: reading.NodesQuestion) -> reading.NodesAnswer:
+    """A report that is about another run is one of another call that wrote there."""
+    reports = []
+    for number in range(question.nodes):
+        shown = f"the report of node {number}"
+        path = question.folder / str(number) / REPORT_NAME
+        with open_untrusted(FILES, path, shown, max_bytes=MAX_REPORT_BYTES) as opened:
+            data = opened.read_at(0, opened.size_bytes)
+            reports.append(read_document(NodeReport, data, shown, max_bytes=MAX_REPORT_BYTES))
+    return reading.NodesAnswer(reports=tuple(reports))
 
 
 def _refusals(question: reading.RefusalsQuestion) -> tuple[Refusal, ...]:
@@ -315,6 +329,7 @@ READERS: Mapping[type[Question[Any]], Callable[[Any], Any]] = MappingProxyType(
     dict(
         (
             reading.RunQuestion.read_by(_run),
+            reading.NodesQuestion.read_by(_nodes),
             reading.RefusalsQuestion.read_by(_refusals),
             reading.EndQuestion.read_by(_end),
             reading.TracesQuestion.read_by(_traces),

@@ -16,6 +16,7 @@ from gate.baseline.entry import Baseline, BaselineEntry
 from gate.comparison.measurements import ReductionSpread, WeightDistance
 from gate.data.data_sets import MAX_STATISTICS, DataPointers, DataStatistics, PointerFile
 from gate.evidence.lock_files import Locks, PinnedPackages
+from gate.evidence.node_reports import MAX_NODES, NodeReport
 from gate.evidence.operator_records import Refusal
 from gate.evidence.resume_evidence import CheckpointLook
 from gate.evidence.run_evidence import MAX_NOT_FINITE, SHA256_PATTERN, RunEvidence, StateDistance
@@ -117,6 +118,27 @@ class RunAnswer(Document):
 
     evidence: RunEvidence
     end: RunEnd
+
+
+class NodesAnswer(Document):
+    """The report of every node of a run, by number."""
+
+    reports: Annotated[tuple[NodeReport, ...], Field(max_length=MAX_NODES)]
+
+
+class NodesQuestion(Question[NodesAnswer]):
+    """What the nodes of a cluster say of the run `token`; `folder` has a folder for each."""
+
+    task: Literal["nodes"] = "nodes"
+    folder: AbsolutePath
+    token: str
+    nodes: int
+
+    def fits(self, answer: NodesAnswer) -> bool:
+        """Every node once, and all of this run."""
+        numbers = [report.number for report in answer.reports]
+        same = all(report.token == self.token for report in answer.reports)
+        return same and numbers == list(range(self.nodes))
 
 
 class RunQuestion(HarnessQuestion[RunAnswer]):

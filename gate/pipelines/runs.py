@@ -18,6 +18,7 @@ from gate.evidence.capture import (
     capture_saved,
 )
 from gate.evidence.evidence_folder import EvidenceFolder, WrittenDocument
+from gate.evidence.node_reports import NodeReport
 from gate.evidence.observations import ResumeAttempt
 from gate.evidence.operator_logs import explained
 from gate.evidence.operator_records import Refusal
@@ -35,7 +36,8 @@ from gate.evidence.run_evidence import (
 from gate.evidence.trace import TraceFinding, Traces, TriedSettings
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.modes import Isolation
-from gate.isolation.process_request import ProcessRequest
+from gate.isolation.process_request import ClusterStep, ProcessRequest
+from gate.pipelines.cluster_runs import gather, with_node_at_fault
 from gate.pipelines.environments import GpuSearch
 from gate.pipelines.prepared import Prepared
 from gate.pipelines.reading import (
@@ -333,6 +335,7 @@ class Trainings:
         self._fitting = Fitting(settings, adapters, self._turns.at_a_time)
         self._first: RunEvidence | None = None
         self._failed_beside: dict[str, tuple[str, ...]] = {}
+        self._nodes: dict[str, tuple[NodeReport, ...]] = {}
 
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk, alone on the machine."""
@@ -420,11 +423,23 @@ class Trainings:
             prepared.adapters.clean_up(launcher.isolation)
         folders = self.ended.move_here(one.lane.root, planned.varied)
         self._turns.release(one)
+        if one.request.step is not None:
+            # a run that timed out on nodes that were lost is no run that timed out
+            prepared.adapters.cluster.refuse_lost()
+            if not result.timed_out:
+                self._nodes[planned.label] = self._gathered(one.request.step, folders.out)
         begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         wall = round(result.wall_seconds, 3)
         # a run that failed, or was stopped, took its time as well
         prepared.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
         return launcher, folders
+
+    def _gathered(self, step: ClusterStep, out: Path) -> tuple[NodeReport, ...]:
+        """What the nodes report of a run, whose documents are then where a run here has them."""
+        prepared = self.prepared
+        with prepared.call.own(OwnWork.READING):
+            prepared.adapters.cluster.collect(step)
+            return gather(prepared.adapters, prepared.reader.ask, step, out)
 
     def _evidence_of(self, one: Begun) -> RunEvidence:
         prepared, planned, result = self.prepared, one.planned, one.result
@@ -442,8 +457,9 @@ class Trainings:
             if not end.by_stop:
                 launcher.refuse_failure(planned, snapshot, one.request, result, end)
         except RunError as fault:
+            placed = with_node_at_fault(fault, self._nodes.get(planned.label, ()))
             detailed = with_missing_file(
-                fault, folders.tree, snapshot, prepared.not_committed, prepared.project
+                placed, folders.tree, snapshot, prepared.not_committed, prepared.project
             )
             failure = explained(detailed, self.ended.refusals(folders))
             if planned.ends_after is None or result.timed_out:

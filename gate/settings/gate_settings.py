@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.isolation.modes import IsolationSettings
+from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.modes import IsolationMode, IsolationSettings
 from gate.settings.data import DataSources, FetchSettings, PreprocessSettings
 from gate.settings.delivery_sections import (
     PackageSettings,
@@ -350,6 +351,11 @@ class GateSettings(Document):
     runs: RunsSettings = Field(
         default_factory=RunsSettings, description="Which runs go at the same time."
     )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings,
+        description="Which engine starts the training, and on how many nodes. Read from the base "
+        "commit.",
+    )
     data: DataSources = ()
     fetch: FetchSettings = Field(
         default_factory=FetchSettings, description="Where fetched data is kept, and how much."
@@ -413,6 +419,28 @@ class GateSettings(Document):
                 "call makes the runs that the price is measured from"
             )
             raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _fits_a_cluster(self) -> Self:
+        if not self.cluster.on_nodes:
+            return self
+        elsewhere = (
+            ("resume", self.resume is not None),
+            ("preprocess", self.preprocess is not None),
+            ("isolation.image", self.isolation.image is not None),
+            (
+                f"isolation.mode: {self.isolation.mode.value}",
+                self.isolation.mode not in {IsolationMode.AUTO, IsolationMode.NONE},
+            ),
+        )
+        for key, is_set in elsewhere:
+            if is_set:
+                message = (
+                    f"cluster.engine is {self.cluster.engine.value}, and {key} works on the "
+                    "gate's own machine alone: remove one of them"
+                )
+                raise ValueError(message)
         return self
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from gate.text.document import Document
 _DATA: Final = "shows the training what is not in its commit, with the gate's own access and logins"
 _FETCH: Final = "decides what is fetched to this machine, and what is removed to make room"
 _CONTAINER: Final = "decides what the training gets of this machine"
+_CLUSTER: Final = "takes nodes of a cluster in the name of the gate's account"
 _SIGNING: Final = "decides whose seals are trusted, and which services the gate shows its identity"
 _PUBLISH: Final = "sends packages out with the gate's credentials"
 _IMAGE: Final = "has the container engine start an image that nobody approved"
@@ -61,6 +62,18 @@ REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
                 "publish.mlflow.registered_model",
             ),
             _PUBLISH,
+        ),
+        **dict.fromkeys(
+            (
+                "cluster.engine",
+                "cluster.nodes",
+                "cluster.tasks_per_node",
+                "cluster.options",
+                "cluster.folder",
+                "cluster.queue_seconds",
+                "cluster.run_seconds",
+            ),
+            _CLUSTER,
         ),
         "publish.history": "writes a line of every verdict with the gate's credentials",
         "publish.pushgateway": "has the gate send metrics to a service",

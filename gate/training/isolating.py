@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from gate.errors import RunError
 from gate.isolation.account_choice import (
@@ -19,6 +20,7 @@ from gate.isolation.account_choice import (
 )
 from gate.isolation.accounts import release_uid, remove_residue
 from gate.isolation.answering_client import LocalAnsweringProcess
+from gate.isolation.cluster_processes import Cluster, ClusterProcesses
 from gate.isolation.container_config import ALL_GPUS, this_process
 from gate.isolation.containers import ContainerProcesses, RoutedProcesses
 from gate.isolation.engine import Engine
@@ -27,6 +29,7 @@ from gate.isolation.modes import (
     Isolation,
     IsolationMode,
     IsolationSettings,
+    JobIsolation,
     Separation,
     TrainingContainer,
 )
@@ -198,6 +201,27 @@ def _arguments(account: Credentials, folders: Sequence[Path], *, network: bool) 
     return (str(account.uid), str(account.gid), "any" if network else "none", *owned)
 
 
+def on_cluster(settings: GateSettings) -> Isolation:
+    """What runs on the nodes are apart from the gate by; `RunError` where more is asked for."""
+    asked = settings.isolation
+    if asked.minimum.strength > IsolationMode.NONE.strength:
+        raise RunError(
+            f"isolation.minimum is {asked.minimum.value}, and a job on the cluster runs as the "
+            "user who submitted it",
+            hint="Set isolation.minimum to none where that is enough: no key and no token is in "
+            "the job, but its code can read what that user can. Or set cluster.engine to local.",
+        )
+    return Isolation(
+        mode=IsolationMode.NONE,
+        credentials=None,
+        reason="runs go to the nodes of a cluster, as steps of a job of this account; nothing of "
+        "the gate but its list of variables goes with them",
+        network=True,
+        cluster=settings.cluster,
+        job=JobIsolation.USER,
+    )
+
+
 def no_container(asked: IsolationSettings, engine: Engine) -> str:
     """Why no container is to be tried; empty when one is, and then its faults count."""
     if asked.mode is IsolationMode.CONTAINER:
@@ -247,16 +271,24 @@ class Isolating:
     """`run` marks the containers of this call; `processes` starts what any isolation asks for."""
 
     def __init__(
-        self, engine: Engine, interrupts: StopSignals, interpreter: str, socket: str = ""
+        self,
+        engine: Engine,
+        interrupts: StopSignals,
+        interpreter: str,
+        socket: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`interpreter` is the Python that trains where no container does; nothing is tried yet.
 
-        `socket` is the path of the engine's, or empty.
+        `socket` is the path of the engine's, or empty. `variables` are the gate's own, of which a
+        cluster's programs get a few.
         """
         beside = ContainerProcesses(engine, this_process(), interrupts)
         # the label by which a post step finds these containers again, and no other call's
         self.run = secrets.token_hex(8)
-        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside, interrupts)
+        self.cluster = Cluster(self.run, variables, interrupts)
+        nodes = ClusterProcesses(self.cluster, interrupts)
+        self.processes = RoutedProcesses(LocalProcesses(interrupts), beside, interrupts, nodes)
         self._interrupts = interrupts
         self._engine = engine
         self._socket = socket
@@ -278,6 +310,8 @@ class Isolating:
 
     def _found(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         asked = settings.isolation
+        if settings.cluster.on_nodes:
+            return on_cluster(settings)
         why_no_container = no_container(asked, self._engine)
         if not why_no_container:
             return self._chooser.choose(settings, folders)
@@ -335,8 +369,11 @@ class Isolating:
 
     def release(self) -> None:
         """Let other gates have the accounts; only when nothing of the trainings is left."""
-        while self._accounts:
-            release_uid(self._accounts.pop())
+        try:
+            self.cluster.release()
+        finally:
+            while self._accounts:
+                release_uid(self._accounts.pop())
 
 
 def end_account(isolation: Isolation) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gate.data.declared import FetchedData
 from gate.errors import RunError, RunTimeoutError
+from gate.isolation.cluster_processes import ON_NODE, new_step
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.settings.gate_settings import GateSettings
@@ -269,17 +270,31 @@ class Launcher:
         train = training_of(planned, self.settings.train)
         settings = with_trial(self.settings.model_copy(update={"train": train}), planned.trial)
         train = settings.train
+        root, cluster = folders.tree.parent, self.isolation.cluster
+        if cluster is not None:
+            folders = _on_its_node(folders)
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
             env={
-                **child_environment(planned, settings, folders, host, self._temporary(folders)),
+                **child_environment(
+                    planned,
+                    settings,
+                    folders,
+                    host,
+                    self._temporary(folders) if cluster is None else None,
+                ),
                 **preemption_variables(planned, folders.tree / snapshot.workdir),
                 "REPRO_GATE_DECLARED": links_of(self.data, self.isolation),
                 "REPRO_GATE_CHANGED": os.pathsep.join(self.changed),
             },
             workdir=folders.tree / snapshot.workdir,
-            timeout_seconds=_most_seconds(planned, train.timeout_seconds),
+            timeout_seconds=_most_seconds(
+                planned,
+                train.timeout_seconds
+                if cluster is None
+                else min(train.timeout_seconds, cluster.run_seconds),
+            ),
             output_limit_bytes=train.output_limit_bytes,
             credentials=self.isolation.credentials,
             network=self.isolation.network,
@@ -287,7 +302,18 @@ class Launcher:
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness, folders.data),
             mounts=mounts_of(self.data, folders, self.isolation),
+            step=None if cluster is None else new_step(cluster, root),
         )
+
+
+def _on_its_node(folders: RunFolders) -> RunFolders:
+    """What each node has of its own: a shared folder is slow, and has no sockets of its own."""
+    return replace(
+        folders,
+        home=ON_NODE / folders.home.name,
+        tmp=ON_NODE / folders.tmp.name,
+        out=ON_NODE / folders.out.name,
+    )
 
 
 def may_be_stopped(result: ProcessResult) -> bool:
@@ -377,9 +403,16 @@ def _refuse_failure(
         own = "train.timeout_seconds"
         if bound == request.timeout_seconds:
             own = "diagnosis.budget_seconds"
+        if (
+            request.step is not None
+            and request.step.settings.run_seconds == request.timeout_seconds
+        ):
+            own = "cluster.run_seconds"
         if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
             own = "far longer than a run in which nothing is varied"
         hint = "Lower train.max_steps or raise train.timeout_seconds."
+        if own == "cluster.run_seconds":
+            hint = f"Lower train.max_steps or raise {own}."
         if planned.preprocesses:
             own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
         raise RunTimeoutError(

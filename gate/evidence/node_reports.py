@@ -1,0 +1,120 @@
+"""What each node of a cluster says of a run: what was left on it, how tasks ended, what it is.
+
+A node copies the small documents into the shared folder, and of a state that stays on it the
+digests. Nothing of it is believed before the gate has hashed its own copy.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from gate.evidence.columns import MAX_BYTES
+from gate.evidence.harness_files import OwnedDocument
+from gate.evidence.run_evidence import (
+    MAX_NOT_FINITE,
+    MAX_SKETCHES,
+    SHA256_PATTERN,
+    NotFiniteTensor,
+    SketchText,
+)
+from gate.evidence.step_work import Settings
+from gate.system.machine import GpuFacts, ShortText, TopologyLine
+from gate.text.document import Document
+
+REPORT_NAME: Final = "report.json"
+REPORT_SCHEMA: Final = "repro-gate.node-report/1"
+MAX_REPORT_BYTES: Final = 8 * 1024 * 1024
+MAX_NODES: Final = 512
+MAX_TASKS: Final = 128
+MAX_LEAVES: Final = 1_000_000
+MAX_LEAVES_BYTES: Final = 256 * 1024 * 1024
+# of one run and one node, apart from rank 0's own state
+MAX_DOCUMENTS_BYTES: Final = 1024**3
+# as `harness_files.NAME` has them, and what is kept of rank 0 on demand
+FILE_PATTERN: Final = (
+    r"^(?:process|summary|steps|metrics|state|leaves|operators|overrides|children|trace|sources"
+    r"|untrained|ended|boundary|kill|gradients)"
+    r"-r(?:0|[1-9][0-9]{0,5})-(?:0|[1-9][0-9]{0,9})\.(?:jsonl|json|safetensors)$"
+)
+FileName = Annotated[str, Field(max_length=60, pattern=FILE_PATTERN)]
+TaskNumber = Annotated[str, Field(pattern=r"^(?:0|[1-9][0-9]{0,5})$")]
+Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+class Leaf(Document):
+    """One leaf of a state, as `LeafDigest` has it; a value has no shape."""
+
+    path: str = Field(min_length=1, max_length=1000)
+    part: str = Field(max_length=40)
+    kind: str = Field(max_length=40)
+    shape: Annotated[tuple[int, ...], Field(max_length=64)] | None
+    size_bytes: int = Field(ge=0, le=MAX_BYTES)
+    sha256: str = Field(pattern=SHA256_PATTERN)
+
+
+class StateLeaves(OwnedDocument):
+    """`leaves-rR-P.json`: a rank's captured state, which stays on its node."""
+
+    leaves: Annotated[tuple[Leaf, ...], Field(max_length=MAX_LEAVES)]
+    not_finite: Annotated[tuple[NotFiniteTensor, ...], Field(max_length=MAX_NOT_FINITE)] = ()
+    optimizer_settings: Settings = Field(default_factory=dict)
+    sketches: Annotated[dict[str, SketchText], Field(max_length=MAX_SKETCHES)] = Field(
+        default_factory=dict
+    )
+
+
+class CollectedFile(Document):
+    """A file that a node copied into the shared folder: its digest and size there."""
+
+    sha256: str = Field(pattern=SHA256_PATTERN)
+    size_bytes: int = Field(ge=0, le=MAX_BYTES)
+
+
+class NodeFacts(Document):
+    """What a node is; decides nothing.
+
+    `clocks` are graphics and memory clock and what slowed them (nvidia-smi), a line a GPU, after
+    the run; `topology` is what `nvidia-smi topo -m` prints, `address` the node's place in Slurm's
+    topology, `rdma` its devices (`/sys/class/infiniband`), `networks` the speed of each interface
+    in Mbit/s.
+    """
+
+    name: ShortText
+    cpu: ShortText = ""
+    cpus: int = Field(default=0, ge=0, le=MAX_BYTES)
+    memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
+    kernel: ShortText = ""
+    driver: ShortText = ""
+    gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)] = ()
+    clocks: Annotated[tuple[TopologyLine, ...], Field(max_length=64)] = ()
+    topology: Annotated[tuple[TopologyLine, ...], Field(max_length=200)] = ()
+    networks: Annotated[dict[ShortText, int], Field(max_length=100)] = Field(default_factory=dict)
+    rdma: Annotated[tuple[ShortText, ...], Field(max_length=64)] = ()
+    address: ShortText = ""
+
+
+class NodeReport(Document):
+    """`report.json` of one node: written last, so its presence says that the rest is there.
+
+    `exits` has the exit code of each task that ended by itself, by its number among all; `steps`
+    the last step that a rank recorded, by rank.
+    """
+
+    schema_version: Literal["repro-gate.node-report/1"] = REPORT_SCHEMA
+    token: Token
+    number: int = Field(ge=0, lt=MAX_NODES)
+    node: NodeFacts
+    files: Annotated[dict[FileName, CollectedFile], Field(max_length=20_000)]
+    exits: Annotated[
+        dict[TaskNumber, Annotated[int, Field(ge=0, le=255)]], Field(max_length=MAX_TASKS)
+    ] = Field(default_factory=dict)
+    steps: Annotated[dict[TaskNumber, Annotated[int, Field(ge=0)]], Field(max_length=10_000)] = (
+        Field(default_factory=dict)
+    )
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that left something on this node."""
+        return tuple(sorted({int(name.split("-")[1][1:]) for name in self.files}))

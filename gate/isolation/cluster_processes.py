@@ -1,0 +1,403 @@
+"""Runs on the nodes of a cluster: one job holds them, each run is a step of it.
+
+A step starts a small shell script on every node, from the shared folder. The script makes the
+run's own folders on the node's own disk, waits until the node sees the run's files, and starts the
+training with the gate's list of variables and nothing else. What the training leaves stays on its
+node until `Cluster.collect` has a second step read it there.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import gate
+from gate.errors import RunError
+from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.process_request import ClusterStep, ProcessRequest
+from gate.isolation.processes import GroupedProcesses, RunningProcess, start_process
+from gate.isolation.slurm import ENDINGS, HINT, RUNNING, WAITING, JobState, Slurm, this_owner
+from gate.isolation.stop_signals import StopSignals
+from gate.isolation.training_output import Take
+from gate.text.untrusted_text import safe_line
+
+PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
+# a run's folders on the node's own disk; the script puts the real path in
+ON_NODE: Final = Path("/@node@")
+REPORTS: Final = "nodes"
+STARTS: Final = "start"
+# what a new file takes to be seen elsewhere: NFS keeps what it knows of a folder for up to 60 s,
+# see acdirmax in nfs(5)
+VISIBLE_SECONDS: Final = 90
+COLLECT_SECONDS: Final = 1800.0
+# less than a runner waits between its first and its second signal
+CLEAR_SECONDS: Final = 3.0
+COLLECT_OUTPUT: Final = 64 * 1024
+NODE_LIST_LIMIT: Final = 20
+# below Linux's own range for outgoing connections (ip_local_port_range)
+PORTS: Final = range(20_000, 32_000)
+# besides these the job's own limit leaves room for a diagnosis
+EXTRA_RUNS: Final = 4
+SPARE_SECONDS: Final = 300.0
+COLLECT = (
+    "import sys; sys.path += sys.argv[1:-3]; "
+    "from gate.pipelines.node_collector import main; main(*sys.argv[-3:])"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allocation:
+    """A running job with its nodes, in the order of their numbers."""
+
+    job: str
+    nodes: tuple[str, ...]
+    address: str
+
+    @property
+    def described(self) -> str:
+        """For the person who waits."""
+        shown = ", ".join(self.nodes[:NODE_LIST_LIMIT])
+        more = ", ..." if len(self.nodes) > NODE_LIST_LIMIT else ""
+        return f"job {self.job} on {shown}{more}"
+
+
+class Cluster:
+    """The nodes of one gate call; `run` marks its job, so that a later call can find it."""
+
+    def __init__(
+        self,
+        run: str,
+        variables: Mapping[str, str],
+        interrupts: StopSignals,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Nothing is asked for yet; `variables` are the gate's own."""
+        self.slurm = Slurm(variables)
+        self._run = run
+        self._interrupts = interrupts
+        self._pause = pause
+        self._job = ""
+        self._nodes: Allocation | None = None
+        self._uncollected: ClusterStep | None = None
+
+    def allocate(
+        self, settings: ClusterSettings, runs: int, say: Callable[[str], object]
+    ) -> Allocation:
+        """Wait in the queue for the nodes of a call with so many runs.
+
+        Raises `RunError` where they do not come in time: then nothing is left in the queue.
+        """
+        assert settings.folder is not None  # noqa: S101 - its settings demand one; tells the checker
+        for job in self.slurm.orphans():
+            say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
+            self.slurm.cancel(job)
+        seconds = settings.run_seconds * (runs + EXTRA_RUNS) + SPARE_SECONDS
+        # a signal between the two would leave a job that nobody cancels
+        with self._interrupts.deferred():
+            owner = this_owner(self._run)
+            self._job = self.slurm.submit(settings, owner, seconds, Path(settings.folder))
+        say(f"cluster: job {self._job} waits for {settings.described}")
+        state = self._started(settings)
+        nodes = self.slurm.nodes(state.nodes)
+        self._nodes = Allocation(job=self._job, nodes=nodes, address=self.slurm.address(nodes[0]))
+        say(f"cluster: {self._nodes.described}")
+        return self._nodes
+
+    def _started(self, settings: ClusterSettings) -> JobState:
+        until = time.monotonic() + settings.queue_seconds
+        nap = 0.1
+        state = self.slurm.state(self._job)
+        while state.state not in RUNNING:
+            if state.state not in WAITING:
+                raise self._ended(state)
+            if time.monotonic() >= until:
+                why = f" ({state.reason})" if state.reason not in {"", "None"} else ""
+                raise RunError(
+                    f"waited {settings.queue_seconds:g} s for {settings.described}: job "
+                    f"{self._job} did not start{why}",
+                    hint="The job is cancelled and nothing was judged. Start the gate again when "
+                    "the nodes are free, or raise cluster.queue_seconds.",
+                )
+            self._pause(min(nap, max(0.0, until - time.monotonic())))
+            nap = min(5.0, nap * 1.5)
+            state = self.slurm.state(self._job)
+        return state
+
+    @property
+    def nodes(self) -> Allocation:
+        """What was allocated."""
+        if self._nodes is None:
+            raise RunError(
+                "a run was started on a cluster before there were nodes",
+                hint="This is a bug in repro-gate; report it with your repro-gate.yml.",
+            )
+        return self._nodes
+
+    def refuse_lost(self) -> None:
+        """Raise `RunError` where the nodes are not what they were when the job began.
+
+        Whatever a run did then, it is no result: a step on other nodes, or half of one, would be
+        compared with a whole one.
+        """
+        state = self.slurm.state(self.nodes.job)
+        if state.state not in RUNNING or state.restarts:
+            raise self._ended(state)
+
+    def _ended(self, state: JobState) -> RunError:
+        if state.restarts:
+            why = f"it was requeued {state.restarts} time(s)"
+        else:
+            known = ENDINGS.get(state.state, f"its state is {safe_line(state.state)}")
+            why = f"{known} ({state.reason})" if state.reason not in {"", "None"} else known
+        return RunError(f"the cluster ended job {self._job}: {why}", hint=HINT)
+
+    def collect(self, step: ClusterStep) -> None:
+        """Have each node read what a run left on it, and report into the shared folder.
+
+        Raises `RunError` where the nodes were lost, or one of them could not report.
+        """
+        self.refuse_lost()
+        self._uncollected = None
+        words = self.slurm.step(self.nodes.job, step.settings, 1)
+        program = (sys.executable, "-I", "-S", "-B", "-c", COLLECT, *import_folders())
+        command = (*words, *program, str(node_folder(self._run)), str(step.root / REPORTS))
+        try:
+            done = subprocess.run(
+                (*command, step.token),
+                env=self.slurm.environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=COLLECT_SECONDS,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunError(
+                f"the nodes did not report in {COLLECT_SECONDS:g} s what the run left", hint=HINT
+            ) from error
+        if done.returncode != 0:
+            # a node that was lost meanwhile is the better reason
+            self.refuse_lost()
+            text = done.stdout[-COLLECT_OUTPUT:].decode("utf-8", "replace")
+            raise RunError(
+                "a node could not report what the run left on it",
+                hint=f"Every node must have this gate at {PACKAGE_ROOT} and its interpreter at "
+                f"{sys.executable}: install it in a folder that all nodes see.",
+                details=tuple(safe_line(line) for line in text.splitlines()[-10:]),
+            )
+
+    def end_steps(self) -> None:
+        """End what still runs on the nodes; the nodes stay."""
+        left = self.slurm.steps(self._job)
+        self.slurm.cancel(*left)
+
+    def kill(self) -> None:
+        """Give the job back without waiting."""
+        if self._job:
+            self.slurm.cancel_at_once(self._job)
+
+    def release(self) -> None:
+        """Give the nodes back; nothing happens where there are none."""
+        if self._nodes is not None and self._uncollected:
+            self._clear_nodes(self._nodes, self._uncollected.settings)
+        job, self._job, self._nodes = self._job, "", None
+        if job:
+            self.slurm.cancel(job)
+
+    def _clear_nodes(self, nodes: Allocation, settings: ClusterSettings) -> None:
+        """Remove what a run that was ended left on the nodes, as far as that is quick."""
+        step = self.slurm.step(nodes.job, settings, 1)
+        folder = shlex.quote(str(node_folder(self._run)))
+        command = (*step, "/bin/sh", "-c", f'exec /bin/rm -rf {folder}-"$SLURM_NODEID"')
+        # what is left after that is in /tmp, for this account alone
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                command,
+                env=self.slurm.environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=CLEAR_SECONDS,
+                start_new_session=True,
+            )
+
+    def script(self, request: ProcessRequest, step: ClusterStep) -> str:
+        """What starts on every node, once a task."""
+        self._uncollected = step
+        return start_script(request, step, node_folder(self._run), self.nodes)
+
+
+class RunningStep(RunningProcess):
+    """`srun` on this machine, and with it the step that it started on the nodes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], cluster: Cluster) -> None:
+        super().__init__(process, None, frozenset())
+        self._cluster = cluster
+        self._ending = False
+
+    def end(self, take: Take) -> None:
+        """End `srun`, and what it leaves on the nodes."""
+        ended = self.ended()
+        self._ending = True
+        super().end(take)
+        if not ended:
+            self._cluster.end_steps()
+
+    def kill(self) -> None:
+        """For a second signal: the whole job goes with it."""
+        super().kill()
+        if not self._ending:
+            self._cluster.kill()
+
+
+class ClusterProcesses(GroupedProcesses):
+    """Starts runs as steps on the nodes of a cluster."""
+
+    def __init__(self, cluster: Cluster, interrupts: StopSignals | None = None) -> None:
+        """`interrupts` must be the installed ones, if any are."""
+        super().__init__(interrupts)
+        self.cluster = cluster
+
+    def begin(self, request: ProcessRequest) -> RunningStep:
+        """Start a step; raises `RunError` when `srun` cannot be started."""
+        step = request.step
+        assert step is not None  # noqa: S101 - what has none goes elsewhere; tells the checker
+        self.cluster.refuse_lost()
+        start = step.root / STARTS
+        start.mkdir(mode=0o700, exist_ok=True)
+        script = start / f"{step.token}.sh"
+        script.write_text(self.cluster.script(request, step), encoding="utf-8")
+        script.chmod(0o600)
+        # last of all, so that a node that sees it sees the rest
+        ready_file(step).write_bytes(b"")
+        words = self.cluster.slurm.step(
+            self.cluster.nodes.job, step.settings, step.settings.tasks_per_node
+        )
+        seen = shlex.quote(str(script))
+        waits = _until(f"[ -r {seen} ]", "the run's start script")
+        return RunningStep(
+            start_process(
+                replace(
+                    request,
+                    argv=(*words, "/bin/sh", "-c", f"{waits}; exec /bin/sh {seen}"),
+                    env=self.cluster.slurm.environment,
+                    workdir=step.root,
+                )
+            ),
+            self.cluster,
+        )
+
+
+def new_step(settings: ClusterSettings, root: Path) -> ClusterStep:
+    """A step of one run below `root`, under a name that no other has."""
+    return ClusterStep(
+        settings=settings,
+        root=root,
+        token=secrets.token_hex(8),
+        # of its own for each run: what an earlier one left may still hold the port
+        port=random.SystemRandom().choice(PORTS),
+    )
+
+
+def ready_file(step: ClusterStep) -> Path:
+    """What says to a node that it sees all files of a run."""
+    return step.root / STARTS / f"{step.token}.ready"
+
+
+def node_folder(run: str) -> Path:
+    """Where runs of one call live on a node, before its number; the same for all of its runs."""
+    return Path(f"/tmp/repro-gate-{run}")  # noqa: S108 - made by the script alone, for its owner alone
+
+
+def import_folders() -> Iterable[str]:
+    """Where this process imports from, its own package first."""
+    return dict.fromkeys(
+        (str(PACKAGE_ROOT), *(folder for folder in sys.path if Path(folder).is_absolute()))
+    )
+
+
+def start_script(
+    request: ProcessRequest, step: ClusterStep, node: Path, allocation: Allocation
+) -> str:
+    """A script for `/bin/sh`; every value in it is quoted."""
+    settings = step.settings
+    base = f'{shlex.quote(str(node))}-"$SLURM_NODEID"'
+    variables = {**request.env, **_rendezvous(step, allocation)}
+    assigned = " \\\n    ".join(_word(f"{name}={value}") for name, value in variables.items())
+    words = " ".join(map(_word, request.argv))
+    ranks = (
+        'RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID" REPRO_GATE_NODE="$SLURM_NODEID" '
+        'PET_NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"'
+    )
+    return f"""#!/bin/sh
+# made by repro-gate for one run on {settings.nodes} node(s)
+set -u
+umask 077
+base={base}
+if [ "$SLURM_LOCALID" = 0 ]; then
+    rm -rf "$base"
+    mkdir -m 700 "$base" && mkdir "$base/out" "$base/home" "$base/tmp" \\
+        && : >"$base/{step.token}" || exit 73
+fi
+{_until(f'[ -e "$base/{step.token}" ]', "the run's folder on the node")}
+{_until(f"[ -e {shlex.quote(str(ready_file(step)))} ]", "the run's files")}
+cd {shlex.quote(str(request.workdir))} || exit 74
+env -i \\
+    {assigned} \\
+    {ranks} \\
+    {words}
+code=$?
+echo "$code" >"$base/exit-$SLURM_PROCID"
+exit "$code"
+"""
+
+
+def _word(text: str) -> str:
+    """One word for the shell, whatever is in it, with the node's own folder put in."""
+    quoted = "'" + text.replace("'", "'\"'\"'") + "'"
+    return quoted.replace(str(ON_NODE), "'\"$base\"'")
+
+
+def _until(test: str, what: str) -> str:
+    """Wait for a condition as long as a shared folder may take to show it."""
+    told = shlex.quote(
+        f"repro-gate: the shared folder (cluster.folder) did not show {what} in {VISIBLE_SECONDS} s"
+    )
+    return (
+        f"tries=0; until {test}; do tries=$((tries + 1)); "
+        f'[ "$tries" -le {VISIBLE_SECONDS * 10} ] || {{ echo {told} >&2; exit 74; }}; '
+        "sleep 0.1; done"
+    )
+
+
+def _rendezvous(step: ClusterStep, allocation: Allocation) -> dict[str, str]:
+    """How the ranks of one run find each other; torchrun reads the names that begin with PET_."""
+    settings = step.settings
+    ranks = settings.nodes * settings.tasks_per_node
+    port = str(step.port)
+    return {
+        "MASTER_ADDR": allocation.address,
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(settings.tasks_per_node),
+        "REPRO_GATE_NODES": str(settings.nodes),
+        "REPRO_GATE_RENDEZVOUS": step.token,
+        "PET_NNODES": str(settings.nodes),
+        "PET_MASTER_ADDR": allocation.address,
+        "PET_MASTER_PORT": port,
+        "PET_RDZV_ID": step.token,
+        # one attempt: a run that was begun again is no run
+        "PET_MAX_RESTARTS": "0",
+    }

@@ -1,0 +1,126 @@
+"""Which engine runs the training, and on how many nodes of a cluster."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from gate.text.document import Document
+
+# what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own
+OPTIONS: Final = frozenset(
+    (
+        *("account", "partition", "qos", "reservation", "clusters", "wckey", "nice", "licenses"),
+        *("constraint", "nodelist", "exclude", "switches", "contiguous", "exclusive", "tmp"),
+        *("cpus-per-task", "mincpus", "mem", "mem-per-cpu", "mem-per-gpu"),
+        *("gres", "gpus-per-node", "gpus-per-task"),
+    )
+)
+OPTION_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;@=+*&|!\[\]()/-]{1,200}\Z", re.ASCII)
+FOLDER: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
+OptionName = Annotated[str, Field(max_length=40)]
+
+
+class ClusterEngine(StrEnum):
+    """What starts the training."""
+
+    LOCAL = "local"
+    SLURM = "slurm"
+
+
+class ClusterSettings(Document):
+    """The section `cluster`: read from the base commit alone."""
+
+    engine: ClusterEngine = Field(
+        default=ClusterEngine.LOCAL,
+        description="What starts the training: `local` this machine, `slurm` the cluster of which "
+        "this machine is a login node.",
+    )
+    nodes: int = Field(default=1, ge=1, le=512, description="Number of nodes of a run.")
+    tasks_per_node: int = Field(
+        default=1,
+        ge=1,
+        le=128,
+        description="How many times train.command starts on each node. With 1, a launcher such as "
+        "torchrun starts the ranks of its node.",
+    )
+    options: dict[OptionName, str | int | bool] = Field(
+        default_factory=dict,
+        max_length=len(OPTIONS),
+        description="Options of `sbatch`, without dashes: `partition: gpu`, `exclusive: true`.",
+    )
+    folder: str | None = Field(
+        default=None,
+        description="A folder that this machine and every node see at the same path. Each call "
+        "makes a folder in it and removes it at its end.",
+    )
+    queue_seconds: float = Field(
+        default=1200.0,
+        gt=0,
+        le=7 * 86400,
+        description="How long the job may wait in the queue, in seconds. Then it is cancelled, "
+        "which is an error.",
+    )
+    run_seconds: float = Field(
+        default=1800.0,
+        gt=0,
+        le=86400,
+        description="Time limit of one run on the nodes, in seconds. The job's own limit is that, "
+        "times the number of runs that a call can need.",
+    )
+
+    @field_validator("options")
+    @classmethod
+    def _known_options(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        for name, text in value.items():
+            if name not in OPTIONS:
+                message = f"{name!a} is not one of {', '.join(sorted(OPTIONS))}"
+                raise ValueError(message)
+            if not OPTION_VALUE.match(str(text)):
+                message = f"{name}: {str(text)[:100]!a} has a character that no option needs"
+                raise ValueError(message)
+        return value
+
+    @field_validator("folder")
+    @classmethod
+    def _plain_path(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        # it stands in a script that a shell reads on each node
+        if not FOLDER.match(value) or ".." in PurePosixPath(value).parts:
+            message = (
+                "must be an absolute path of letters, digits and . _ + - /, without '..', and "
+                "150 characters at most"
+            )
+            raise ValueError(message)
+        return value
+
+    @model_validator(mode="after")
+    def _a_cluster_has_a_folder(self) -> Self:
+        if self.on_nodes and self.folder is None:
+            message = "engine: slurm needs folder, a folder that every node sees"
+            raise ValueError(message)
+        if not self.on_nodes and self.nodes > 1:
+            message = "nodes: more than one needs an engine, such as engine: slurm"
+            raise ValueError(message)
+        return self
+
+    @property
+    def on_nodes(self) -> bool:
+        """Whether runs go to the nodes of a cluster."""
+        return self.engine is not ClusterEngine.LOCAL
+
+    @property
+    def described(self) -> str:
+        """For a message: what is asked for, such as `2 nodes (partition gpu)`."""
+        options = ", ".join(
+            name if text is True else f"{name} {text}"
+            for name, text in sorted(self.options.items())
+            if text is not False
+        )
+        nodes = f"{self.nodes} node{'s' * (self.nodes > 1)}"
+        return f"{nodes} ({options})" if options else nodes

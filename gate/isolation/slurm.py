@@ -1,0 +1,279 @@
+"""Slurm by its own programs: sbatch, scontrol, squeue, srun and scancel.
+
+One job holds the nodes for a whole gate call, and each run is a step of it. So both runs of a pair
+have the same nodes, and Slurm requeues nothing in between. The text forms are read, since a Slurm
+without a JSON library (Debian's) has no `--json`. None of these answers comes from a training.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gate.errors import RunError
+from gate.isolation.cluster_settings import ClusterSettings
+from gate.text.untrusted_text import safe_line
+
+PROGRAMS: Final = ("sbatch", "scontrol", "squeue", "srun", "scancel")
+ANSWER_SECONDS: Final = 60.0
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+JOB_NAME: Final = "repro-gate"
+# of the gate's own variables, all that Slurm's programs need: they have no other way to a node
+CLIENT_VARIABLES: Final = ("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME")
+OWNER: Final = re.compile(
+    r"repro-gate\.run=(?P<run>[0-9a-f]{1,64}) host=(?P<host>[\w.-]{1,200}) pid=(?P<pid>\d{1,10}) "
+    r"started=(?P<started>\d{1,20})\Z",
+    re.ASCII,
+)
+NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z", re.ASCII)
+ADDRESS: Final = re.compile(r"\bNodeAddr=([A-Za-z0-9_.:-]{1,250})(?=\s)", re.ASCII)
+FIELD: Final = re.compile(r"\b(JobState|Reason|Restarts|NodeList)=(\S*)", re.ASCII)
+WAITING: Final = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"))
+RUNNING: Final = frozenset(("RUNNING", "STAGE_OUT"))
+GONE: Final = "GONE"
+# what ended a job that the gate did not end, as a clause
+ENDINGS: Final = {
+    "NODE_FAIL": "a node failed",
+    "PREEMPTED": "another job preempted it",
+    "TIMEOUT": "it reached its time limit",
+    "DEADLINE": "it reached its deadline",
+    "CANCELLED": "somebody cancelled it",
+    "OUT_OF_MEMORY": "it used more memory than it was given",
+    "BOOT_FAIL": "a node did not boot",
+    "SUSPENDED": "it was suspended",
+    GONE: "Slurm does not know it any more",
+}
+HINT: Final = "Nothing was judged: this says nothing about the commit. Start the gate again."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobState:
+    """What Slurm says of a job; `nodes` is empty until it has some."""
+
+    state: str
+    reason: str = ""
+    restarts: int = 0
+    nodes: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """The gate call that a job belongs to, as its comment says."""
+
+    run: str
+    host: str
+    pid: int
+    started: int
+
+    @property
+    def comment(self) -> str:
+        """As the job carries it."""
+        return f"repro-gate.run={self.run} host={self.host} pid={self.pid} started={self.started}"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether that process is known to have ended; of another machine nothing is known."""
+        return self.host == socket.gethostname() and start_of(self.pid) != self.started
+
+
+def start_of(pid: int) -> int:
+    """When a process of this machine started, in clock ticks since boot; 0 where it is none."""
+    with suppress(OSError, ValueError, IndexError):
+        # the name may hold blanks and parentheses: fields are counted behind the last one
+        after = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2]
+        return int(after.split()[19])
+    return 0
+
+
+def this_owner(run: str) -> Owner:
+    """The process that asks."""
+    pid = os.getpid()
+    return Owner(run=run, host=socket.gethostname(), pid=pid, started=start_of(pid))
+
+
+class Slurm:
+    """The programs of one cluster, found on a search path."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        """`variables` are the gate's own; Slurm's programs get a few of them."""
+        self._path = variables.get("PATH", os.defpath)
+        kept = {name: variables[name] for name in CLIENT_VARIABLES if name in variables}
+        self.environment = {"PATH": self._path, "LC_ALL": "C", **kept}
+
+    def program(self, name: str) -> str:
+        """Its path; raises `RunError` where this machine is no client of a cluster."""
+        found = shutil.which(name, path=self._path)
+        if found is None:
+            raise RunError(
+                f"cluster.engine is slurm, and {name} is not on PATH",
+                hint="Run the gate on a login node of the cluster, or install Slurm's client "
+                "programs and slurm.conf here.",
+            )
+        return found
+
+    def submit(self, settings: ClusterSettings, owner: Owner, seconds: float, folder: Path) -> str:
+        """Submit the job that holds the nodes; its number."""
+        for name in PROGRAMS:
+            self.program(name)
+        minutes = max(1, math.ceil(seconds / 60))
+        options = tuple(
+            f"--{name}" if text is True else f"--{name}={text}"
+            for name, text in sorted(settings.options.items())
+            if text is not False
+        )
+        answer = self._answer(
+            "sbatch",
+            *("--parsable", f"--job-name={JOB_NAME}", f"--comment={owner.comment}"),
+            *(f"--nodes={settings.nodes}", f"--ntasks-per-node={settings.tasks_per_node}"),
+            # no variable of the gate goes to a node, and a job that begins again is another one
+            *("--export=NONE", "--no-requeue", f"--time={minutes}", f"--chdir={folder}"),
+            *("--output=/dev/null", "--error=/dev/null", "--input=/dev/null"),
+            *options,
+            # it only holds the nodes: the gate's own steps do the work
+            f"--wrap=exec sleep {minutes * 60}",
+        )
+        job = answer.strip().partition(";")[0]
+        if not job.isascii() or not job.isdecimal():
+            raise RunError(
+                f"sbatch answered {safe_line(answer.strip())!r} instead of a job number",
+                hint="Submit a job by hand: `sbatch --parsable --wrap true` must print a number.",
+            )
+        return job
+
+    def state(self, job: str) -> JobState:
+        """What becomes of a job; `GONE` where Slurm has forgotten it."""
+        done = self._run("scontrol", "show", "job", job, "-o")
+        text = done.stdout
+        if done.returncode != 0:
+            if "Invalid job id" in text:
+                return JobState(state=GONE)
+            raise _refused("scontrol", done)
+        fields = dict(FIELD.findall(text))
+        # ReqNodeList and its like end in the same word: the last one is the job's own
+        nodes = fields.get("NodeList", "")
+        return JobState(
+            state=fields.get("JobState", GONE).partition("+")[0],
+            reason=safe_line(fields.get("Reason", "")),
+            restarts=int(fields["Restarts"]) if fields.get("Restarts", "").isdecimal() else 0,
+            nodes="" if nodes == "(null)" else nodes,
+        )
+
+    def nodes(self, listed: str) -> tuple[str, ...]:
+        """The names in a list such as `n[1-2]`."""
+        names = tuple(self._answer("scontrol", "show", "hostnames", listed).split())
+        if not names or not all(map(NODE_NAME.match, names)):
+            raise RunError(f"scontrol does not resolve the nodes {safe_line(listed)!r}")
+        return names
+
+    def address(self, node: str) -> str:
+        """Where the others reach a node; its name where Slurm says nothing else."""
+        found = ADDRESS.search(self._answer("scontrol", "show", "node", node, "-o"))
+        return found[1] if found else node
+
+    def step(self, job: str, settings: ClusterSettings, tasks_per_node: int) -> tuple[str, ...]:
+        """The words that start a step on all nodes of a job, before the command."""
+        return (
+            self.program("srun"),
+            *(f"--jobid={job}", f"--nodes={settings.nodes}"),
+            f"--ntasks={settings.nodes * tasks_per_node}",
+            *(f"--ntasks-per-node={tasks_per_node}", "--export=NONE", "--input=none"),
+            # a rank that fails ends the others, which would wait for it
+            "--kill-on-bad-exit=1",
+        )
+
+    def cancel(self, *jobs: str) -> None:
+        """End jobs or steps; one that has ended is fine."""
+        if jobs:
+            self._run("scancel", "--quiet", *jobs)
+
+    def cancel_at_once(self, job: str) -> None:
+        """The same without waiting, and without an error: for a second signal."""
+        with suppress(OSError, RunError):
+            subprocess.Popen(
+                (self.program("scancel"), "--quiet", job),
+                env=self.environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def steps(self, job: str) -> tuple[str, ...]:
+        """The numbered steps of a job that have not ended, such as `12.3`."""
+        listed = self._answer("squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i")
+        return tuple(step for step in listed.split() if step.partition(".")[2].isdecimal())
+
+    def orphans(self) -> tuple[str, ...]:
+        """Jobs of gate calls of this machine that have ended without cancelling them."""
+        listed = self._answer(
+            "squeue", "--me", "--noheader", f"--name={JOB_NAME}", "--format=%i|%k"
+        )
+        found = (line.partition("|") for line in listed.splitlines())
+        return tuple(
+            job.strip()
+            for job, _, comment in found
+            if (owner := owner_of(comment)) is not None and owner.is_gone
+        )
+
+    def _answer(self, name: str, *arguments: str) -> str:
+        done = self._run(name, *arguments)
+        if done.returncode != 0:
+            raise _refused(name, done)
+        return done.stdout
+
+    def _run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = (self.program(name), *arguments)
+        try:
+            done = subprocess.run(
+                command,
+                env=self.environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=ANSWER_SECONDS,
+                # a signal for the gate is the gate's to act on
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RunError(
+                f"{name} did not answer in {ANSWER_SECONDS:g} s",
+                hint=f"See `{name}` by hand. {HINT}",
+            ) from error
+        text = done.stdout[:MAX_ANSWER_BYTES].decode("utf-8", "replace")
+        return subprocess.CompletedProcess(command, done.returncode, text)
+
+
+def owner_of(comment: str) -> Owner | None:
+    """The gate call that a comment names; None for any other comment."""
+    found = OWNER.match(comment.strip())
+    if found is None:
+        return None
+    return Owner(
+        run=found["run"],
+        host=found["host"],
+        pid=int(found["pid"]),
+        started=int(found["started"]),
+    )
+
+
+def _refused(name: str, done: subprocess.CompletedProcess[str]) -> RunError:
+    lines = tuple(safe_line(line) for line in done.stdout.splitlines() if line.strip())[-5:]
+    return RunError(
+        f"{name} exited with {done.returncode}",
+        hint="The details show what Slurm said. Correct `cluster` in repro-gate.yml on the base "
+        f"branch, or the cluster. By hand: {shlex.join((name, *done.args[1:3]))} ...",
+        details=lines,
+    )

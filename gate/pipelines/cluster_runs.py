@@ -1,0 +1,116 @@
+"""A run on the nodes of a cluster comes home: reports read apart, copies checked, faults placed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from gate.errors import EvidenceError, RunError, StorageError
+from gate.evidence.capture import MAX_STATE_BYTES
+from gate.evidence.node_reports import REPORT_NAME, NodeReport
+from gate.isolation.cluster_processes import REPORTS, VISIBLE_SECONDS
+from gate.isolation.process_request import ClusterStep
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.reading import Ask, NodesQuestion
+from gate.system.files.port import Files
+
+STALE_HINT: Final = (
+    "The file system of cluster.folder shows this machine something else than the nodes. Nothing "
+    "was judged: start the gate again, on a folder that is consistent when a file is closed."
+)
+# a shell's exit code for a command that a signal ended
+SIGNALLED: Final = 128
+MAX_SHOWN: Final = 4
+
+
+def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[NodeReport, ...]:
+    """What every node reports, once its documents are in `out` with the digests it gave them.
+
+    Raises `RunError` where the shared folder does not show them, and `EvidenceError` where two
+    nodes report one process, or a rank was on two.
+    """
+    folder, nodes = step.root / REPORTS, step.settings.nodes
+    until = adapters.clock.seconds() + VISIBLE_SECONDS
+    for number in range(nodes):
+        _wait_for(adapters, folder / str(number) / REPORT_NAME, until)
+    question = NodesQuestion(folder=folder, token=step.token, nodes=nodes)
+    reports = ask(question).reports
+    owners: dict[str, NodeReport] = {}
+    for report in reports:
+        for name, file in report.files.items():
+            if name in owners:
+                raise EvidenceError(
+                    f"{name} is from node {owners[name].node.name} and from node "
+                    f"{report.node.name}",
+                    hint="Two processes have one rank and one process id. If both nodes started "
+                    "the same rank, let train.command use the variables of docs/cluster.md; else "
+                    "start the gate again.",
+                )
+            owners[name] = report
+            source = folder / str(report.number) / name
+            _copy(adapters.files, source, out / name, file.sha256, report)
+    return reports
+
+
+def _wait_for(adapters: Adapters, path: Path, until: float) -> None:
+    while not adapters.files.exists(path):
+        if adapters.clock.seconds() >= until:
+            raise RunError(
+                f"the shared folder did not show the report of node {path.parent.name} in "
+                f"{VISIBLE_SECONDS} s",
+                hint=STALE_HINT,
+            )
+        time.sleep(0.1)
+
+
+def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeReport) -> None:
+    try:
+        # on a training's own machine nothing is there: what it wrote there is no evidence
+        found = files.copy_file(source, target, max_bytes=MAX_STATE_BYTES)
+    except StorageError as error:
+        raise RunError(
+            f"{source.name} of node {report.node.name} cannot be copied: {error.message}",
+            hint=error.hint or STALE_HINT,
+        ) from error
+    if found != sha256:
+        raise RunError(
+            f"{source.name} is not the file that node {report.node.name} reported: its digest "
+            "differs",
+            hint=STALE_HINT,
+        )
+
+
+def with_node_at_fault(fault: RunError, reports: tuple[NodeReport, ...]) -> RunError:
+    """The fault with the nodes and ranks whose task failed by itself; the others were ended."""
+    told = list(_failed(reports))
+    if not told:
+        return fault
+    return type(fault)(
+        f"{fault.message}; {'; '.join(told[:MAX_SHOWN])}",
+        hint=fault.hint,
+        details=fault.details,
+        file=fault.file,
+        line=fault.line,
+    )
+
+
+def _failed(reports: tuple[NodeReport, ...]) -> Iterator[str]:
+    for report in reports:
+        for task, code in report.exits.items():
+            if code == 0:
+                continue
+            ranks = ", ".join(map(str, report.ranks))
+            who = f"rank{'s' * (len(report.ranks) > 1)} {ranks}" if ranks else f"task {task}"
+            steps = report.steps.values()
+            last = f" after step {min(steps)}" if steps else " before a step"
+            yield f"{who} on node {report.node.name} {_exit(code)}{last}"
+
+
+def _exit(code: int) -> str:
+    try:
+        return f"was killed by {signal.Signals(code - SIGNALLED).name}"
+    except ValueError:
+        return f"exited with {code}"

@@ -1,0 +1,163 @@
+"""Runs on each node of a cluster after a run: reads there what the run left there.
+
+Small documents are copied into the shared folder within limits, with rank 0's state. Any other
+rank's state is digested by a confined child and stays. The report, with the digest of each copy,
+is written last. It holds no secret, and it parses nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gate.errors import EvidenceError, StorageError
+from gate.evidence.capture import MAX_STATE_BYTES
+from gate.evidence.harness_files import MAX_HARNESS_FILES, MAX_LINES_BYTES, MAX_NAMES
+from gate.evidence.node_reports import (
+    FILE_PATTERN,
+    MAX_DOCUMENTS_BYTES,
+    MAX_LEAVES_BYTES,
+    REPORT_NAME,
+    CollectedFile,
+    NodeFacts,
+    NodeReport,
+    StateLeaves,
+)
+from gate.evidence.saved_state import captured_state, state_leaves
+from gate.isolation.confined_look import read_apart, reading_seconds
+from gate.system.files.files import LocalFiles
+from gate.system.files.port import Files
+from gate.system.machine import machine_facts
+from gate.system.node import gpu_clocks, node_hardware
+from gate.text.digests import sha256_hex
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
+
+NAME: Final = re.compile(FILE_PATTERN, re.ASCII)
+EXIT_NAME: Final = re.compile(r"exit-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
+STATE_NAME: Final = re.compile(r"state-r([1-9][0-9]*)-([0-9]+)\.safetensors\Z", re.ASCII)
+STEPS_NAME: Final = re.compile(r"steps-r(0|[1-9][0-9]{0,5})-[0-9]+\.jsonl\Z", re.ASCII)
+STEP: Final = re.compile(rb'"step": ?([0-9]{1,9})')
+LAST_BYTES: Final = 128 * 1024
+LARGE: Final = (".safetensors",)
+
+
+def main(folder: str, reports: str, token: str) -> None:
+    """Report what the run `token` left below `folder` of this node, and remove it."""
+    number = int(os.environ["SLURM_NODEID"])
+    name = os.environ.get("SLURMD_NODENAME") or platform.node()
+    files = LocalFiles()
+    base = Path(f"{folder}-{number}")
+    target = Path(reports) / str(number)
+    try:
+        report = collect(files, base, target, token, number, name)
+        files.write_new(target / REPORT_NAME, report.model_dump_json().encode())
+    finally:
+        files.remove_tree(base)
+
+
+def collect(
+    files: Files, base: Path, target: Path, token: str, number: int, name: str
+) -> NodeReport:
+    """Copy and digest what lies in `base/out`; of another run's folder nothing is taken.
+
+    Raises `EvidenceError` for a link, a pipe, and for more than fits.
+    """
+    # a task that could not start left another run's folder, or none
+    here = files.exists(base / token)
+    try:
+        collected = dict(_collected(files, base / "out", target)) if here else {}
+    except StorageError as error:
+        raise EvidenceError(f"node {name}: {error.message}", hint=error.hint) from error
+    return NodeReport(
+        token=token,
+        number=number,
+        node=facts_of_this_node(name),
+        files=collected,
+        exits=dict(_exits(files, base)) if here else {},
+        steps=dict(_steps(files, base / "out")) if here else {},
+    )
+
+
+def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, CollectedFile]]:
+    names = [one for one in files.list_names(out, max_names=MAX_NAMES) if NAME.match(one)]
+    if len(names) > MAX_HARNESS_FILES:
+        raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
+    left = MAX_DOCUMENTS_BYTES
+    for name in names:
+        state = STATE_NAME.match(name)
+        if state is not None:
+            rank, pid = int(state[1]), int(state[2])
+            data = _leaves(files, out / name, rank, pid).model_dump_json().encode()
+            leaves = f"leaves-r{rank}-{pid}.json"
+            files.write_new(target / leaves, data)
+            yield leaves, CollectedFile(sha256=sha256_hex(data), size_bytes=len(data))
+            continue
+        large = name.endswith(LARGE)
+        most = MAX_STATE_BYTES if large else min(MAX_LINES_BYTES, left)
+        digest = files.copy_file(out / name, target / name, max_bytes=most)
+        size_bytes = (target / name).stat().st_size
+        left -= 0 if large else size_bytes
+        yield name, CollectedFile(sha256=digest, size_bytes=size_bytes)
+
+
+def _leaves(files: Files, path: Path, rank: int, pid: int) -> StateLeaves:
+    form: RecordForm[StateLeaves] = RecordForm(StateLeaves)
+    return read_apart(
+        form,
+        lambda: state_leaves(captured_state(files, path, rank), rank, pid),
+        what=f"the state of rank {rank}",
+        seconds=reading_seconds(path),
+        answer_bytes=MAX_LEAVES_BYTES,
+    )
+
+
+def _exits(files: Files, base: Path) -> Iterator[tuple[str, int]]:
+    for name in files.list_names(base, max_names=MAX_NAMES):
+        task = EXIT_NAME.match(name)
+        if task is None:
+            continue
+        with suppress(StorageError, ValueError):
+            yield task[1], int(files.read_bytes(base / name, max_bytes=8)) & 0xFF
+
+
+def _steps(files: Files, out: Path) -> Iterator[tuple[str, int]]:
+    """The last step of each rank: for a message about a run that failed, nothing else."""
+    for name in files.list_names(out, max_names=MAX_NAMES):
+        rank = STEPS_NAME.match(name)
+        if rank is None:
+            continue
+        with (
+            suppress(StorageError, OSError),
+            files.open_binary(out / name, max_bytes=MAX_LINES_BYTES) as file,
+        ):
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+            found = STEP.findall(file.read(LAST_BYTES))
+            if found:
+                yield rank[1], int(found[-1])
+
+
+def facts_of_this_node(name: str) -> NodeFacts:
+    """What this node is, as far as it tells."""
+    path = os.environ.get("PATH", os.defpath)
+    machine, hardware = machine_facts(path), node_hardware()
+    drivers = {gpu.driver_version for gpu in machine.gpus}
+    return NodeFacts(
+        name=safe_line(name, limit=200),
+        cpu=hardware.cpu,
+        cpus=hardware.cpus,
+        memory_bytes=hardware.memory_bytes,
+        kernel=safe_line(platform.release(), limit=200),
+        driver=", ".join(sorted(drivers))[:200],
+        gpus=machine.gpus,
+        clocks=gpu_clocks(path),
+        topology=machine.topology,
+        networks=machine.networks,
+        rdma=hardware.rdma,
+        address=safe_line(os.environ.get("SLURM_TOPOLOGY_ADDR", ""), limit=200),
+    )
