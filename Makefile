@@ -46,7 +46,7 @@ demo: $(READY) ## Gate an example on this machine and verify the sealed package 
 
 # Says at its end what a tier took beside its budget, which fails nothing.
 TIER := $(BIN)/python scripts/tier.py
-FAST := not gpu and not slow and not docker and not browser
+FAST := not gpu and not slow and not docker and not browser and not slurm
 LAWS ?= tests
 
 .PHONY: test
@@ -76,7 +76,7 @@ unchanged: $(READY) ## Hold that no result differs from the program of commit BA
 
 .PHONY: test-slow
 test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole measurements
-	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser"
+	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser and not slurm"
 
 .PHONY: test-zoo
 test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour and a half)
@@ -305,6 +305,11 @@ ops: $(READY) ## Run ops/ on real programs, as root: rules, routes, one page at 
 	@for tool in prometheus prometheus-pushgateway prometheus-alertmanager; do command -v $$tool >/dev/null || \
 	  apt-get install -qq -y --no-install-recommends $$tool >/dev/null 2>&1 || true; done
 	PYTHONPATH=. $(BIN)/python scripts/ops_check.py
+
+.PHONY: slurm
+slurm: $(READY) ## Gate on several nodes under Slurm's real daemons, as root; installs Debian's packages where they are missing
+	@command -v slurmctld munged >/dev/null || apt-get install -qq -y --no-install-recommends slurm-wlm munge >/dev/null
+	$(PYTEST) -n 0 -m slurm tests/slurm
 
 .PHONY: screenshots
 screenshots: ## Show the comment of each outcome as GitHub would, in docs/screenshots (needs npm, Chromium)

@@ -141,6 +141,14 @@ resume:
 runs:
   parallel: 4
 """,
+    "cluster": """\
+cluster:
+  engine: slurm
+  nodes: 2
+  options: {partition: gpu, exclusive: true}
+  folder: /shared/repro-gate
+  run_seconds: 900
+""",
     "cost": """\
 cost:
   when: nightly

@@ -87,9 +87,7 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     not written yet is not missing, and its own checkpoint is not read.
     Raises `EvidenceError` for whatever is missing, malformed, or contradicts itself.
     """
-    process_files = find_processes(files, out)
-    if run.isolation.job is None:
-        refuse_leaves(process_files)
+    process_files = refuse_leaves(find_processes(files, out), run)
     children, weaker = read_children(files, out, process_files)
     # a run that trained nothing is understood by its own words
     said = last_lines(output)

@@ -97,14 +97,15 @@ def refuse_crashed(files: Files, out: Path, processes: tuple[ProcessFiles, ...])
         )
 
 
-def refuse_leaves(processes: tuple[ProcessFiles, ...]) -> None:
-    """Raise `EvidenceError` for digests that came in the place of a state: here the gate hashes."""
+def refuse_leaves(processes: tuple[ProcessFiles, ...], run: RunRecord) -> tuple[ProcessFiles, ...]:
+    """The same; `EvidenceError` for digests in the place of a state, but of a run on a cluster."""
     for process in processes:
-        if HarnessFile.LEAVES in process.kinds:
+        if run.isolation.job is None and HarnessFile.LEAVES in process.kinds:
             raise EvidenceError(
                 f"{process.name(HarnessFile.LEAVES)}: a training cannot digest its own state",
                 hint="Only the harness may write into its output folder.",
             )
+    return processes
 
 
 def _read(files: Files, out: Path, found: tuple[ProcessFiles, ...]) -> dict[ProcessFiles, Ended]:

@@ -25,9 +25,19 @@ from gate.errors import RunError
 from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.process_request import ClusterStep, ProcessRequest
 from gate.isolation.processes import GroupedProcesses, RunningProcess, start_process
-from gate.isolation.slurm import ENDINGS, HINT, RUNNING, WAITING, JobState, Slurm, this_owner
+from gate.isolation.slurm import (
+    COMPLETING,
+    ENDINGS,
+    HINT,
+    RUNNING,
+    WAITING,
+    JobState,
+    Slurm,
+    this_owner,
+)
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.training_output import Take
+from gate.system.files import writing
 from gate.text.untrusted_text import safe_line
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
@@ -39,6 +49,7 @@ STARTS: Final = "start"
 # see acdirmax in nfs(5)
 VISIBLE_SECONDS: Final = 90
 COLLECT_SECONDS: Final = 1800.0
+COMPLETING_SECONDS: Final = 20.0
 # less than a runner waits between its first and its second signal
 CLEAR_SECONDS: Final = 3.0
 COLLECT_OUTPUT: Final = 64 * 1024
@@ -153,6 +164,11 @@ class Cluster:
             raise self._ended(state)
 
     def _ended(self, state: JobState) -> RunError:
+        until = time.monotonic() + COMPLETING_SECONDS
+        # why it ended is said once all of its processes are gone
+        while state.state == COMPLETING and time.monotonic() < until:
+            self._pause(0.3)
+            state = self.slurm.state(self._job)
         if state.restarts:
             why = f"it was requeued {state.restarts} time(s)"
         else:
@@ -240,7 +256,7 @@ class Cluster:
 
 
 class RunningStep(RunningProcess):
-    """`srun` on this machine, and with it the step that it started on the nodes."""
+    """The client on this machine, and with it the step that it started on the nodes."""
 
     def __init__(self, process: subprocess.Popen[bytes], cluster: Cluster) -> None:
         super().__init__(process, None, frozenset())
@@ -248,7 +264,7 @@ class RunningStep(RunningProcess):
         self._ending = False
 
     def end(self, take: Take) -> None:
-        """End `srun`, and what it leaves on the nodes."""
+        """End the client, and what it leaves on the nodes."""
         ended = self.ended()
         self._ending = True
         super().end(take)
@@ -275,13 +291,11 @@ class ClusterProcesses(GroupedProcesses):
         step = request.step
         assert step is not None  # noqa: S101 - what has none goes elsewhere; tells the checker
         self.cluster.refuse_lost()
-        start = step.root / STARTS
-        start.mkdir(mode=0o700, exist_ok=True)
-        script = start / f"{step.token}.sh"
-        script.write_text(self.cluster.script(request, step), encoding="utf-8")
-        script.chmod(0o600)
+        script = step.root / STARTS / f"{step.token}.sh"
+        text = self.cluster.script(request, step).encode()
+        writing.write_new(script, (text,), 0o600, make=True)
         # last of all, so that a node that sees it sees the rest
-        ready_file(step).write_bytes(b"")
+        writing.write_new(ready_file(step), (), 0o600, make=False)
         words = self.cluster.slurm.step(
             self.cluster.nodes.job, step.settings, step.settings.tasks_per_node
         )
@@ -332,7 +346,6 @@ def start_script(
     request: ProcessRequest, step: ClusterStep, node: Path, allocation: Allocation
 ) -> str:
     """A script for `/bin/sh`; every value in it is quoted."""
-    settings = step.settings
     base = f'{shlex.quote(str(node))}-"$SLURM_NODEID"'
     variables = {**request.env, **_rendezvous(step, allocation)}
     assigned = " \\\n    ".join(_word(f"{name}={value}") for name, value in variables.items())
@@ -342,7 +355,7 @@ def start_script(
         'PET_NODE_RANK="$SLURM_NODEID" GROUP_RANK="$SLURM_NODEID"'
     )
     return f"""#!/bin/sh
-# made by repro-gate for one run on {settings.nodes} node(s)
+# generated for one run; every task of its step starts with it
 set -u
 umask 077
 base={base}

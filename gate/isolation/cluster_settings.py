@@ -33,12 +33,12 @@ class ClusterEngine(StrEnum):
 
 
 class ClusterSettings(Document):
-    """The section `cluster`: read from the base commit alone."""
+    """The nodes of a run and where they come from; read from the base commit alone."""
 
     engine: ClusterEngine = Field(
         default=ClusterEngine.LOCAL,
-        description="What starts the training: `local` this machine, `slurm` the cluster of which "
-        "this machine is a login node.",
+        description="What starts the training: `local` this machine, `slurm` the cluster that this "
+        "machine is a login node of.",
     )
     nodes: int = Field(default=1, ge=1, le=512, description="Number of nodes of a run.")
     tasks_per_node: int = Field(

@@ -10,7 +10,6 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.isolation.cluster_settings import ClusterSettings
 from gate.text.document import Document
 
 GIB = 1024**3
@@ -119,7 +118,7 @@ class IsolationSettings(ContainerSettings):
 
 
 class JobIsolation(StrEnum):
-    """What a run on a cluster's nodes is apart from the gate by, the weakest first.
+    """What keeps a run on a cluster's nodes apart from the gate, the weakest first.
 
     `USER` runs under the account that submitted the job, on other machines, with the gate's list
     of variables and nothing else of the gate.
@@ -238,8 +237,8 @@ class Isolation:
     same, `paths_uncounted` says that there may be more than were looked at. `device_groups` are
     groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
     engine gave no GPU to a container for which one was asked. `own` is what each run has of its
-    own, and `shares` says why it lacks some of it. `cluster` is whose nodes the training runs on,
-    None for this machine, and `job` what it is apart by there.
+    own, and `shares` says why it lacks some of it. `job` is what keeps it apart on the nodes of a
+    cluster, None on this machine.
     """
 
     mode: IsolationMode
@@ -255,7 +254,6 @@ class Isolation:
     gpu_refusal: str = ""
     own: tuple[Separation, ...] = ()
     shares: str = ""
-    cluster: ClusterSettings | None = None
     job: JobIsolation | None = None
 
     @property

@@ -40,6 +40,7 @@ ADDRESS: Final = re.compile(r"\bNodeAddr=([A-Za-z0-9_.:-]{1,250})(?=\s)", re.ASC
 FIELD: Final = re.compile(r"\b(JobState|Reason|Restarts|NodeList)=(\S*)", re.ASCII)
 WAITING: Final = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"))
 RUNNING: Final = frozenset(("RUNNING", "STAGE_OUT"))
+COMPLETING: Final = "COMPLETING"
 GONE: Final = "GONE"
 # what ended a job that the gate did not end, as a clause
 ENDINGS: Final = {

@@ -51,10 +51,10 @@ class Adapters:
     `clean_up` leaves no process and no file of the training's account outside that folder;
     `release` lets another gate have that account, and gives back the nodes of `cluster`. `beside`
     gives so many others, for runs that go beside it, or raises `RunError`; `room` tells cores and
-    memory. `run` marks the containers and the job of this call. `gpus` looks for GPUs of
-    this machine, `machine` for facts that are only told. `base_path` is the PATH of the base commit's own packages, empty where it has none.
-    `seal_services` gives those of a seal without a key, `publishers` those who take a sealed
-    package.
+    memory. `run` marks the containers and the job of this call. `gpus` looks for GPUs of this
+    machine, `machine` for facts that are only told. `base_path` is the PATH of the base commit's
+    own packages, empty where it has none. `seal_services` gives those of a seal without a key,
+    `publishers` those who take a sealed package.
     """
 
     files: Files

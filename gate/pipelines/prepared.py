@@ -169,10 +169,7 @@ def prepare(
             locks = _locks(request, adapters, snapshots, reader, taken)
             declared.prepare(snapshots, taken)
             made = request.settings.preprocess
-            if isolation.cluster is not None:
-                adapters.cluster.allocate(
-                    isolation.cluster, runs_of(request.settings), adapters.progress.step
-                )
+            _allocate(request.settings, adapters)
             prepared = Prepared(
                 request=request,
                 adapters=adapters,
@@ -221,10 +218,15 @@ def _work_folder(request: GateRequest, adapters: Adapters, ends: ExitStack) -> P
     return work
 
 
-def runs_of(settings: GateSettings) -> int:
-    """How many runs a call is likely to make: what its job's time limit is reckoned from."""
-    seeded = len(settings.seeds) * max(1, len(settings.variants))
-    return max(settings.repeats, settings.noise.runs) + seeded
+def _allocate(settings: GateSettings, adapters: Adapters) -> None:
+    """Wait for the nodes of a cluster, where the runs go to one.
+
+    Its time limit is reckoned from how many runs the call is likely to make.
+    """
+    if settings.cluster.on_nodes:
+        seeded = len(settings.seeds) * max(1, len(settings.variants))
+        runs = max(settings.repeats, settings.noise.runs) + seeded
+        adapters.cluster.allocate(settings.cluster, runs, adapters.progress.step)
 
 
 def _work_place(request: GateRequest, adapters: Adapters) -> Path:

@@ -48,7 +48,7 @@ def places_of(
     folder = work / "run"
     one = Places(lanes=(Lane(number=0, root=folder, seen=folder, account=isolation.credentials),))
     # the nodes of a cluster are one place: what goes at the same time there is one run's ranks
-    if runs == 1 or isolation.cluster is not None:
+    if runs == 1 or isolation.job is not None:
         return one
     room = adapters.room()
     host = isolation.host_variables(adapters.host, settings.train.pass_env)

@@ -202,7 +202,7 @@ def _arguments(account: Credentials, folders: Sequence[Path], *, network: bool) 
 
 
 def on_cluster(settings: GateSettings) -> Isolation:
-    """What runs on the nodes are apart from the gate by; `RunError` where more is asked for."""
+    """What keeps runs on the nodes apart from the gate; `RunError` where more is asked for."""
     asked = settings.isolation
     if asked.minimum.strength > IsolationMode.NONE.strength:
         raise RunError(
@@ -217,7 +217,6 @@ def on_cluster(settings: GateSettings) -> Isolation:
         reason="runs go to the nodes of a cluster, as steps of a job of this account; nothing of "
         "the gate but its list of variables goes with them",
         network=True,
-        cluster=settings.cluster,
         job=JobIsolation.USER,
     )
 

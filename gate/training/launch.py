@@ -270,7 +270,8 @@ class Launcher:
         train = training_of(planned, self.settings.train)
         settings = with_trial(self.settings.model_copy(update={"train": train}), planned.trial)
         train = settings.train
-        root, cluster = folders.tree.parent, self.isolation.cluster
+        root = folders.tree.parent
+        cluster = self.settings.cluster if self.settings.cluster.on_nodes else None
         if cluster is not None:
             folders = _on_its_node(folders)
         host = self.isolation.host_variables(self.host, train.pass_env)

@@ -83,6 +83,7 @@ OF_THE_WHOLE_PROGRAM = {
     "interop",
     "python",
     "shipping",
+    "slurm",
     "support",
     "vectors",
     "zoo",

@@ -38,6 +38,13 @@ ASKS = {
     "publish.mlflow.experiment": "publish: {mlflow: {uri: 'https://example.org', experiment: x}}",
     "publish.mlflow.registered_model": "publish: "
     "{mlflow: {uri: 'https://example.org', registered_model: x}}",
+    "cluster.engine": "cluster: {engine: slurm, folder: /s}",
+    "cluster.nodes": "cluster: {engine: slurm, folder: /s, nodes: 2}",
+    "cluster.tasks_per_node": "cluster: {tasks_per_node: 2}",
+    "cluster.options": "cluster: {options: {partition: gpu}}",
+    "cluster.folder": "cluster: {folder: /srv/shared}",
+    "cluster.queue_seconds": "cluster: {queue_seconds: 1}",
+    "cluster.run_seconds": "cluster: {run_seconds: 1}",
     "publish.history": "publish: {history: /srv/history}",
     "publish.pushgateway": "publish: {pushgateway: 'http://pushgateway:9091'}",
     "report.history": "report: {history: true}",

@@ -141,6 +141,16 @@ SHOWN_BY = {
     "runs.when_reproduced": "pipelines/one_run: one_run_that_equals_the_baseline_is_enough",
     "runs.parallel": "pipelines/side_by_side: "
     "one_after_the_other_where_it_is_asked_for_or_there_is_no_room",
+    **dict.fromkeys(
+        ("cluster.engine", "cluster.nodes", "cluster.tasks_per_node"),
+        "pipelines/cluster: several_tasks_of_a_node_share_its_folder",
+    ),
+    **dict.fromkeys(
+        ("cluster.options", "cluster.queue_seconds"),
+        "pipelines/cluster: a_job_that_never_starts_is_an_error_and_is_cancelled",
+    ),
+    "cluster.folder": "pipelines/cluster: a_folder_that_is_not_there_is_an_error",
+    "cluster.run_seconds": "pipelines/cluster: a_run_that_takes_too_long_names_the_setting",
     "cost.when": "pipelines/cost_when: a_call_that_is_not_priced_makes_strict_runs_alone",
     "cost.rounds": "pipelines/measured_cost: two_rounds_claim_nothing",
     "cost.warmup_steps": "pipelines/measured_cost: each_arm_is_priced_in_interleaved_rounds",

@@ -94,6 +94,16 @@ for name, text in play.get("files", {}).items():
     (here / name).parent.mkdir(parents=True, exist_ok=True)
     (here / name).write_text(text)
 """
+# each of its processes is a rank, as the variables say; the ranks do not talk to each other
+WITH_RANKS = (
+    SCRIPT.replace("-r0-", "-r{os.environ['RANK']}-")
+    .replace('"rank": 0', '"rank": int(os.environ["RANK"])')
+    .replace('"world_size": "1"', '"world_size": os.environ["WORLD_SIZE"]')
+    .replace(
+        'print(play.get("says"',
+        'play.update(play.get("rank" + os.environ["RANK"], {}))\nprint(play.get("says"',
+    )
+)
 # its result hangs on a package: the version stands in the environment, the factor in every loss
 WITH_PACKAGE = SCRIPT.replace(
     'losses = [float(text) for text in play["losses"]]\n',

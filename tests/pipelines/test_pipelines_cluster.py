@@ -1,0 +1,311 @@
+"""Runs on the nodes of a cluster, from the settings to a verdict; Slurm's programs are played."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from gate_bench import FILES, Bench, gate_call
+from played_slurm import PlayedSlurm
+from played_training import WITH_RANKS, Project
+
+from gate.errors import RunError, SettingsError
+from gate.isolation.cluster_processes import node_folder
+from gate.isolation.slurm import this_owner
+from gate.isolation.stop_signals import StopSignals
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.case import Gated
+from gate.pipelines.entry import build_adapters
+from gate.settings.load import parse_settings
+from gate.settings.reach import refuse_reach
+from gate.system.console import QuietProgress
+from gate.verdict.verdict import Outcome
+
+NAMES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "REPRO_GATE_NODE"),
+    *("PET_NNODES", "PET_NODE_RANK"),
+)
+SECRET = "a-token-of-the-gate"
+SETTINGS = "version: 1\ntrain: {command: python3 train.py, max_steps: 3}\ncost: {when: never}\n"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> PlayedSlurm:
+    return PlayedSlurm(tmp_path / "slurm")
+
+
+class ClusterBench(Bench):
+    """Calls whose runs go to a played cluster."""
+
+    whole = True
+    priced = False
+
+    def __init__(self, project: Project, out: Path, slurm: PlayedSlurm) -> None:
+        super().__init__(project, out)
+        self.slurm = slurm
+        project.write("train.py", WITH_RANKS)
+
+    def settings(self, **keys: object) -> None:
+        self.project.write("repro-gate.yml", SETTINGS + self.slurm.settings(**keys))
+        self.project.commit()
+
+    def adapters(self) -> Adapters:
+        own = {**os.environ, "GITHUB_TOKEN": SECRET, "REPRO_GATE_PASSPHRASE": SECRET}
+        variables = self.slurm.variables(own)
+        top = self.project.path
+        return build_adapters(FILES, top, QuietProgress(), StopSignals(), variables)
+
+    def gate(self, **options: object) -> Gated:
+        return gate_call(self.request(**options), self.adapters())
+
+
+@pytest.fixture
+def bench(project: Project, tmp_path: Path, slurm: PlayedSlurm) -> ClusterBench:
+    made = ClusterBench(project, tmp_path / "out", slurm)
+    made.settings()
+    return made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paired:
+    """One call that went well, and what it left."""
+
+    gated: Gated
+    slurm: PlayedSlurm
+    out: Path
+    run: str
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory: pytest.TempPathFactory) -> Paired:
+    """Made once: each whole call starts a dozen processes."""
+    folder = tmp_path_factory.mktemp("cluster")
+    slurm, project = PlayedSlurm(folder / "slurm"), Project(folder / "project")
+    bench = ClusterBench(project, folder / "out", slurm)
+    told = (
+        f"import os\nprint(dict(os.environ), *[os.environ[one] for one in {NAMES!r}], flush=True)\n"
+    )
+    project.write("train.py", told + WITH_RANKS)
+    bench.settings()
+    adapters = bench.adapters()
+    gated = gate_call(bench.request(), adapters)
+    return Paired(gated=gated, slurm=slurm, out=bench.out, run=adapters.run)
+
+
+def test_a_pair_on_two_nodes_is_judged_with_every_rank(paired: Paired) -> None:
+    verdict, (first, second) = paired.gated.verdict, paired.gated.evidence.runs
+    assert verdict.outcome is Outcome.NO_BASELINE
+    assert verdict.isolation.described == "job user (none on the gate's machine)"
+    names = {tensor.name.partition("/")[0] for tensor in first.checkpoint.tensors}
+    assert names == {"state", "state.rank1"}
+    assert first.checkpoint.root == second.checkpoint.root
+    assert {process.rank for process in first.processes} == {0, 1}
+
+
+def test_both_runs_are_steps_of_one_job_which_is_given_back(paired: Paired) -> None:
+    ((submitted, _),) = paired.slurm.orders("sbatch")
+    assert {"--no-requeue", "--export=NONE", "--nodes=2", "--ntasks-per-node=1"} <= set(submitted)
+    # two runs, and after each one a look at what it left
+    steps = [words for words, _ in paired.slurm.orders("srun")]
+    jobs = [word for step in steps for word in step if word.startswith("--jobid")]
+    assert jobs == 4 * ["--jobid=1"]
+    assert all({"--kill-on-bad-exit=1", "--export=NONE"} <= set(step) for step in steps)
+    assert paired.slurm.job("1")["state"] == "CANCELLED"
+
+
+def test_nothing_is_left_in_the_shared_folder_or_on_a_node(paired: Paired) -> None:
+    assert list(paired.slurm.shared.iterdir()) == []
+    folder = node_folder(paired.run)
+    assert list(folder.parent.glob(f"{folder.name}*")) == []
+
+
+def test_no_secret_of_the_gate_reaches_a_program_of_slurm_or_a_node(paired: Paired) -> None:
+    assert SECRET not in (paired.slurm.state / "orders").read_text()
+    printed = (paired.out / "evidence/strict-1/output.txt").read_text()
+    assert "MASTER_ADDR" in printed
+    assert SECRET not in printed
+    assert "GITHUB_TOKEN" not in printed
+
+
+def test_ranks_find_each_other_by_the_usual_variables(paired: Paired) -> None:
+    lines = (paired.out / "evidence/strict-1/output.txt").read_text().splitlines()
+    told = {line.rpartition("} ")[2] for line in lines}
+    assert {"0 2 0 127.0.0.1 0 2 0", "1 2 0 127.0.0.1 1 2 1"} <= told
+
+
+def test_several_tasks_of_a_node_share_its_folder(bench: ClusterBench) -> None:
+    bench.settings(engine="slurm", nodes=2, tasks_per_node=2)
+    gated = bench.gate()
+    assert {process.rank for process in gated.evidence.runs[0].processes} == {0, 1, 2, 3}
+
+
+def test_a_difference_on_the_second_node_is_found(bench: ClusterBench, project: Project) -> None:
+    project.play(rank1={"random": True})
+    assert bench.gate().verdict.outcome is Outcome.NONDETERMINISTIC
+
+
+def test_a_rank_that_fails_is_named_with_node_exit_code_and_step(
+    bench: ClusterBench, project: Project
+) -> None:
+    project.play(rank0={"sleep": 30}, rank1={"exit": 7, "counted": {}})
+    with pytest.raises(RunError, match="rank 1 on node n2 exited with 7 after step 3"):
+        bench.gate()
+
+
+def test_a_rank_that_is_killed_is_named_with_the_signal(
+    bench: ClusterBench, project: Project
+) -> None:
+    kills = "import os\nif os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\n"
+    project.write("train.py", kills + WITH_RANKS)
+    project.commit()
+    with pytest.raises(RunError, match="task 1 on node n2 was killed by SIGKILL before a step"):
+        bench.gate()
+
+
+def test_a_job_that_never_starts_is_an_error_and_is_cancelled(
+    bench: ClusterBench, slurm: PlayedSlurm
+) -> None:
+    bench.settings(queue_seconds=0.3, options={"partition": "gpu", "constraint": "h100"})
+    slurm.next(state="PENDING", reason="Resources")
+    expected = (
+        r"waited 0\.3 s for 2 nodes \(constraint h100, partition gpu\): job 1 did not start "
+        r"\(Resources\)"
+    )
+    with pytest.raises(RunError, match=expected):
+        bench.gate()
+    assert slurm.job("1")["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"state": "NODE_FAIL"}, "a node failed"),
+        ({"state": "PREEMPTED"}, "another job preempted it"),
+        ({"state": "TIMEOUT", "reason": "TimeLimit"}, r"it reached its time limit \(TimeLimit\)"),
+        ({"state": "RUNNING", "restarts": 1}, r"it was requeued 1 time\(s\)"),
+    ],
+)
+def test_what_ends_the_job_is_an_error_and_never_a_difference(
+    bench: ClusterBench, slurm: PlayedSlurm, project: Project, facts: dict[str, object], told: str
+) -> None:
+    # while the first run trains, and the run itself ends as if nothing had happened
+    path, changed = slurm.state / "jobs" / "1", json.dumps(facts)
+    happens = (
+        "import json, os, pathlib\n"
+        f"job = pathlib.Path({str(path)!r})\n"
+        "if os.environ['RANK'] == '1':\n"
+        f"    job.write_text(json.dumps(json.loads(job.read_text()) | json.loads({changed!r})))\n"
+    )
+    project.write("train.py", happens + WITH_RANKS)
+    project.commit()
+    with pytest.raises(RunError, match=f"the cluster ended job 1: {told}"):
+        bench.gate()
+
+
+def test_a_run_that_takes_too_long_names_the_setting(bench: ClusterBench, project: Project) -> None:
+    bench.settings(run_seconds=1)
+    project.play(sleep=60)
+    with pytest.raises(RunError, match=r"timed out after 1 s \(cluster\.run_seconds\)"):
+        bench.gate()
+
+
+def test_the_job_of_a_call_that_was_killed_is_cancelled_by_the_next(
+    bench: ClusterBench, slurm: PlayedSlurm
+) -> None:
+    mine = this_owner("a" * 16)
+    dead = f"repro-gate.run={'b' * 16} host={socket.gethostname()} pid={2**22 + 1} started=5"
+    elsewhere = f"repro-gate.run={'c' * 16} host=another pid=1 started=5"
+    for number, comment in enumerate((mine.comment, dead, elsewhere, "somebody's"), 1):
+        facts = {"state": "RUNNING", "reason": "", "restarts": 0, "nodes": "", "comment": comment}
+        (slurm.state / "jobs" / str(number)).write_text(json.dumps(facts))
+    bench.gate()
+    states = [slurm.job(str(number))["state"] for number in range(1, 5)]
+    assert states == ["RUNNING", "CANCELLED", "RUNNING", "RUNNING"]
+
+
+def test_a_copy_that_is_not_what_a_node_reported_is_an_error(
+    bench: ClusterBench, slurm: PlayedSlurm
+) -> None:
+    srun = slurm.programs / "srun"
+    # the shared folder shows this machine another file than the node wrote
+    spoils = (
+        "if name == 'srun' and 'node_collector' in str(arguments):\n"
+        "    import atexit\n"
+        "    late = lambda: [one.write_bytes(b'{}') for one in "
+        "pathlib.Path(arguments[-2]).glob('1/summary-*')]\n"
+        "    atexit.register(late)\n"
+    )
+    srun.write_text(srun.read_text().replace("jobs = state", f"{spoils}jobs = state"))
+    with pytest.raises(RunError, match="is not the file that node n2 reported: its digest differs"):
+        bench.gate()
+
+
+def test_a_folder_that_is_not_there_is_an_error(bench: ClusterBench, tmp_path: Path) -> None:
+    bench.settings(folder=str(tmp_path / "absent"))
+    with pytest.raises(RunError, match=r"cluster\.folder .*/absent is not a folder"):
+        bench.gate()
+
+
+def test_what_sbatch_refuses_is_shown(bench: ClusterBench, slurm: PlayedSlurm) -> None:
+    slurm.next(refuse="invalid partition specified: gpu")
+    with pytest.raises(RunError, match="sbatch exited with 1") as caught:
+        bench.gate()
+    assert caught.value.details == ("sbatch: error: invalid partition specified: gpu",)
+
+
+def test_a_machine_without_slurm_is_told_what_it_lacks(
+    bench: ClusterBench, slurm: PlayedSlurm
+) -> None:
+    (slurm.programs / "scancel").unlink()
+    (slurm.programs / "sbatch").unlink()
+    (slurm.programs / "squeue").unlink()
+    adapters = build_adapters(
+        FILES,
+        bench.project.path,
+        QuietProgress(),
+        StopSignals(),
+        {**slurm.variables(os.environ), "PATH": f"{slurm.programs}:{os.defpath}"},
+    )
+    if any((Path(place) / "squeue").exists() for place in os.defpath.split(":")):
+        pytest.skip("Slurm is installed here")
+    with pytest.raises(RunError, match="squeue is not on PATH"):
+        gate_call(bench.request(), adapters)
+
+
+def test_a_minimum_that_a_job_cannot_have_is_refused(bench: ClusterBench) -> None:
+    text = SETTINGS + bench.slurm.settings() + "isolation: {minimum: uid}\n"
+    bench.project.write("repro-gate.yml", text)
+    bench.project.commit()
+    with pytest.raises(RunError, match=r"isolation\.minimum is uid, and a job on the cluster"):
+        bench.gate()
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("cluster: {engine: slurm}", "engine: slurm needs folder"),
+        ("cluster: {nodes: 2}", "more than one needs an engine"),
+        ("cluster: {engine: slurm, folder: shared}", "absolute path"),
+        ("cluster: {engine: slurm, folder: '/a b'}", "absolute path"),
+        ("cluster: {engine: slurm, folder: /s, options: {export: ALL}}", "'export' is not one of"),
+        ("cluster: {engine: slurm, folder: /s, options: {gres: '$(id)'}}", "no option needs"),
+        (
+            "cluster: {engine: slurm, folder: /s}\nisolation: {mode: uid}",
+            "isolation.mode: uid works on the gate's own machine alone",
+        ),
+    ],
+)
+def test_settings_that_no_cluster_can_have_are_refused(section: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(f"{SETTINGS}{section}\n".encode(), "repro-gate.yml")
+    assert told in str(caught.value)
+
+
+def test_a_pull_request_cannot_ask_for_nodes() -> None:
+    text = SETTINGS + "cluster: {engine: slurm, folder: /s, options: {partition: gpu}}\n"
+    with pytest.raises(SettingsError, match=r"cluster\.engine.*cluster\.options"):
+        refuse_reach(parse_settings(text.encode(), "repro-gate.yml"), "repro-gate.yml")
