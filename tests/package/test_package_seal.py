@@ -85,6 +85,7 @@ def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
         "deviceGroups": [],
         "image": "",
         "own": [],
+        "job": None,
     }
 
 
