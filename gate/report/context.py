@@ -8,6 +8,7 @@ from gate.baseline.acceptance import RecordedPrice
 from gate.comparison.differences import CostState, DeterminismCost
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.publishing.artifact import PublishedPackage
+from gate.report.brief import cause_words
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import (
     CAUSE_TITLES,
@@ -70,7 +71,8 @@ def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
     facts = (
         ("What differs first", Cell(_first(diagnosis))),
         ("Name", Cell(diagnosis.subject, code=True)),
-        ("Cause", Cell(diagnosis.cause)),
+        # in the words that stand first, so that no reader looks for two causes
+        ("Cause", Cell(cause_words(diagnosis))),
         ("Class", Cell(class_words(diagnosis.cause_class) if diagnosis.cause_class else "")),
         ("Suspects", Cell("; ".join(map(suspect_words, diagnosis.suspects)))),
         ("Called from", Cell(_stack(diagnosis), code=True)),

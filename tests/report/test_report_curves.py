@@ -90,7 +90,7 @@ def test_a_hole_makes_two_pieces_and_marks_above() -> None:
     drawn = chart("loss", (line(1, 2, math.nan, math.inf, 3, 4),))
     assert drawn.lines[0].path.count("M") == 2
     assert drawn.lines[0].gaps.count("M") == 2
-    assert drawn.notes == ("strict-1: 2 values not finite (marked above the curve)",)
+    assert drawn.notes == ("strict-1 has 2 values that are not finite, marked above the curve.",)
 
 
 def test_a_single_value_is_drawn_as_a_dot() -> None:
@@ -134,10 +134,10 @@ def test_a_thinned_curve_keeps_a_value_that_is_not_finite() -> None:
     values[2500] = math.nan
     drawn = chart("loss", (line(*values),))
     assert drawn.lines[0].gaps.count("M") == 1
-    assert drawn.notes[0] == "strict-1: 1 value not finite (marked above the curve)"
+    assert drawn.notes[0] == "strict-1 has 1 value that is not finite, marked above the curve."
     assert drawn.notes[1] == (
         "5,000 points are too many to draw: each stretch of steps shows its lowest and highest "
-        "value"
+        "value."
     )
 
 

@@ -18,6 +18,7 @@ from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, NONDETERMINISTIC, 
 from gate.evidence.run_evidence import DeviceFacts, RunEvidence, TensorDigest
 from gate.report.assembly import ReportLinks
 from gate.report.page.page import PAGE_BYTES, page_html
+from gate.report.page.run_charts import MetricPicture, metric_picture
 from gate.verdict.verdict import Finding, SeriesSummary, Severity
 
 FREE_OF = {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
@@ -141,12 +142,27 @@ def test_the_page_says_verdict_cause_and_next_command() -> None:
     assert "gate lm" in text
 
 
-def test_answers_and_diagnosis_stand_first_and_have_their_own_entries() -> None:
+def test_answers_stand_first_then_pictures_then_tables() -> None:
     page = Page(page_html(NONDETERMINISTIC, LINKS, sources=SOURCES["nondeterministic"]))
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
-    assert ids[:6] == ["content", "warnings", "next", "diagnosis", "glance", "differences"]
+    wanted = ["warnings", "next", "curves", "differences", "glance", "diagnosis", "details"]
+    assert [one for one in ids if one in wanted] == wanted
     entries = [attrs["href"] for tag, attrs in page.tags if tag == "a"][2:]
-    assert entries[:3] == ["#next", "#diagnosis", "#glance"]
+    assert entries[:5] == ["#next", "#curves", "#differences", "#glance", "#diagnosis"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equal_runs_are_one_curve_in_every_page(name: str) -> None:
+    picture = metric_picture_of(name)
+    names = [line.name for line in picture.curves.lines] if picture else []
+    assert len(names) == len(set(names))
+    if name not in {"nondeterministic", "error", "one-run"}:
+        assert names[0] == "this change"
+
+
+def metric_picture_of(name: str) -> MetricPicture | None:
+    series = CASES[name].main_series
+    return metric_picture(series, SOURCES[name], ()) if series else None
 
 
 def test_a_remedy_that_a_next_step_gives_is_not_said_twice() -> None:
@@ -189,7 +205,7 @@ def test_without_evidence_the_verdicts_own_curve_is_drawn_and_its_holes_are_told
     verdict = REPRODUCED.model_copy(update={"series": (BROKEN_SERIES,)})
     page = Page(page_html(verdict, LINKS))
     assert page.classes("gaps") == 1
-    assert "strict-1: 2 values not finite (marked above the curve)" in page.text
+    assert "strict-1 has 2 values that are not finite, marked above the curve." in page.text
 
 
 def test_more_curves_than_twelve_are_counted() -> None:
@@ -232,14 +248,15 @@ def test_strict_runs_that_were_measured_are_a_map_of_numbers_with_a_legend() -> 
     assert "A number is the relative L2 distance" in text
     assert "below 1e-7 1e-7 to 1e-6" in " ".join(text.split())
     assert '<td class="heat5">4.2e-03</td>' in page
-    assert "own checkpoint)." in text
+    assert "own checkpoint." in text
     assert '<li class="heat6">1e-2 and more</li>' in page
 
 
 def test_a_baselines_curve_stands_beside_the_runs() -> None:
     found = sources()
     drawn = type(found)(runs=found.runs, entry=baseline_entry())
-    assert "baseline last" in Page(page_html(DRAWN, LINKS, sources=drawn)).text
+    text = Page(page_html(DRAWN, LINKS, sources=drawn)).text
+    assert "equal to baseline, bit for bit" in text
 
 
 @pytest.mark.parametrize("steps", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])

@@ -22,16 +22,25 @@ from gate.verdict.verdict import SeriesSummary
 SUMMARY = SeriesSummary(name=METRIC, source="harness", steps=(), values=(), last_decimal="0.5")
 
 
-def test_equal_runs_say_that_they_are_equal_and_have_no_picture_of_distances() -> None:
+def test_equal_runs_are_drawn_once_and_have_no_picture_of_distances() -> None:
     found = metric_picture(SUMMARY, sources(), ())
-    assert [line.name for line in found.curves.lines] == ["strict-1", "default-1", "strict-2"]
-    assert found.curves.lines[2].words.endswith("; equal to strict-1, bit for bit")
+    (line,) = found.curves.lines
+    assert line.name == "this change"
+    assert line.words.startswith("3 runs, identical; last ")
     assert found.distances is None
+
+
+def test_runs_that_equal_the_baseline_are_one_curve_with_it() -> None:
+    both = PageSources(runs=sources().runs, entry=baseline_entry(apart_from=99))
+    (line,) = metric_picture(SUMMARY, both, ()).curves.lines
+    assert line.words.startswith("3 runs, identical; equal to baseline, bit for bit; last ")
 
 
 def test_a_run_apart_says_from_which_step_on_and_by_how_much() -> None:
     found = metric_picture(SUMMARY, sources(apart_from=4), ())
-    assert found.curves.lines[2].words.endswith(
+    assert [line.name for line in found.curves.lines] == ["strict-1", "strict-2"]
+    assert found.curves.lines[0].words.startswith("equal to default-1, bit for bit; last ")
+    assert found.curves.lines[1].words.endswith(
         "; differs from strict-1 from step 4 on: by 1e-06 at most, equal at 3 steps of 6"
     )
     assert found.distances is not None
@@ -67,7 +76,9 @@ def test_of_many_values_some_are_listed_and_the_rest_counted() -> None:
 
 def test_each_comparison_that_differs_marks_its_first_step() -> None:
     assert first_differences(REPRODUCED) == ()
-    assert [mark.label for mark in first_differences(CODE_DRIFT)] == ["step 6: strict-1 ≠ baseline"]
+    assert [mark.label for mark in first_differences(CODE_DRIFT)] == [
+        "step 6: this change ≠ baseline"
+    ]
     apart = NONDETERMINISTIC.model_copy(update={"repeat": repeat_apart(5, "weight")})
     assert [mark.step for mark in first_differences(apart)] == [5]
 
@@ -79,7 +90,7 @@ def test_comparisons_that_differ_from_the_same_step_on_share_a_mark() -> None:
         update={"base_run": drifted.model_copy(update={"expected": "base-1"})}
     )
     assert [mark.label for mark in first_differences(twice)] == [
-        "step 6: strict-1 ≠ base-1, baseline"
+        "step 6: this change ≠ base-1, baseline"
     ]
 
 
@@ -117,7 +128,7 @@ def test_a_slow_first_step_makes_the_axis_logarithmic() -> None:
     slow = Timings.of((StepTiming(step=1, seconds=9.0), *run.timings[1:]))
     found = step_times(PageSources(runs=(run.model_copy(update={"timings": slow}),)))
     assert found is not None
-    assert found.notes[-1] == "the axis is logarithmic"
+    assert found.notes[-1] == "The axis is logarithmic."
     # in milliseconds, which the axis' title says
     assert [tick.label for tick in found.x_ticks] == ["12", "329", "9,000"]
 
@@ -126,7 +137,7 @@ def test_of_many_step_times_some_are_dots_and_the_page_says_so() -> None:
     found = step_times(sources(1000))
     assert found is not None
     assert len(found.rows[0].dots) == 150
-    assert found.notes[1] == "dots: 150 steps of each run, evenly spaced by rank"
+    assert found.notes[1] == "The dots are 150 steps of each run, evenly spaced by rank."
 
 
 def test_a_share_of_a_list_lies_between_its_neighbours() -> None:

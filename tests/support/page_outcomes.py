@@ -27,7 +27,7 @@ from gate.baseline.entry import BaselineEntry
 from gate.evidence.columns import Memory, StepMemory
 from gate.evidence.run_evidence import RunEvidence
 from gate.report.page.page_sources import PageSources
-from gate.training.runs import BASE_HERE, Commit
+from gate.training.runs import BASE_HERE, Commit, RunMode
 
 Runs = tuple[RunEvidence, ...]
 
@@ -48,7 +48,14 @@ def _sources(
     strict: Runs, against: BaselineEntry | None = PLAIN, base: Runs = (), **distances: float
 ) -> PageSources:
     """The two strict runs, a default run after each of them, and what they are held against."""
-    beside = (ran("default-1"), ran("default-2"))
+    beside = [
+        strict[0].model_copy(
+            update={
+                "run": ran(label).run.model_copy(update={"label": label, "mode": RunMode.DEFAULT})
+            }
+        )
+        for label in ("default-1", "default-2")
+    ]
     runs = (strict[0], beside[0], strict[1], beside[1], *base)
     distance = distance_of(**distances) if distances else None
     return PageSources(runs=tuple(map(_with_memory, runs)), entry=against, distance=distance)
@@ -88,6 +95,7 @@ SOURCES: Mapping[str, PageSources] = {
     "resume-differs": _sources(both(), base=resumed_runs(NO_MOMENT)),
     "checkpoint-torn": _sources(both(), base=resumed_runs()),
     "error": PageSources(),
+    "one-run": PageSources(runs=(_with_memory(ran()),), entry=PLAIN),
     "nan": _sources((not_finite_from(1, ran()), not_finite_from(1, ran("strict-2")))),
 }
 if SOURCES.keys() != CASES.keys():

@@ -285,7 +285,8 @@ def _y_ticks(y: Scale, values: Values, *, distances: bool) -> tuple[Tick, ...]:
 def _notes(lines: tuple[Line, ...], curves: list[Curve]) -> tuple[str, ...]:
     """What a reader must know to take the picture for what it is."""
     notes = [
-        f"{line.name}: {count(gaps, 'value')} not finite (marked above the curve)"
+        f"{line.name} has {count(gaps, 'value')} that {'is' if gaps == 1 else 'are'} not finite, "
+        "marked above the curve."
         for line, (_, values) in zip(lines, curves, strict=True)
         if (gaps := int((~np.isfinite(values)).sum()))
     ]
@@ -293,7 +294,7 @@ def _notes(lines: tuple[Line, ...], curves: list[Curve]) -> tuple[str, ...]:
     if longest:
         notes.append(
             f"{longest:,} points are too many to draw: each stretch of steps shows its lowest and "
-            "highest value"
+            "highest value."
         )
     return tuple(notes)
 

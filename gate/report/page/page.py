@@ -25,7 +25,7 @@ from gate.report.overview import NOT_RUN
 from gate.report.page import curves, maps, run_charts
 from gate.report.page.curves import Mark
 from gate.report.page.maps import difference_map
-from gate.report.page.page_sources import PageSources, differing
+from gate.report.page.page_sources import PageSources
 from gate.report.page.page_tables import page_sections
 from gate.report.page.run_charts import (
     MetricPicture,
@@ -94,9 +94,6 @@ def page_html(
                 # of our own words: it becomes a class name,
                 # and classes are not for text of the training
                 "tone": _tone(verdict),
-                # where nothing differs the price is what is asked for; a resumed run is told of by
-                # its diagnosis alone
-                "nothing_differs": not differing(verdict) and verdict.diagnosis is None,
                 "explaining": _explaining(report),
                 "run_url": safe_url(report.run_url),
                 "steps": [(step.text, command_lines(step.command)) for step in report.next_steps],

@@ -24,10 +24,12 @@ from gate.report.page.curves import (
 from gate.report.page.page_sources import PageSources, differing, style_of
 from gate.report.wording import duration
 from gate.text.phrases import count
-from gate.training.runs import FIRST_STRICT, RunMode
+from gate.training.runs import FIRST_STRICT, Commit, RunMode
 from gate.verdict.verdict import SeriesSummary, Verdict
 
 MAX_VALUES = 60
+# what the runs of a commit are called where they are equal
+THIS_CHANGE = "this change"
 GIBIBYTE = 2**30
 MEMORY_UNIT = "GiB"
 
@@ -49,12 +51,18 @@ def first_differences(verdict: Verdict) -> tuple[Mark, ...]:
     pairs: dict[tuple[int, str], list[str]] = {}
     for comparison in differing(verdict):
         if comparison.first_step is not None:
-            key = comparison.first_step, comparison.observed
+            # equal runs are one curve, which has this name
+            whole = comparison is not verdict.repeat and not _repeat_differs(verdict)
+            key = comparison.first_step, THIS_CHANGE if whole else comparison.observed
             pairs.setdefault(key, []).append(comparison.expected)
     return tuple(
         Mark(step=step, label=f"step {step}: {observed} ≠ {', '.join(others)}")
         for (step, observed), others in pairs.items()
     )
+
+
+def _repeat_differs(verdict: Verdict) -> bool:
+    return verdict.repeat is None or verdict.repeat.differs
 
 
 def metric_picture(
@@ -63,7 +71,7 @@ def metric_picture(
     """One metric of the verdict with all runs that have it; without evidence its own curve."""
     known = sources.series(summary.name)
     if known:
-        return series_picture(known, summary.last_decimal, marks)
+        return series_picture(known, summary.last_decimal, marks, own=_own_runs(sources))
     return MetricPicture(
         name=summary.name,
         source=summary.source,
@@ -74,17 +82,35 @@ def metric_picture(
     )
 
 
+def _own_runs(sources: PageSources) -> frozenset[str]:
+    """The runs of this change that went all the way: no interrupted one, and no resumed one."""
+    steps = len(sources.reference.steps) if sources.reference is not None else 0
+    return frozenset(
+        run.run.label
+        for run in sources.runs
+        if run.run.commit is Commit.HEAD and len(run.steps) == steps
+    )
+
+
 def series_picture(
-    known: tuple[tuple[str, MetricSeries], ...], last: str, marks: tuple[Mark, ...]
+    known: tuple[tuple[str, MetricSeries], ...],
+    last: str,
+    marks: tuple[Mark, ...],
+    *,
+    own: frozenset[str] = frozenset(),
 ) -> MetricPicture:
-    """One metric of several sides by their names; the first is what the others are held against."""
-    reference, against = known[0]
+    """One metric of several sides by their names; the first is what the others are held against.
+
+    Sides that are equal are one curve. `own` are the names of this change's runs.
+    """
+    drawn = _drawn_once(known, own)
+    against, named = known[0][1], drawn[0].name
     apart = {
-        label: _distance(label, series, against)
-        for label, series in known[1:]
-        if _first_apart(series, against) is not None
+        one.name: _distance(one, against)
+        for one in drawn[1:]
+        if _first_apart(one.series, against) is not None
     }
-    lines = tuple(_line(label, series, known[0], apart.get(label)) for label, series in known)
+    lines = tuple(_line(one, drawn[0], apart.get(one.name)) for one in drawn)
     # a series that only ends earlier is nowhere at a distance
     distant = tuple(line for line in apart.values() if any(line.values))
     return MetricPicture(
@@ -93,15 +119,50 @@ def series_picture(
         last=last,
         curves=chart(against.name, lines, marks),
         distances=chart(
-            f"{against.name}: distance from {reference}",
+            f"{against.name}: distance from {named}",
             distant,
-            y_title=f"distance from {reference}, logarithmic",
+            y_title=f"distance from {named}, logarithmic",
             distances=True,
         )
         if distant
         else None,
         values=_values(known),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Drawn:
+    """A curve: its name, the look of its first side, what else is equal to it, its numbers."""
+
+    name: str
+    first: str
+    equal: str
+    series: MetricSeries
+
+
+def _drawn_once(known: tuple[tuple[str, MetricSeries], ...], own: frozenset[str]) -> list[_Drawn]:
+    """One curve for all sides with equal numbers, in the order of the first of each."""
+    groups: list[list[tuple[str, MetricSeries]]] = []
+    for side in known:
+        # a step that is missing on one side makes another curve of it
+        same = (group for group in groups if _first_apart(side[1], group[0][1]) is None)
+        group = next(same, None)
+        groups.append([side]) if group is None else group.append(side)
+    of_this = [label for label, _ in known if label in own]
+    return [_one_curve([label for label, _ in group], group[0][1], of_this) for group in groups]
+
+
+def _one_curve(labels: list[str], series: MetricSeries, of_this: list[str]) -> _Drawn:
+    runs = [label for label in labels if label in of_this]
+    rest = [label for label in labels[1:] if label not in of_this]
+    name, equal = labels[0], ""
+    if len(runs) == len(of_this) > 1:
+        name, equal = THIS_CHANGE, f"{count(len(runs), 'run')}, identical"
+    else:
+        rest = labels[1:]
+    if rest:
+        equal = f"{equal}{'; ' if equal else ''}equal to {', '.join(rest)}, bit for bit"
+    return _Drawn(name=name, first=labels[0], equal=equal, series=series)
 
 
 def _summary_line(summary: SeriesSummary) -> Line:
@@ -119,22 +180,19 @@ def _ends(last: str) -> str:
     return f"last {last}" if last else "no value"
 
 
-def _line(
-    label: str, series: MetricSeries, against: tuple[str, MetricSeries], apart: Line | None
-) -> Line:
-    name, reference = against
-    words = _ends(series.points[-1].decimal if series.points else "")
+def _line(one: _Drawn, reference: _Drawn, apart: Line | None) -> Line:
+    points = one.series.points
+    words = "; ".join(filter(None, (one.equal, _ends(points[-1].decimal if points else ""))))
     if apart is not None:
-        words += f"; differs from {name} from step {_first_apart(series, reference)} on"
+        first = _first_apart(one.series, reference.series)
+        words += f"; differs from {reference.name} from step {first} on"
         # no distance at a step that only one of them has
         words += f": {apart.words}" if any(apart.values) else ""
-    elif series is not reference:
-        words += f"; equal to {name}, bit for bit"
     return Line(
-        name=label,
-        style=style_of(label),
-        steps=series.points.steps,
-        values=series.points.values,
+        name=one.name,
+        style=style_of(one.first),
+        steps=points.steps,
+        values=points.values,
         words=words,
     )
 
@@ -153,16 +211,16 @@ def _same(ours: dict[int, float], theirs: dict[int, float], step: int) -> bool:
     return both and ours[step].hex() == theirs[step].hex()
 
 
-def _distance(label: str, series: MetricSeries, reference: MetricSeries) -> Line:
+def _distance(one: _Drawn, reference: MetricSeries) -> Line:
     """The absolute difference at the steps that both have; zero where the bits are equal."""
     theirs = dict(reference.points.pairs())
-    ours = [(step, value) for step, value in series.points.pairs() if step in theirs]
+    ours = [(step, value) for step, value in one.series.points.pairs() if step in theirs]
     values = tuple(_apart(value, theirs[step]) for step, value in ours)
     largest = max((value for value in values if math.isfinite(value)), default=0.0)
     equal = sum(value == 0 for value in values)
     return Line(
-        name=label,
-        style=style_of(label),
+        name=one.name,
+        style=style_of(one.first),
         steps=tuple(step for step, _ in ours),
         values=values,
         words=f"by {largest:.3g} at most, equal at {count(equal, 'step')} of {len(values):,}",
@@ -228,8 +286,8 @@ WHOLE = 1000
 # dots of one height would hide each other; a fixed pattern keeps the page the same every time
 HEIGHTS = (0, 7, 3, 9, 1, 5, 8, 2, 6, 4)
 HOW_TO_READ = (
-    "a box holds the middle half of the steps, its line is the median, whiskers reach from 5 % to "
-    "95 %; the first steps are included"
+    "A box holds the middle half of the steps, its line is the median, and whiskers reach from 5 % "
+    "to 95 %. The first steps are included."
 )
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -290,9 +348,9 @@ def times_picture(rows: Iterable[TimedSteps]) -> TimesPicture | None:
     x = Scale(low=low, high=high, start=LEFT, end=WIDTH - RIGHT, logarithmic=wide)
     notes = [HOW_TO_READ]
     if any(len(row.seconds) > MAX_DOTS for row in timed):
-        notes.append(f"dots: {MAX_DOTS} steps of each run, evenly spaced by rank")
+        notes.append(f"The dots are {MAX_DOTS} steps of each run, evenly spaced by rank.")
     if wide:
-        notes.append("the axis is logarithmic")
+        notes.append("The axis is logarithmic.")
     return TimesPicture(
         rows=tuple(_row(row, place, x) for place, row in enumerate(timed)),
         x_ticks=ticks(x, _milliseconds),
