@@ -18,6 +18,8 @@ MAX_PROBLEMS = 100
 MAX_PROBLEM_LENGTH = 300
 
 Record = Mapping[str, object]
+# `json.dumps` makes one for each line that is to have no NaN
+_encoded = json.JSONEncoder(allow_nan=False).encode
 
 
 class Problems:
@@ -29,6 +31,7 @@ class Problems:
     def __init__(self) -> None:
         self._sentences: dict[str, None] = {}
         self._left_out: dict[str, None] = {}
+        self._noting: dict[str, Noting] = {}
 
     def note(self, sentence: str) -> None:
         """Keep a sentence once; beyond `MAX_PROBLEMS` the rest is dropped."""
@@ -50,11 +53,15 @@ class Problems:
 
     def noting(self, doing: str) -> Noting:
         """Turn an exception of the body into a problem; the program goes on after the body."""
-        return Noting(self, doing)
+        # each step enters a dozen of them, all of which were there before
+        known = self._noting.get(doing)
+        if known is None:
+            known = self._noting[doing] = Noting(self, doing)
+        return known
 
 
 class Noting:
-    """The context of `Problems.noting`; a class, as each step enters a dozen of them."""
+    """The context of `Problems.noting`; a class, since one can be entered again and again."""
 
     __slots__ = ("_doing", "_problems")
 
@@ -124,7 +131,7 @@ class Output:
         """Add a JSON line for each record, all in one write."""
         if self.silent:
             return
-        lines = "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in records)
+        lines = "".join([f"{_encoded(record)}\n" for record in records])
         with self.path(kind, ".jsonl").open("ab", buffering=0) as file:
             file.write(lines.encode("ascii"))
 

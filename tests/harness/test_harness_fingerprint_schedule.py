@@ -54,11 +54,11 @@ def test_a_run_observes_cheap_steps_while_it_calibrates() -> None:
 
 
 @given(st.floats(1e-4, 0.1), st.integers(100, 1000))
-def test_the_first_ten_steps_are_observed_where_half_the_budget_or_the_free_seconds_allow(
+def test_the_first_ten_steps_are_observed_where_most_of_the_budget_or_the_free_seconds_allow(
     cost: float, last_step: int
 ) -> None:
-    half = 0.01 * 0.25 * last_step
-    assert (trained([cost], 0.25, last_step)[1][:10] == list(range(1, 11))) or 9 * cost > half
+    most = 0.015 * 0.25 * last_step
+    assert (trained([cost], 0.25, last_step)[1][:10] == list(range(1, 11))) or 9 * cost > most
     schedule = Schedule(0.02, last_step, free_seconds=1.0)
     for step in range(1, 11):
         assert schedule.due(TENSORS, step)
@@ -66,7 +66,7 @@ def test_the_first_ten_steps_are_observed_where_half_the_budget_or_the_free_seco
 
 
 @given(st.floats(1e-4, 0.5), st.integers(100, 1000))
-def test_after_the_first_ten_steps_a_long_run_takes_half_the_budget_whatever_is_free(
+def test_after_the_first_ten_steps_a_long_run_takes_a_quarter_of_the_budget_whatever_is_free(
     cost: float, last_step: int
 ) -> None:
     schedule, later = Schedule(0.02, last_step, free_seconds=2.0), 0
@@ -75,22 +75,22 @@ def test_after_the_first_ten_steps_a_long_run_takes_half_the_budget_whatever_is_
         later += due and step > 10
         groups = {TENSORS: cost} if due else {}
         schedule.close_step(step, None if step == 1 else 0.25, cost if due else 0.0, groups)
-    assert later * cost <= 0.01 * 0.25 * last_step * (1 + 1e-9)
+    assert later * cost <= 0.005 * 0.25 * last_step * (1 + 1e-9)
 
 
 @given(st.floats(1e-6, 100.0))
 def test_what_the_first_step_costs_decides_nothing(first: float) -> None:
     """Cold caches, and what a device loads at its first use, come once."""
-    observed = [trained([0.01, cost, *[0.01] * 38], 1.0, 32)[1] for cost in (first, 0.01)]
+    observed = [trained([0.01, cost, *[0.01] * 38], 2.0, 32)[1] for cost in (first, 0.01)]
     assert observed[0] == observed[1] == list(range(1, 33))
 
 
 @pytest.mark.parametrize("group", [RANDOM, BATCH])
-def test_small_fingerprints_take_at_most_a_quarter_of_the_budget(group: str) -> None:
+def test_small_fingerprints_take_at_most_an_eighth_of_the_budget(group: str) -> None:
     schedule = Schedule(0.02, 64)
     for step in (1, 2, 3):
         schedule.close_step(step, None if step == 1 else 1.0, 0.03, {group: 0.03})
-    assert schedule.sampling_intervals[group] == 8
+    assert schedule.sampling_intervals[group] == 16
     assert schedule.sampling_intervals[TENSORS] == 1
 
 

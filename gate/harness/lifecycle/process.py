@@ -143,7 +143,7 @@ def _on_batch(batch: object, collated: bool) -> None:  # noqa: FBT001 - a hook's
             session.recorder.note_batch(batch, collated=collated)
 
 
-def _on_input(module: nn.Module, arguments: object) -> None:
+def _on_input(module: nn.Module, arguments: first_inputs.Arguments) -> None:
     session = current()
     if session is not None and not cuda.capturing():
         with session.problems.noting("noting an input of the model"):

@@ -8,13 +8,17 @@ which all modules are called: while nothing is waited for it costs a question.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from .module_search import note_called
+
+# positional and named
+Arguments = tuple[tuple[object, ...], dict[str, object]]
 
 _waiting = [False]
 _is_compiling = torch.compiler.is_compiling
@@ -28,7 +32,7 @@ def await_input() -> None:
     _waiting[0] = True
 
 
-def install(on_input: Callable[[nn.Module, object], None]) -> None:
+def install(on_input: Callable[[nn.Module, Arguments], None]) -> None:
     """Call back with the module and the positional and named arguments of such a call."""
     plain: Any = nn.Module.__call__
 
@@ -36,7 +40,6 @@ def install(on_input: Callable[[nn.Module, object], None]) -> None:
         # asked first: the compiler takes the answer for a constant and never sees the rest
         if not _is_compiling() and _waiting[0] and _holds_a_batch(self, args, named):
             _waiting[0] = False
-            note_called(self)
             on_input(self, (args, named))
         return plain(self, *args, **named)
 
@@ -57,6 +60,21 @@ def _holds_a_batch(module: nn.Module, args: tuple[Any, ...], named: dict[str, An
     return passed and not _is_tracing() and torch.is_grad_enabled() and _trained(module)
 
 
+class _Last:
+    """The module that was taken last, and a parameter of it that wanted a gradient."""
+
+    module: ClassVar[Callable[[], object]] = staticmethod(lambda: None)
+    parameter: ClassVar[Callable[[], Any]] = staticmethod(lambda: None)
+
+
 def _trained(module: nn.Module) -> bool:
     """Whether it has a parameter that wants a gradient: a transform of images has none."""
-    return any(parameter.requires_grad for parameter in module.parameters())
+    # nearly always it is the same one as at the step before: its parameters are not gone through
+    if _Last.module() is module and getattr(_Last.parameter(), "requires_grad", False):
+        return True
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            _Last.module, _Last.parameter = weakref.ref(module), weakref.ref(parameter)
+            note_called(module)
+            return True
+    return False

@@ -13,10 +13,10 @@ the first steps (as long as they took less than `CALIBRATION_SECONDS` together, 
 its cost, with cold caches and what a device loads at first use, says nothing of the next), and at
 steps 2, 4, 8, ... it takes the smallest sampling intervals for which
 
-    seconds of an observation * observations / steps <= budget / 2 * seconds of a step
+    seconds of an observation * observations / steps <= budget / 4 * seconds of a step
 
-The other half of the budget is for what comes once and for the first `FIRST_STEPS` steps, where
-most divergences begin: they are all observed, as far as that half or the free seconds go. A run of
+The rest of the budget is for what comes once and for the first `FIRST_STEPS` steps, where most
+divergences begin: they are all observed, as far as that rest or the free seconds go. A run of
 fewer than `LONG_STEPS` steps may spend its free seconds on any of them: a smoke training is short,
 and what it could have told is worth more than a second.
 
@@ -66,7 +66,7 @@ CALIBRATION_SECONDS: Final = 0.02
 FIRST_STEPS: Final = 10
 LONG_STEPS: Final = 100
 # of the budget, for what is observed all the way
-STEADY_SHARE: Final = 0.5
+STEADY_SHARE: Final = 0.25
 # of that, for random states and batches each: they explain less than tensors do
 SMALL_SHARE: Final = 0.5
 # recent steps alone, so that a training that becomes slower is measured anew; odd for the median

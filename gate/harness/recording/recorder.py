@@ -19,6 +19,7 @@ from ..tensor_digests import bodies_once
 from ..user_code import inside_backward
 from . import first_inputs, time_and_memory
 from .auxiliary_state import Skipped, unscaled
+from .first_inputs import Arguments
 from .given import MAX_SAMPLES, GivenSettings, samples_in
 from .gradients import ReturnedGradients
 from .module_search import outermost_owners
@@ -30,7 +31,7 @@ from .time_and_memory import HarnessSpan, StepClock, StepTimes, TimeMark, has_re
 MAX_LOSSES: Final = 256
 # Lines that wait for nothing are written together, at most so many seconds apart. Between two steps
 # of a few milliseconds the caches hold the training's data, and each system call costs tenfold.
-LINES_SECONDS: Final = 0.1
+LINES_SECONDS: Final = 0.5
 # what the first steps cost decides which of the next are observed
 AT_ONCE_STEPS: Final = 10
 _AS_IT_IS: Final = nullcontext()
@@ -158,13 +159,13 @@ class Recorder:
             with cuda.free_to_wait():
                 self._observer.note_batch(batch, self.steps + 1)
 
-    def note_input(self, arguments: object) -> None:
+    def note_input(self, arguments: Arguments) -> None:
         """Observe what the model is called with, the first time since a pass or a step.
 
         Its first dimension is told too: of batches that no DataLoader made nothing else is known.
         """
         begun = self._clock.mark()
-        self._rows = _sum(self._rows, samples_in(arguments))
+        self._rows = _sum(self._rows, samples_in(arguments if arguments[1] else arguments[0]))
         self._clock.spent_since(begun)
         if self._observer is not None:
             with cuda.free_to_wait():
