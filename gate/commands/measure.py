@@ -30,7 +30,7 @@ from gate.comparison.measurements import Closeness, ComparedCommits, ShakenTrain
 from gate.comparison.studies import StudyDocument, StudyKind
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.compare_commits import compare_commits
-from gate.pipelines.measurement import measure_cost, measure_noise
+from gate.pipelines.measurement import AskedRanks, measure_cost, measure_noise
 from gate.pipelines.shake import Asked, checked_budget, chosen_variations, shake
 from gate.pipelines.studies import parsed_arms, read_printable
 from gate.report.escape import clean
@@ -73,6 +73,8 @@ ATTRIBUTE_HELP = "Measure the overhead of each knob alone, and find the minimal 
 RUNS_HELP = "Number of training runs; default: noise.runs."
 BASE_HELP = "The other commit: a branch, a tag, a hash, HEAD~1."
 ROUNDS_HELP = "With --base: runs of each commit in each mode, an even number; default: 4."
+RANKS_HELP = "Ranks that all-reduce the first gradients, and train the reruns where they can."
+REPETITIONS_HELP = "With --ranks: how often they all-reduce."
 ARM_HELP = 'A command of this commit: NAME="COMMAND"; give it twice or more.'
 SEEDS_HELP = "With --arm: runs of each, every one with a seed of its own; default: 3."
 PRINT_HELP = "Print a study.json or compare.json; nothing is trained."
@@ -112,6 +114,8 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
     config: Config = "",
     out: Out = OUT,
     runs: Annotated[int | None, typer.Option(min=2, max=100, help=RUNS_HELP)] = None,
+    ranks: Annotated[int | None, typer.Option(min=2, max=64, help=RANKS_HELP)] = None,
+    repetitions: Annotated[int, typer.Option(min=2, max=10_000, help=REPETITIONS_HELP)] = 50,
     *,
     allow_dirty: AllowDirty = False,
     quiet: Quiet = False,
@@ -120,14 +124,16 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
 ) -> None:
     """Measure run-to-run noise.
 
-    Repeats the default mode, and prints tolerances to copy.
+    Repeats the default mode, and prints tolerances to copy. With --ranks real ranks all-reduce the
+    first gradients many times on a busy machine.
 
     Example: repro-gate noise --runs 10 --config examples/digits/repro-gate.yml
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     with adapters.files.held_folder(request.out):
-        noise = measure_noise(request, adapters, runs=runs)
+        asked = AskedRanks(ranks=ranks, repetitions=repetitions) if ranks else None
+        noise = measure_noise(request, adapters, runs=runs, asked=asked)
         _deliver(request, "noise", noise, noise_markdown(noise))
     show(noise, noise_view(noise), as_json=as_json)
 

@@ -329,8 +329,46 @@ class ReductionSpread(Document):
     most_distinct_sums: int
 
 
+ALL_REDUCE_SCHEMA: Final = "repro-gate.all-reduce/1"
+Part = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class GrownSpread(Document):
+    """The spread where summands that cancel are `10 ** decades` as large as the gradients."""
+
+    decades: int = Field(ge=0, le=30)
+    spread: Part | None
+
+
+class AllReduceSpread(Document):
+    """The first gradients, all-reduced by real ranks on a busy machine, as rank 0 told it.
+
+    Each of the `repetitions` was made twice: every rank with its own gradients, and with those of
+    another one, as another placement of ranks has it. `same_results` and `placed_results` are the
+    most distinct results of one tensor, without and with other placements. `spread` is the widest
+    range of an element, `deviation` its largest standard deviation and `error` the largest distance
+    from the exact sum, each as a part of the magnitudes that are summed there. `skipped` tensors
+    are not finite, or have other sizes on other ranks.
+    """
+
+    schema_version: Literal["repro-gate.all-reduce/1"] = ALL_REDUCE_SCHEMA
+    ranks: int = Field(ge=2, le=64)
+    backend: Literal["gloo", "nccl"]
+    repetitions: int = Field(ge=1, le=10_000)
+    tensors: int = Field(ge=0, le=2**31)
+    skipped: int = Field(ge=0, le=2**31)
+    elements: int = Field(ge=0, le=2**48)
+    same_results: int = Field(ge=0, le=20_000)
+    placed_results: int = Field(ge=0, le=20_000)
+    worst_tensor: str = Field(max_length=200)
+    spread: Part | None
+    deviation: Part | None
+    error: Part | None
+    growth: Annotated[tuple[GrownSpread, ...], Field(max_length=30)]
+
+
 class NoiseDocument(Document):
-    """The file `noise.json`.
+    """The file `noise.json`; `all_reduce` is there where ranks were asked for.
 
     `undetected_share` bounds the share of runs that may differ although none of these did (95 %);
     None when some did.
@@ -346,6 +384,7 @@ class NoiseDocument(Document):
     metrics: tuple[MetricNoise, ...]
     weights: WeightNoise
     reduction: ReductionSpread | None
+    all_reduce: AllReduceSpread | None = None
     snippet: str
     notes: tuple[str, ...] = ()
 

@@ -45,6 +45,7 @@ from gate.evidence.evidence_folder import MANIFEST_NAME, read_evidence_set
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.all_reduce import all_reduce_spread
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
@@ -65,12 +66,17 @@ from gate.training.plan import (
     judged_arm,
     plan_noise,
     plan_rounds,
+    with_ranks,
     without,
 )
 from gate.training.runs import RunMode
 from gate.verdict import blind_spots
 from gate.verdict.request import GateRequest
 
+SAME_RANKS = (
+    "metrics and weights are of reruns of train.command as it stands: nothing in it says how many "
+    "ranks it starts"
+)
 PAIR = 2
 DEFAULTS = (DEFAULT_A, DEFAULT_B)
 
@@ -223,17 +229,36 @@ def _minimal(priced: Priced, whole: KnobSet, search: Search) -> MinimalSet:
     )
 
 
-def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None) -> NoiseDocument:
-    """Rerun the default mode and measure how much its results vary."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AskedRanks:
+    """How many ranks all-reduce the first gradients, and how often."""
+
+    ranks: int
+    repetitions: int
+
+
+def measure_noise(
+    request: GateRequest, adapters: Adapters, *, runs: int | None, asked: AskedRanks | None = None
+) -> NoiseDocument:
+    """Rerun the default mode and measure how much its results vary.
+
+    With `asked` ranks the reruns have that many too, where train.command says their number.
+    """
     wanted = request.settings.noise.runs if runs is None else runs
     found, reruns = list[RunEvidence](), list[WeightDistance]()
+    train = request.settings.train
+    command = None if asked is None else with_ranks(train.command, asked.ranks)
+    all_reduce, told = None, tuple[str, ...]()
     with prepare(request, adapters) as prepared:
         trainings = Trainings(prepared)
-        for planned in plan_noise(wanted):
+        for planned in plan_noise(wanted, command):
             found.append(trainings.run(planned))
             if len(found) > 1:
                 reruns.append(trainings.ended.weight_distance(found[0].run.label, planned.label))
         reduction, no_gradients = _reduction(trainings.ended, found[0].run.label)
+        if asked is not None:
+            all_reduce, told = all_reduce_spread(trainings, asked.ranks, asked.repetitions)
+            told += () if command else (SAME_RANKS,)
         evidence = trainings.ended.evidence(tuple(found))
         isolation = trainings.ended.isolation.described
     provenance = provenance_of(evidence, isolation)
@@ -249,8 +274,9 @@ def measure_noise(request: GateRequest, adapters: Adapters, *, runs: int | None)
         metrics=metrics,
         weights=weight_noise(tuple(reruns)),
         reduction=reduction,
+        all_reduce=all_reduce,
         snippet=tolerance_snippet(metrics, wanted, factor, provenance),
-        notes=(*notes, *no_gradients),
+        notes=(*notes, *no_gradients, *told),
     )
 
 

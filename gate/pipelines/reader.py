@@ -19,7 +19,7 @@ from gate.checkpoint.digest import CAPTURED
 from gate.checkpoint.tensor_hashing import available_threads
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.comparison.data_difference import first_difference
-from gate.comparison.measurements import ReductionSpread, WeightDistance
+from gate.comparison.measurements import AllReduceSpread, ReductionSpread, WeightDistance
 from gate.comparison.state_difference import StateDifference
 from gate.comparison.states import compare_states
 from gate.comparison.weight_noise import gradient_tensors, reduction_spread, weight_distance
@@ -69,6 +69,8 @@ MAX_OUTPUT_BYTES = 128 * 1024 * 1024
 MAX_DETAILS = 200
 # each holds stretches as float64: a machine with a hundred cores must not run out of address space
 COMPARING_THREADS = 8
+ALL_REDUCE_FILE = "all-reduce.json"
+MAX_ALL_REDUCE_BYTES = 64 * 1024
 MAX_HEAD_BYTES = 16 * 1024 * 1024
 FILES = LocalFiles()
 
@@ -235,6 +237,12 @@ def _reduction(question: reading.ReductionQuestion) -> ReductionSpread | None:
         return reduction_spread(gradient_tensors(gradients))
 
 
+def _all_reduce(question: reading.AllReduceQuestion) -> AllReduceSpread:
+    path = question.out / ALL_REDUCE_FILE
+    data = FILES.read_bytes(path, max_bytes=MAX_ALL_REDUCE_BYTES)
+    return read_document(AllReduceSpread, data, ALL_REDUCE_FILE)
+
+
 def _settings(question: reading.SettingsQuestion) -> GateSettings:
     data = FILES.read_bytes(question.path, max_bytes=MAX_HEAD_BYTES)
     return parse_settings(data, question.shown)
@@ -339,6 +347,7 @@ READERS: Mapping[type[Question[Any]], Callable[[Any], Any]] = MappingProxyType(
             reading.DistanceQuestion.read_by(_distance),
             reading.WeightsQuestion.read_by(_weights),
             reading.ReductionQuestion.read_by(_reduction),
+            reading.AllReduceQuestion.read_by(_all_reduce),
             reading.SettingsQuestion.read_by(_settings),
             reading.BaselineQuestion.read_by(_baseline),
             reading.EntryQuestion.read_by(_entry),

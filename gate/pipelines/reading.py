@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Generic, Literal, Protocol, Self, Type
 from pydantic import AfterValidator, Field
 
 from gate.baseline.entry import Baseline, BaselineEntry
-from gate.comparison.measurements import ReductionSpread, WeightDistance
+from gate.comparison.measurements import AllReduceSpread, ReductionSpread, WeightDistance
 from gate.data.data_sets import MAX_STATISTICS, DataPointers, DataStatistics, PointerFile
 from gate.evidence.lock_files import Locks, PinnedPackages
 from gate.evidence.node_reports import MAX_NODES, NodeReport
@@ -177,6 +177,12 @@ class TracesQuestion(HarnessQuestion[Traces]):
     """The operator traces of a run."""
 
     task: Literal["traces"] = "traces"
+
+
+class AllReduceQuestion(HarnessQuestion[AllReduceSpread]):
+    """What ranks told that all-reduced gradients."""
+
+    task: Literal["all-reduce"] = "all-reduce"
 
 
 class CheckpointQuestion(HarnessQuestion[CheckpointLook]):

@@ -59,6 +59,7 @@ from gate.training.runs import (
     FIRST_STRICT,
     SECOND_STRICT,
     CarriedCheckpoint,
+    CarriedFile,
     Commit,
     PlannedRun,
     RunEnd,
@@ -264,6 +265,15 @@ class EndedRuns:
     def keeps_gradients(self, label: str) -> bool:
         """Whether the harness saved gradients in this run."""
         return any(kept.name == f"{label}/{capture.GRADIENTS_FILE}" for kept in self._kept.files)
+
+    def take_gradients(self, label: str, target: Path) -> CarriedFile:
+        """A run's gradients, moved out of the evidence; its state's values are gone then."""
+        kept, sha256 = self._kept.file(f"{label}/{capture.GRADIENTS_FILE}")
+        self._files.move_file(kept, target)
+        self._files.remove_tree(self._evidence / label / capture.STATE_FILE)
+        return CarriedFile(
+            name=target.name, path=target, sha256=sha256, size_bytes=capture.MAX_STATE_BYTES
+        )
 
     def reduction_spread(self, label: str) -> ReductionSpread | None:
         """What the order of summation does to a run's gradients; None where none can be summed."""

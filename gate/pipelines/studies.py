@@ -38,7 +38,7 @@ from gate.text.documents import RecordForm, read_document
 from gate.text.phrases import count
 from gate.text.strict_json import outline_of_json
 from gate.text.untrusted_text import safe_line
-from gate.training.plan import plan_study, study_label
+from gate.training.plan import RANKS_WORD, plan_study, study_label, with_ranks
 from gate.training.runs import PlannedRun, RunMode
 from gate.verdict.request import GateRequest
 
@@ -49,12 +49,6 @@ ARM_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,19}\Z")
 SEEDS_END: Final = 2**32
 MOST_RANKS: Final = 64
 RANKS_ARM: Final = "ranks-"
-RANKS_WORD: Final = "{ranks}"
-# torchrun, accelerate, deepspeed, mpirun: how each one is told the number of processes
-RANK_OPTIONS: Final = (
-    *("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes"),
-    *("--num_gpus", "--num-gpus", "-np"),
-)
 EXAMPLE: Final = '--command "torchrun --standalone --nproc-per-node {ranks} train.py"'
 MAX_DOCUMENT_BYTES: Final = 32 * 1024 * 1024
 Printable = StudyDocument | ComparedCommits
@@ -106,14 +100,9 @@ def rank_arms(text: str, command: tuple[str, ...]) -> dict[str, tuple[str, ...]]
 
 
 def _with_ranks(command: tuple[str, ...], ranks: int) -> tuple[str, ...]:
-    if any(RANKS_WORD in word for word in command):
-        return tuple(word.replace(RANKS_WORD, str(ranks)) for word in command)
-    found = list(command)
-    for place, word in enumerate(found):
-        option, equals, _ = word.partition("=")
-        if option in RANK_OPTIONS and (equals or place + 1 < len(found)):
-            found[place if equals else place + 1] = f"{option}={ranks}" if equals else str(ranks)
-            return tuple(found)
+    found = with_ranks(command, ranks)
+    if found is not None:
+        return found
     raise SettingsError(
         f"nothing in the command says how many ranks it starts: {safe_line(shlex.join(command))}",
         hint=f"Say it with {RANKS_WORD}: {EXAMPLE}",

@@ -10,6 +10,7 @@ from rich.text import Text
 from gate.comparison.differences import CostState
 from gate.comparison.level_records import Performance
 from gate.comparison.measurements import (
+    AllReduceSpread,
     ArmFigures,
     CalibrationDocument,
     Closeness,
@@ -45,6 +46,7 @@ from gate.text.phrases import count
 from gate.training.runs import Commit, RunMode
 
 MAX_ROWS = 20
+PAIR = 2
 MEBIBYTE = 1024 * 1024
 
 
@@ -186,6 +188,8 @@ def noise_sections(noise: NoiseDocument) -> tuple[Section, ...]:
         _weights(noise),
         _reduction(noise),
     ]
+    if noise.all_reduce is not None:
+        sections.append(_all_reduce(noise.all_reduce))
     notes = table_of(("Note",), ((Cell(note),) for note in noise.notes), MAX_ROWS)
     if notes.rows:
         sections.append(Section(title="Not examined", table=notes))
@@ -235,6 +239,24 @@ def _reduction(noise: NoiseDocument) -> Section:
         else (("Summed", Cell("nothing")),)
     )
     title = "Gradients summed in many orders (float32)"
+    return Section(title=title, table=facts_table(facts, MAX_ROWS))
+
+
+def _all_reduce(spread: AllReduceSpread) -> Section:
+    growth = ", ".join(f"×1e{one.decades}: {magnitude(one.spread)}" for one in spread.growth)
+    facts = (
+        ("All-reduced", Cell(f"{count(spread.elements, 'element')}, {spread.repetitions} times")),
+        ("Gradients", Cell(f"{spread.tensors:,}")),
+        ("Skipped", Cell(f"{spread.skipped:,}" if spread.skipped else "")),
+        ("Most distinct results of one tensor", Cell(f"{spread.same_results}")),
+        ("With other placements of the ranks", Cell(f"{spread.placed_results}")),
+        ("Spread over magnitudes, worst", Cell(magnitude(spread.spread))),
+        ("Standard deviation, worst", Cell(magnitude(spread.deviation))),
+        ("Distance from the exact sum, worst", Cell(magnitude(spread.error))),
+        ("Spread with cancelling summands", Cell(growth if spread.ranks > PAIR else "")),
+        ("Worst tensor", Cell(spread.worst_tensor, code=True)),
+    )
+    title = f"Gradients all-reduced by {spread.ranks} ranks ({spread.backend}), under load"
     return Section(title=title, table=facts_table(facts, MAX_ROWS))
 
 

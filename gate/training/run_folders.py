@@ -24,6 +24,8 @@ HARNESS_PACKAGE = "repro_gate_harness"
 HARNESS_FILE_LIMIT = 1024 * 1024
 MAX_HARNESS_FILES = 100
 START_UP = "startup"
+# a program of its own that torch's launcher starts, see `gate/pipelines/all_reduce.py`
+ALL_REDUCE_PROGRAM = HARNESS / START_UP / "all_reduce.py"
 BUNDLE = "modules.bundle"
 # the start-up files stand outside the bundle, and byte-code is asked for by itself
 LEFT_BEHIND = {START_UP, "__pycache__"}

@@ -11,9 +11,9 @@ import pytest
 from harness_folder import safetensors_bytes
 from real_reader import real_reader
 
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, GateError
 from gate.evidence.run_evidence import StateDistance, TensorDistance
-from gate.pipelines.reading import ReductionQuestion, WeightsQuestion
+from gate.pipelines.reading import AllReduceQuestion, ReductionQuestion, WeightsQuestion
 from gate.system.console import QuietProgress
 
 
@@ -99,3 +99,28 @@ def test_a_kept_file_that_changed_since_is_not_read(tmp_path: Path, told: Told) 
     changed = pytest.raises(EvidenceError, match="one changed after it was kept")
     with real_reader(told) as reader, changed:
         reader.ask_of_kept(question, "0" * 64, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[" * 10_000,
+        '{"schema_version": "repro-gate.all-reduce/1", "ranks": 1e99}',
+        "x" * 70_000,
+    ],
+)
+def test_what_ranks_told_of_an_all_reduce_is_read_strictly(
+    tmp_path: Path, told: Told, text: str
+) -> None:
+    (tmp_path / "all-reduce.json").write_text(text)
+    with real_reader(told) as reader, pytest.raises(GateError, match=r"all-reduce\.json"):
+        reader.ask(AllReduceQuestion(out=tmp_path))
+
+
+def test_an_all_reduce_is_not_read_through_a_link(tmp_path: Path, told: Told) -> None:
+    (tmp_path / "elsewhere").write_text("{}")
+    (tmp_path / "all-reduce.json").symlink_to(tmp_path / "elsewhere")
+    with real_reader(told) as reader, pytest.raises(GateError, match="link"):
+        reader.ask(AllReduceQuestion(out=tmp_path))

@@ -13,7 +13,7 @@ from gate.comparison.cost_arms import minimal_set
 from gate.comparison.differences import CostState
 from gate.comparison.measurements import Closeness
 from gate.pipelines.compare_commits import compare_commits
-from gate.pipelines.measurement import Priced, measure_cost, measure_noise
+from gate.pipelines.measurement import AskedRanks, Priced, measure_cost, measure_noise
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.knobs import PricedKnob, strict_knobs
@@ -132,3 +132,40 @@ def test_two_commits_of_which_one_learns_faster(tmp_path: Path) -> None:
     for kind in found.performance:
         assert kind.steps_per_second is not None
         assert kind.samples_per_second == pytest.approx(32 * kind.steps_per_second)
+
+
+SHARDED = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while True:
+    optimizer.zero_grad()
+    model(torch.randn(8, 16)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_noise_of_three_ranks_all_reduces_the_gradients_of_the_workload(tmp_path: Path) -> None:
+    command = "torchrun --standalone --nproc-per-node 2 train.py"
+    bench = _bench(tmp_path, SHARDED, f"train: {{command: {command}, max_steps: 2}}\n")
+    asked = AskedRanks(ranks=3, repetitions=4)
+    noise = measure_noise(bench.request(), bench.adapters(), runs=2, asked=asked)
+    # the reruns have three ranks too
+    assert noise.provenance.environment.part("world_size") == "3"
+    found = noise.all_reduce
+    assert found is not None
+    assert (found.ranks, found.tensors, found.elements, found.skipped) == (3, 2, 68, 0)
+    assert (found.same_results, found.repetitions) == (1, 4)
+    assert noise.notes == ()
+
+
+def test_a_seed_without_effect_and_a_command_without_ranks_are_noted(tmp_path: Path) -> None:
+    fixed = TINY.replace("import torch\n", "import torch\ntorch.manual_seed(3)\n")
+    bench = _bench(tmp_path, fixed, "train: {command: python train.py, max_steps: 2}\n")
+    asked = AskedRanks(ranks=2, repetitions=2)
+    noise = measure_noise(bench.request(), bench.adapters(), runs=2, asked=asked)
+    assert "the seed has no effect" in noise.notes[0]
+    assert "nothing in it says how many ranks" in noise.notes[1]
+    assert noise.all_reduce is not None
+    assert noise.all_reduce.spread == 0.0

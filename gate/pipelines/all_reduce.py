@@ -1,0 +1,96 @@
+"""A real all-reduce of the workload's own gradients, by ranks that the gate starts itself.
+
+Each rank contributes the first gradients of a training with a seed of its own. The program runs as
+a training does: in the same isolation, with the same interpreter.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from gate.comparison.measurements import AllReduceSpread
+from gate.errors import SettingsError
+from gate.pipelines.reading import AllReduceQuestion
+from gate.pipelines.runs import Trainings
+from gate.training.launch import run_folders
+from gate.training.run_folders import ALL_REDUCE_PROGRAM
+from gate.training.runs import CarriedCheckpoint, CarriedFile, Commit, PlannedRun, RunMode
+
+PLACE: Final = ".repro-gate-all-reduce"
+SEEDS_END: Final = 2**32
+MAX_PROGRAM_BYTES: Final = 64 * 1024
+ALIKE: Final = (
+    "every rank contributed the same gradients, because the seed has no effect: their sum says "
+    "little. Let the script take its seed from {seed} in train.command"
+)
+
+
+def all_reduce_spread(
+    trainings: Trainings, ranks: int, repetitions: int
+) -> tuple[AllReduceSpread, tuple[str, ...]]:
+    """What the ranks found, and notes on it.
+
+    Raises `SettingsError` where the training leaves no gradients, and `RunError` where a training
+    or the all-reduce fails.
+    """
+    prepared = trainings.prepared
+    files, train = prepared.adapters.files, prepared.request.settings.train
+    folder = prepared.work / "gradients"
+    files.fresh_folder(folder)
+    carried: list[CarriedFile] = []
+    for rank in range(ranks):
+        planned = PlannedRun(
+            label=f"gradients-{rank}",
+            mode=RunMode.DEFAULT,
+            observe=False,
+            keep_values=True,
+            seed=(train.seed + rank) % SEEDS_END,
+        )
+        trainings.run(planned)
+        if not trainings.ended.keeps_gradients(planned.label):
+            raise SettingsError(
+                "noise --ranks: the training left no gradients to all-reduce",
+                hint="It needs gradients in parameters at the first optimizer step; measure "
+                "without --ranks.",
+            )
+        path = folder / f"rank-{rank}.safetensors"
+        carried.append(trainings.ended.take_gradients(planned.label, path))
+    alike = len({file.sha256 for file in carried}) == 1
+    program = folder / ALL_REDUCE_PROGRAM.name
+    sha256 = files.copy_file(ALL_REDUCE_PROGRAM, program, max_bytes=MAX_PROGRAM_BYTES)
+    carried.append(
+        CarriedFile(name=program.name, path=program, sha256=sha256, size_bytes=MAX_PROGRAM_BYTES)
+    )
+    answer = _run(trainings, ranks, repetitions, tuple(carried))
+    return answer, (ALIKE,) if alike else ()
+
+
+def _run(
+    trainings: Trainings, ranks: int, repetitions: int, carried: tuple[CarriedFile, ...]
+) -> AllReduceSpread:
+    prepared = trainings.prepared
+    launcher = prepared.launcher(Commit.HEAD, Commit.HEAD)
+    first = Path(prepared.request.settings.train.command[0])
+    # a launcher such as torchrun is found beside the interpreter that it starts
+    python = str(first) if first.name.startswith("python") else "python"
+    planned = PlannedRun(
+        label=f"all-reduce-{ranks}",
+        mode=RunMode.DEFAULT,
+        observe=False,
+        command=(
+            *(python, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(ranks), f"{PLACE}/{ALL_REDUCE_PROGRAM.name}"),
+            str(repetitions),
+        ),
+        carried=CarriedCheckpoint(place=PLACE, step=0, files=carried),
+    )
+    folders = run_folders(prepared.place)
+    prepared.aside.put(prepared.place)
+    prepared.adapters.files.fresh_folder(prepared.place)
+    with prepared.adapters.progress.running(f"{planned.label}: the first gradients, {ranks} ranks"):
+        launcher.run(planned, prepared.snapshots[Commit.HEAD], folders)
+    # before anything is read: nobody is left who could change a file meanwhile
+    prepared.adapters.clean_up(launcher.isolation)
+    prepared.reader.let_read(folders.out, folders.tree)
+    return prepared.reader.ask(AllReduceQuestion(out=folders.out))
