@@ -16,7 +16,7 @@ from gate.comparison.differences import (
     ToleranceUse,
 )
 from gate.comparison.level_records import Performance
-from gate.evidence.run_evidence import SHA256_PATTERN, FloatType
+from gate.evidence.run_evidence import SHA256_PATTERN, EvidenceSet, FloatType
 from gate.settings.levels import Tolerance
 from gate.settings.policy_change import PolicyChange
 from gate.text.document import Document, Timestamp
@@ -168,6 +168,19 @@ class Provenance(Document):
     training_digest: str = Field(pattern=SHA256_PATTERN)
     isolation: str
     environment: Environment
+
+
+def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
+    """Where a measurement was made: the commit, the settings, the first run's environment."""
+    return Provenance(
+        commit=evidence.commit,
+        changed_files=evidence.changed_files,
+        created_at=evidence.created_at,
+        settings_digest=evidence.settings_digest,
+        training_digest=evidence.training_digest,
+        isolation=isolation,
+        environment=evidence.runs[0].environment,
+    )
 
 
 class ArmFigures(Document):

@@ -34,9 +34,9 @@ from gate.comparison.measurements import (
     MinimalSet,
     NoiseDocument,
     Price,
-    Provenance,
     ReductionSpread,
     WeightDistance,
+    provenance_of,
 )
 from gate.comparison.tolerances import tolerance_factor
 from gate.comparison.weight_noise import weight_noise
@@ -293,19 +293,6 @@ def _reduction(ended: EndedRuns, label: str) -> tuple[ReductionSpread | None, tu
     if not ended.keeps_gradients(label):
         return None, ("the harness saved no gradients",)
     return ended.reduction_spread(label), ()
-
-
-def provenance_of(evidence: EvidenceSet, isolation: str) -> Provenance:
-    """Where a measurement was made: the commit, the settings, the first run's environment."""
-    return Provenance(
-        commit=evidence.commit,
-        changed_files=evidence.changed_files,
-        created_at=evidence.created_at,
-        settings_digest=evidence.settings_digest,
-        training_digest=evidence.training_digest,
-        isolation=isolation,
-        environment=evidence.runs[0].environment,
-    )
 
 
 EVIDENCE: Final[RecordForm[EvidenceSet]] = RecordForm(EvidenceSet)

@@ -17,6 +17,7 @@ from gate.comparison.measurements import (
     ShakenThing,
     ShakenTraining,
     ShakeResult,
+    provenance_of,
 )
 from gate.diagnosis.growth import reading_lines, varied_words
 from gate.errors import EvidenceError, GateError, RunError, SettingsError
@@ -24,7 +25,6 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.modes import Isolation
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.comparisons import against_run
-from gate.pipelines.measurement import provenance_of
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings

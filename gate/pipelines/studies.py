@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.comparison.checks import first_not_finite
-from gate.comparison.measurements import COMPARED_SCHEMA, ComparedCommits
+from gate.comparison.measurements import COMPARED_SCHEMA, ComparedCommits, provenance_of
 from gate.comparison.studies import (
     MOST_ARMS,
     MOST_RUNS,
@@ -28,7 +28,6 @@ from gate.errors import DocumentError, EvidenceError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.measurement import provenance_of
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings

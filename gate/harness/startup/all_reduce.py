@@ -162,8 +162,8 @@ def main() -> None:
     growth = [grown(given, usable, decades, rank, device) for decades in DECADES]
     load.end()
     if rank == 0:
-        told = {"ranks": world, "backend": backend, "repetitions": repetitions, "growth": growth}
-        write(spreads, told | {"skipped": len(given[0]) - len(usable)})
+        asked = {"ranks": world, "backend": backend, "repetitions": repetitions}
+        write(spreads, {**asked, "growth": growth, "skipped": len(given[0]) - len(usable)})
     dist.barrier()
     dist.destroy_process_group()
 
@@ -198,10 +198,10 @@ def grown(
     return {"decades": decades, "spread": finite(worst)}
 
 
-def write(spreads: dict[str, Spread], told: dict[str, Any]) -> None:
+def write(spreads: dict[str, Spread], facts: dict[str, Any]) -> None:
     """What rank 0 saw, as JSON."""
     found = spreads.values()
-    told |= {
+    facts |= {
         "schema_version": "repro-gate.all-reduce/1",
         "tensors": len(spreads),
         "elements": sum(one.sum.numel() for one in found),
@@ -212,7 +212,7 @@ def write(spreads: dict[str, Spread], told: dict[str, Any]) -> None:
         "deviation": finite(max((one.deviation for one in found), default=0.0)),
         "error": finite(max((one.error for one in found), default=0.0)),
     }
-    Path(os.environ["REPRO_GATE_OUT"], "all-reduce.json").write_text(json.dumps(told))
+    Path(os.environ["REPRO_GATE_OUT"], "all-reduce.json").write_text(json.dumps(facts))
 
 
 if __name__ == "__main__":
