@@ -76,7 +76,7 @@ def test_the_parts_of_a_pod_in_other_kinds_fit_the_schema_of_a_pod(name: str) ->
         known = ("image", "command", "args", "env", "resources", "volumeMounts")
         spec = {
             "containers": [
-                {"name": "gate"} | {key: one[key] for key in known if key in one}
+                {"name": "gate", **{key: one[key] for key in known if key in one}}
                 for one in containers
             ],
             **{key: part[key] for key in ("volumes", "nodeSelector") if key in part},
