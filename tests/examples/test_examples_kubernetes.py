@@ -74,13 +74,12 @@ def test_the_parts_of_a_pod_in_other_kinds_fit_the_schema_of_a_pod(name: str) ->
     for part in parts:
         containers = part.get("containers") or [part.get("container") or part]
         known = ("image", "command", "args", "env", "resources", "volumeMounts")
-        spec = {
-            "containers": [
-                {"name": "gate", **{key: one[key] for key in known if key in one}}
-                for one in containers
-            ],
-            **{key: part[key] for key in ("volumes", "nodeSelector") if key in part},
+        spec: dict[str, Any] = {
+            key: part[key] for key in ("volumes", "nodeSelector") if key in part
         }
+        spec["containers"] = [
+            {"name": "gate", **{key: one[key] for key in known if key in one}} for one in containers
+        ]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec}
         assert refusals(name, pod) == ""
 
