@@ -24,7 +24,7 @@ from gate.commands.program import FILES
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.bisect import BisectCall, Bisected, Bisection, Sought, bisect
 from gate.pipelines.diagnose import kept_diagnosis
-from gate.report.brief import brief_of
+from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
 from gate.report.escape import clean
 from gate.report.layout import Cell, Limits, Section, table_of
@@ -141,7 +141,7 @@ def bisection_view(answer: Bisected) -> RenderableType:
     verdict = answer.retold.verdict if answer.retold is not None else None
     if verdict is not None:
         parts += [Text(""), Sentence(clean(brief_of(verdict).happened))]
-        section = diagnosis_section(verdict, LIMITS)
+        section = diagnosis_section(verdict, LIMITS, cause_words)
         parts += [section_view(section)] if section is not None else []
     parts += [Text(""), section_view(_trained(document))]
     return Group(*parts)

@@ -48,7 +48,7 @@ from gate.pipelines.diagnose import (
 )
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
-from gate.report.brief import brief_of
+from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
 from gate.report.diagnosis_sections import growth_section, trace_sections
 from gate.report.escape import clean
@@ -77,7 +77,7 @@ def diagnosis_view(retold: Retold, *, package: bool) -> RenderableType:
         parts += change_lines(brief.change)
         parts.append(Sentence(f"Is it this change? {clean(brief.this_change)}"))
         sections = (
-            diagnosis_section(verdict, LIMITS),
+            diagnosis_section(verdict, LIMITS, cause_words),
             *trace_sections(verdict, LIMITS),
             growth_section(verdict, LIMITS),
         )

@@ -9,7 +9,7 @@ from gate.comparison.measurements import CalibratedTolerance, CalibrationDocumen
 from gate.evidence.operator_records import OperatorReport, OperatorRow
 from gate.publishing.artifact import NOT_PUBLISHED, PublishedPackage
 from gate.report import context
-from gate.report.brief import brief_of
+from gate.report.brief import brief_of, cause_words
 from gate.report.diagnosis_sections import growth_section, trace_sections, tried_sections
 from gate.report.difference_words import ulp_words
 from gate.report.drawing import drawing
@@ -373,7 +373,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
     sections = (
         context.fault_section(verdict, limits),
         context.policy_section(verdict, limits),
-        context.diagnosis_section(verdict, limits),
+        context.diagnosis_section(verdict, limits, cause_words),
         *trace_sections(verdict, limits),
         *tried_sections(verdict, limits),
         growth_section(verdict, limits),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from gate.baseline.acceptance import RecordedPrice
 from gate.comparison.differences import CostState, DeterminismCost
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.publishing.artifact import PublishedPackage
-from gate.report.brief import cause_words
 from gate.report.layout import Cell, Limits, Row, Section, Table, facts_table, table_of
 from gate.report.wording import (
     CAUSE_TITLES,
@@ -63,16 +63,17 @@ def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
     )
 
 
-def diagnosis_section(verdict: Verdict, limits: Limits) -> Section | None:
-    """Where two results first differ, and what that points to."""
+def diagnosis_section(
+    verdict: Verdict, limits: Limits, words: Callable[[Diagnosis], str]
+) -> Section | None:
+    """Where two results first differ, and what that points to, in the `words` that stand first."""
     diagnosis = verdict.diagnosis
     if diagnosis is None:
         return None
     facts = (
         ("What differs first", Cell(_first(diagnosis))),
         ("Name", Cell(diagnosis.subject, code=True)),
-        # in the words that stand first, so that no reader looks for two causes
-        ("Cause", Cell(cause_words(diagnosis))),
+        ("Cause", Cell(words(diagnosis))),
         ("Class", Cell(class_words(diagnosis.cause_class) if diagnosis.cause_class else "")),
         ("Suspects", Cell("; ".join(map(suspect_words, diagnosis.suspects)))),
         ("Called from", Cell(_stack(diagnosis), code=True)),
