@@ -140,6 +140,7 @@ class Attestation(OwnedDocument):
     versions: TextMap = Field(default_factory=dict)
     variables: TextMap = Field(default_factory=dict)
     node: Annotated[str, Field(max_length=100)] = ""
+    world_size: Count = 1
     problems: Problems
 
 
@@ -169,6 +170,17 @@ class Ended(OwnedDocument):
         tuple[Annotated[str, Field(max_length=MAX_EXCEPTION_NAME)], ...],
         Field(max_length=MAX_EXCEPTIONS),
     ]
+
+
+class ExitLine(Document):
+    """A line of `exits-rR-P.jsonl`: a process that this one started has failed.
+
+    `code` is negative for a signal; `rank` is the one that it was started as, where it was.
+    """
+
+    pid: Count
+    rank: Count | None = None
+    code: int = Field(ge=-1000, le=2**32)
 
 
 class BoundaryFile(OwnedDocument, BoundaryFacts):
@@ -268,7 +280,7 @@ MAX_NOTED_LINES = 200
 MAX_TEXT = 200
 # No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
 NAME = re.compile(
-    r"(process|summary|steps|metrics|state|leaves|operators|overrides|children|trace|sources|untrained|ended|boundary|kill)"
+    r"(process|summary|steps|metrics|state|leaves|operators|overrides|children|trace|sources|untrained|ended|exits|boundary|kill)"
     r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
     r"\.(jsonl|json|safetensors)\Z"
 )
@@ -292,6 +304,7 @@ class HarnessFile(StrEnum):
     SOURCES = "sources"
     UNTRAINED = "untrained"
     ENDED = "ended"
+    EXITS = "exits"
     BOUNDARY = "boundary"
     KILL = "kill"
 
@@ -310,6 +323,7 @@ ENDINGS = {
     HarnessFile.STATE: "safetensors",
     HarnessFile.OVERRIDES: "jsonl",
     HarnessFile.CHILDREN: "jsonl",
+    HarnessFile.EXITS: "jsonl",
     HarnessFile.TRACE: "jsonl",
     HarnessFile.SOURCES: "jsonl",
 }

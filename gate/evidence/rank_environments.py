@@ -77,16 +77,21 @@ def leave_out_packages(run: RunEvidence, patterns: Sequence[str]) -> RunEvidence
     Whatever it said itself about that is dropped: the settings alone decide it.
     """
     environment = run.environment
-    wanted = [pattern.lower().replace("_", "-").replace(".", "-") for pattern in patterns]
     ignored = tuple(
         name
         for name in dict.fromkeys(line.partition("==")[0] for line in environment.packages)
-        if any(fnmatchcase(normalized_name(name), pattern) for pattern in wanted)
+        if is_ignored(name, patterns)
     )
     if ignored == environment.ignored:
         return run
     here = _with_digest(environment.model_copy(update={"ignored": ignored}))
     return run.model_copy(update={"environment": here})
+
+
+def is_ignored(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a distribution's name is one that the settings leave out."""
+    wanted = (pattern.lower().replace("_", "-").replace(".", "-") for pattern in patterns)
+    return any(fnmatchcase(normalized_name(name), pattern) for pattern in wanted)
 
 
 def _of_rank(summary: Summary) -> Environment:
@@ -141,11 +146,25 @@ def _unlike(ranks: Mapping[int, Environment]) -> Iterator[UnlikeRank]:
     for number, rank in ranks.items():
         for part in rank.moved(first):
             found, expected = _plain((rank.part(part), first.part(part)))
+            versions = {}
             if part == PACKAGES and rank.packages and first.packages:
                 found, expected = _named(first, rank), ""
+                versions = _versions(first, rank)
             yield UnlikeRank(
-                rank=number, part=plain_text(part)[:100], found=found, expected=expected
+                rank=number,
+                part=plain_text(part)[:100],
+                found=found,
+                expected=expected,
+                versions=versions,
             )
+
+
+def _versions(first: Environment, rank: Environment) -> dict[str, str]:
+    """What both imported in different versions; what one rank alone has is its own."""
+    both = set(map(normalized_name, first.imported)) & set(map(normalized_name, rank.imported))
+    moves = (move for move in moved_packages(first, rank).counted if move.name in both)
+    unlike = {move.name: move.compared for move in moves if move.before and move.after}
+    return dict(islice(unlike.items(), MAX_NAMED))
 
 
 def _named(first: Environment, rank: Environment) -> str:

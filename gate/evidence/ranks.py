@@ -8,7 +8,7 @@ command ends with 0, and a rank has failed). What each process told at its end d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -36,11 +36,13 @@ from gate.evidence.python_processes import (
     shut_out_by,
     shut_out_reason,
 )
-from gate.evidence.run_evidence import MAX_NODE, HarnessProcess
+from gate.evidence.rank_ends import rank_ends
+from gate.evidence.run_evidence import MAX_NODE, MAX_RANKS, HarnessProcess
 from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.port import Files
+from gate.text.phrases import rank_words
 from gate.text.untrusted_text import plain_text
-from gate.training.runs import RunEnd, RunRecord, StoppedBy
+from gate.training.runs import RunEnd, RunRecord, StoppedBy, rank_on
 
 MAX_SHOWN = 20
 # these start a worker in which the stop, a `SystemExit`, is a failure like any other; for those
@@ -61,6 +63,7 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
     ended = _read(files, out, processes)
     trained = {one for one in processes if HarnessFile.STEPS in one.kinds}
     failed = tuple(_failed(ended, trained))
+    ends = rank_ends(files, out, processes, ended)
     summaries = {
         process: read_harness_document(files, out, process.name(HarnessFile.SUMMARY), Summary)
         for process in trained
@@ -78,6 +81,7 @@ def read_end(files: Files, out: Path, processes: tuple[ProcessFiles, ...]) -> Ru
         stopped=stopped,
         by_stop=stopped and not failed and of_launchers and held,
         failed=failed[:MAX_SHOWN],
+        ranks=ends,
     )
 
 
@@ -219,8 +223,11 @@ def _imported(told: tuple[Untrained, ...]) -> Iterator[Trainer]:
 
 MAX_SHOWN_PROBLEMS = 40
 NO_STEP = "the script exited with 0 before any optimizer step"
+MAX_DIGITS = 7
 # all that a process without torch may leave
-WITHOUT_TORCH = frozenset((HarnessFile.CHILDREN, HarnessFile.UNTRAINED, HarnessFile.ENDED))
+WITHOUT_TORCH = frozenset(
+    (HarnessFile.CHILDREN, HarnessFile.EXITS, HarnessFile.UNTRAINED, HarnessFile.ENDED)
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -347,7 +354,9 @@ def read_ranks(
     )
     for rank in ranks:
         _check_steps(rank)
-    _check_same_length(ranks)
+    nodes = {process.rank: process.node for process in attested}
+    _check_same_length(ranks, nodes)
+    _check_world(ranks, nodes)
     _refuse_idle_ranks(attested, ranks)
     return ranks
 
@@ -445,11 +454,39 @@ def _refuse_idle_ranks(
             )
 
 
-def _check_same_length(ranks: tuple[TrainedRank, ...]) -> None:
+def _check_same_length(ranks: tuple[TrainedRank, ...], nodes: Mapping[int, str]) -> None:
+    first = ranks[0]
     for rank in ranks:
-        if rank.last_step != ranks[0].last_step:
-            raise EvidenceError(
-                f"rank {rank.files.rank} took {rank.last_step} steps, rank 0 took "
-                f"{ranks[0].last_step}",
-                hint="All ranks must take the same optimizer steps.",
+        if rank.last_step != first.last_step:
+            who, other = (
+                rank_on(one.files.rank, nodes.get(one.files.rank, "")) for one in (rank, first)
             )
+            raise EvidenceError(
+                f"{who} took {rank.last_step} steps, {other} took {first.last_step}",
+                hint="All ranks must take the same optimizer steps: give each rank a share of the "
+                "data of the same size (DistributedSampler does).",
+            )
+
+
+def _check_world(ranks: tuple[TrainedRank, ...], nodes: Mapping[int, str]) -> None:
+    """Refuse ranks that do not agree how many there are, and a rank that left nothing."""
+    sizes = {rank.files.rank: rank.summary.environment.get("world_size", "") for rank in ranks}
+    first, size = next(iter(sizes.items()))
+    for number, other in sizes.items():
+        if other != size and other and size:
+            raise EvidenceError(
+                f"{rank_on(number, nodes.get(number, ''))} is one of {plain_text(other)[:20]} "
+                f"ranks, {rank_on(first, nodes.get(first, ''))} one of {plain_text(size)[:20]}",
+                hint="Start all ranks with one world size: check --nproc-per-node of each node and "
+                "WORLD_SIZE.",
+            )
+    known = int(size) if size.isascii() and size.isdigit() and len(size) <= MAX_DIGITS else 0
+    missing = [number for number in range(min(known, MAX_RANKS)) if number not in sizes]
+    # a variable that nobody joined a group by says nothing
+    grouped = len(sizes) > 1 or bool(ranks[0].summary.facts.get("process_group"))
+    if missing and grouped:
+        raise EvidenceError(
+            f"{rank_words(missing)} of {known} left no step, the others took {ranks[0].last_step}",
+            hint="Every rank must train under the harness: check whether one was never started, "
+            "or was started in an environment without the gate's variables.",
+        )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gate.errors import EvidenceError, RunError
 from gate.evidence.operator_logs import refuse_overrides
+from gate.evidence.rank_environments import is_ignored
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import Device, GateSettings
 from gate.system.machine import GpuMissed
+from gate.text.phrases import joined
+from gate.training.runs import rank_on
 
 # between the word to go and the gate's own look at the clock, and the other way round at the end
 CLOCK_SECONDS = 2.0
+SHOWN_RANKS = 8
 
 
 def refuse_unusable(
@@ -22,6 +28,7 @@ def refuse_unusable(
     were read from the same files, nobody would see a difference.
     """
     _refuse_other_run(run)
+    _refuse_unlike_ranks(run, settings.environment.ignore)
     refuse_overrides(run, settings.determinism.on_override)
     wanted = settings.train.device
     if wanted is Device.CUDA and run.environment.ranks_on_cpu:
@@ -34,6 +41,24 @@ def refuse_unusable(
             else "Check whether torch sees a GPU there (python -c 'import torch; "
             "print(torch.cuda.is_available())') and whether the script uses it.",
         )
+
+
+def _refuse_unlike_ranks(run: RunEvidence, ignored: Sequence[str]) -> None:
+    """One training has one version of what its ranks compute with; `ignored` are patterns."""
+    nodes = {record.rank: record.node for record in run.ranks}
+    for unlike in run.environment.unlike_ranks:
+        moves = [words for name, words in unlike.versions.items() if not is_ignored(name, ignored)]
+        if moves:
+            raise EvidenceError(
+                f"run {run.run.label}: {rank_on(unlike.rank, nodes.get(unlike.rank, ''))} trains "
+                f"with {joined(moves)}, {rank_on(0, nodes.get(0, ''))} with the other",
+                hint="Give every rank the same packages: one image, one lock file, one "
+                "interpreter. environment.ignore leaves a package out.",
+                details=tuple(
+                    f"{rank_on(one.rank, one.node)}: last step {len(one.steps)}, exit code 0"
+                    for one in run.ranks[:SHOWN_RANKS]
+                ),
+            )
 
 
 def _refuse_other_run(run: RunEvidence) -> None:

@@ -462,9 +462,10 @@ class Trainings:
         failure: RunError | None = None
         # a launcher may take the gate's stop for a failure: what every rank says of it decides
         failed = result.exit_code > 0 and not (result.timed_out or result.out_of_memory)
-        end = self.ended.end(folders) if failed else RunEnd()
+        ended_well = result.exit_code == 0 and not result.timed_out
+        end = RunEnd() if ended_well else self.ended.end(folders)
         try:
-            if not end.by_stop:
+            if not (failed and end.by_stop):
                 launcher.refuse_failure(planned, snapshot, one.request, result, end)
         except RunError as fault:
             placed = with_node_at_fault(fault, self._nodes.get(planned.label, ()))

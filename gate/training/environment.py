@@ -37,13 +37,19 @@ def normalized_name(name: str) -> str:
 class UnlikeRank(Document):
     """A part of the environment that a rank tells in other words than rank 0.
 
-    `found` and `expected` are this rank's and rank 0's; of packages, `found` names each.
+    `found` and `expected` are this rank's and rank 0's; of packages, `found` names each, and
+    `versions` has those that both ranks imported in different versions, each with what it is here
+    and there.
     """
 
     rank: int = Field(ge=1, le=1_000_000)
     part: str = Field(max_length=100)
     found: str = Field(max_length=2000)
     expected: str = Field(default="", max_length=2000)
+    versions: Annotated[
+        dict[Annotated[str, Field(max_length=200)], Annotated[str, Field(max_length=1000)]],
+        Field(max_length=20),
+    ] = Field(default_factory=dict)
 
     @property
     def described(self) -> str:

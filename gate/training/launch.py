@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +34,16 @@ from gate.training.run_folders import (
     place_checkpoint,
     place_data,
 )
-from gate.training.runs import PlannedRun, RunEnd, RunFolders, RunRecord, Snapshot, Varied
+from gate.training.runs import (
+    PlannedRun,
+    RankEnd,
+    RunEnd,
+    RunFolders,
+    RunRecord,
+    Snapshot,
+    Varied,
+    ended_with,
+)
 from gate.training.timeline import CallTime
 
 LET_GO = "REPRO_GATE_LET_GO"
@@ -76,6 +85,18 @@ OF_NO_SCRIPT = re.compile(
 STOP_SIGNS = (b"TrainingStopped", b"ray.", b"submitit.", b"joblib.", b"BrokenProcessPool")
 # a launcher's own traceback stands behind the script's
 LOOKED_LINES = 200
+SHOWN_RANKS = 8
+# what torch says where a rank waited in vain: gloo, the store, NCCL, a monitored barrier
+LATE_SIGNS = (
+    *(b"Timed out waiting", b"Socket Timeout", b"timed out", b"timeout after"),
+    b"collective operation timeout",
+)
+LATE_HINT = (
+    "A rank came too late to a collective: look for work that one rank does alone (a download, "
+    "preprocessing, an evaluation), and let the others wait at a barrier with a longer timeout."
+)
+# the weight of a rank that did not fail by itself
+LATE = 3
 NEAR_LINES = 40
 BEGINS = re.compile(TELLER + r"Traceback \(most recent call last\)")
 NO_MODULE = re.compile(rb"No module named '([A-Za-z_]\w{0,99})")
@@ -417,9 +438,10 @@ def _refuse_failure(
         if planned.preprocesses:
             own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
         raise RunTimeoutError(
-            f"run {label}: timed out after {request.timeout_seconds:g} s ({own})",
+            f"run {label}: timed out after {request.timeout_seconds:g} s ({own})"
+            f"{_ranks_behind(end.ranks)}",
             hint=hint,
-            details=last_lines(result.output),
+            details=(*_rank_lines(end.ranks), *last_lines(result.output)),
         )
     if result.exit_code != 0:
         lines, exception = _last_words(result.output)
@@ -436,14 +458,57 @@ def _refuse_failure(
         file, line = raised_at(lines, request.workdir)
         where = f" ({file}, line {line})" if file else ""
         own = "" if of_no_script and end.failed else exception
+        late = _late(end.ranks, result.output)
         told = f": {own or ' and '.join(end.failed)}" if own or end.failed else ""
         raise RunError(
-            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}{told}{where}",
-            hint=known_hint or _failure_hint(result, request),
-            details=lines,
+            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
+            f"{_rank_words(end.ranks, late=late)}{told}{where}",
+            hint=known_hint or (LATE_HINT if late else _failure_hint(result, request)),
+            details=(*_rank_lines(end.ranks), *lines),
             file=file,
             line=line,
         )
+
+
+def _late(ranks: Sequence[RankEnd], output: bytes) -> bool:
+    """Whether a rank gave up waiting while another still ran."""
+    timed_out = any(sign in output for sign in LATE_SIGNS)
+    waited = any(end.failed for end in ranks)
+    return timed_out and waited and any(_weight(end) == LATE for end in ranks)
+
+
+def _rank_words(ranks: Sequence[RankEnd], *, late: bool) -> str:
+    """The rank that tells most of a failure: killed, never there, failed; what led to it is open.
+
+    A rank that lost its peer fails too, so one that was killed goes before it, and of `late` ranks
+    the one that others waited for.
+    """
+    ordered = sorted(ranks, key=_weight)
+    behind = [end for end in ordered if _weight(end) == LATE]
+    if late and behind and _weight(ordered[0]) == LATE - 1:
+        return f" ({behind[0].described}; others timed out waiting)"
+    return f" ({ordered[0].described})" if ordered and _weight(ordered[0]) < LATE else ""
+
+
+def _weight(end: RankEnd) -> int:
+    if end.exit_code not in {None, 0, -signal.SIGTERM} and not end.failed:
+        return 0
+    if not (end.last_step or end.failed or end.told_its_end or end.node):
+        return 1
+    return LATE - 1 if end.failed else LATE
+
+
+def _ranks_behind(ranks: Sequence[RankEnd]) -> str:
+    """Of a run that never ended the rank that came least far, where others came further."""
+    behind = min(ranks, key=lambda end: end.last_step, default=None)
+    if behind is None or all(end.last_step == behind.last_step for end in ranks):
+        return ""
+    return f"; {behind.described}"
+
+
+def _rank_lines(ranks: Sequence[RankEnd]) -> tuple[str, ...]:
+    """Each rank in a line, those that tell most first."""
+    return tuple(end.described for end in sorted(ranks, key=_weight)[:SHOWN_RANKS])
 
 
 def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
@@ -486,14 +551,7 @@ def _how_it_ended(result: ProcessResult) -> str:
     exit_code = result.exit_code
     if result.out_of_memory:
         return "ran out of memory and was killed"
-    if exit_code >= 0:
-        return f"exited with {exit_code}"
-    try:
-        # real-time signals have a number and no name here
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = f"signal {-exit_code}"
-    return f"was killed by {name}"
+    return f"exited with {exit_code}" if exit_code >= 0 else f"was {ended_with(exit_code)}"
 
 
 def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:

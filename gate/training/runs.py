@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -289,16 +290,69 @@ class RunRecord(Document):
     stopped_by: StoppedBy | None = None
 
 
+class RankEnd(Document):
+    """How far one rank of several came, and how it ended, as far as that is known.
+
+    `last_step` is 0 without one. `exit_code` is as its parent saw it, negative for a signal; None
+    where nobody saw it end. `failed` is the exception that it ended with. `told_its_end` is False
+    where it was killed, or still ran when the others failed.
+    """
+
+    rank: int = Field(ge=0, le=1_000_000)
+    node: str = Field(default="", max_length=100)
+    last_step: int = Field(default=0, ge=0, le=2**53)
+    exit_code: int | None = None
+    failed: str = Field(default="", max_length=300)
+    told_its_end: bool = False
+
+    @property
+    def described(self) -> str:
+        """For example `rank 1 on n2: last step 3, killed by SIGKILL`."""
+        return f"{rank_on(self.rank, self.node)}: {self._came_to}, {self._how}"
+
+    @property
+    def _came_to(self) -> str:
+        return f"last step {self.last_step}" if self.last_step else "no step"
+
+    @property
+    def _how(self) -> str:
+        if self.failed:
+            return f"failed with {self.failed}"
+        if self.exit_code is None:
+            return "no word of its end"
+        if self.exit_code == -signal.SIGTERM:
+            return "still running when the others failed (SIGTERM)"
+        return ended_with(self.exit_code)
+
+
+def rank_on(rank: int, node: str) -> str:
+    """`rank 1 on n2`, where the machine's name is known."""
+    return f"rank {rank} on {node}" if node else f"rank {rank}"
+
+
+def ended_with(exit_code: int) -> str:
+    """`exit code 7`, or `killed by SIGKILL`."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        # real-time signals have a number and no name here
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = f"signal {-exit_code}"
+    return f"killed by {name}"
+
+
 class RunEnd(Document):
     """What the processes of a run that failed say of its end.
 
     `stopped`: the gate had ended every rank. `by_stop`: that is all that the command failed for.
-    `failed` are the exceptions, by name, that ranks ended with.
+    `failed` are the exceptions, by name, that ranks ended with, `ranks` how each of several ended.
     """
 
     stopped: bool = False
     by_stop: bool = False
     failed: Annotated[tuple[Annotated[str, Field(max_length=300)], ...], Field(max_length=100)] = ()
+    ranks: Annotated[tuple[RankEnd, ...], Field(max_length=1000)] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

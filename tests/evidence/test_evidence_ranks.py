@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,10 @@ import pytest
 from evidence_cases import record_of, settings_of
 from harness_folder import ENVIRONMENT, exact, step_line
 
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, GateError
 from gate.evidence.collect import collect_run
+from gate.evidence.harness_files import find_processes
+from gate.evidence.ranks import read_end
 from gate.evidence.run_evidence import ReplicaDrift, RunEvidence
 from gate.system.files.files import LocalFiles
 
@@ -26,7 +29,7 @@ def digest(word: int) -> str:
     return f"sha256:{word:064x}"
 
 
-def rank_of(
+def rank_of(  # noqa: PLR0913 - each is another thing that a rank says
     harness: HarnessFolder,
     rank: int,
     *,
@@ -34,6 +37,7 @@ def rank_of(
     structure: int = 7,
     weights: bytes = b"weights.",
     replicated: object = REPLICATED,
+    world_size: str = "2",
 ) -> None:
     """A rank of two whose parameters have these digests after each step."""
     one = harness.of(rank=rank, pid=20 + rank)
@@ -50,7 +54,7 @@ def rank_of(
     one.steps(*lines)
     one.state(weights)
     one.summary(
-        environment=WORLD,
+        environment={**WORLD, "world_size": world_size},
         steps=len(parameters),
         replicated=replicated,
         parameter_names=NAMES,
@@ -124,7 +128,7 @@ def test_digests_of_two_kinds_say_nothing_of_replicas(
 def test_of_three_replicas_the_odd_one_is_named(harness: HarnessFolder, tmp_path: Path) -> None:
     told = [{"optimizer": 0, "ranks": [0, 1, 2]}]
     for rank, parameters in enumerate(((3, 2), (1, 2), (1, 2))):
-        rank_of(harness, rank, parameters=parameters, replicated=told)
+        rank_of(harness, rank, parameters=parameters, replicated=told, world_size="3")
     drift = collected(harness, tmp_path).replica_drift
     assert drift is not None
     assert (drift.step, drift.like, drift.ranks, drift.differing) == (1, 1, (0,), 0)
@@ -135,3 +139,98 @@ def test_a_node_that_is_too_long_is_refused(harness: HarnessFolder, tmp_path: Pa
     harness.attest(node="n" * 101)
     with pytest.raises(EvidenceError, match="node"):
         collected(harness, tmp_path)
+
+
+def refusal(harness: HarnessFolder, tmp_path: Path) -> EvidenceError:
+    with pytest.raises(EvidenceError) as refused:
+        collected(harness, tmp_path)
+    return refused.value
+
+
+def test_a_rank_that_ends_early_is_named_with_its_node_and_last_step(
+    harness: HarnessFolder, tmp_path: Path
+) -> None:
+    rank_of(harness, 0, parameters=(1, 2, 3))
+    rank_of(harness, 1)
+    said = refusal(harness, tmp_path).message
+    assert said == "rank 1 on n1 took 2 steps, rank 0 on n0 took 3"
+
+
+def test_ranks_that_do_not_agree_how_many_there_are_are_refused(
+    harness: HarnessFolder, tmp_path: Path
+) -> None:
+    rank_of(harness, 0)
+    rank_of(harness, 1)
+    other = {**WORLD, "world_size": "4"}
+    harness.of(rank=1, pid=21).summary(environment=other)
+    said = refusal(harness, tmp_path).message
+    assert said == "rank 1 on n1 is one of 4 ranks, rank 0 on n0 one of 2"
+
+
+def test_a_rank_that_left_nothing_is_named(harness: HarnessFolder, tmp_path: Path) -> None:
+    rank_of(harness, 0)
+    rank_of(harness, 1)
+    for rank in (0, 1):
+        harness.of(rank=rank, pid=20 + rank).summary(environment={**WORLD, "world_size": "4"})
+    said = refusal(harness, tmp_path).message
+    assert said == "ranks 2 and 3 of 4 left no step, the others took 2"
+
+
+def test_a_variable_alone_makes_no_rank_missing(harness: HarnessFolder, tmp_path: Path) -> None:
+    harness.whole(environment=WORLD)
+    assert len(collected(harness, tmp_path).steps) == 2
+    harness.summary(environment=WORLD, facts={"process_group": "cpu:gloo"})
+    assert refusal(harness, tmp_path).message.startswith("rank 1 of 2 left no step")
+
+
+def ends_of(harness: HarnessFolder) -> list[str]:
+    files = LocalFiles()
+    return [
+        one.described
+        for one in read_end(files, harness.path, find_processes(files, harness.path)).ranks
+    ]
+
+
+def test_of_a_failed_run_each_rank_says_how_far_it_came(harness: HarnessFolder) -> None:
+    zero, one, two = (harness.of(rank=rank, pid=20 + rank) for rank in range(3))
+    for rank in (zero, one, two):
+        rank.attest(node="n1", world_size=4)
+        rank.steps(step_line(1), step_line(2))
+    zero.ended("builtins.RuntimeError")
+    one.path.joinpath("exits-r0-9.jsonl").write_text(
+        json.dumps({"pid": 21, "rank": 1, "code": -9})
+        + "\n"
+        + json.dumps({"pid": 22, "rank": 2, "code": -15})
+        + "\n"
+    )
+    assert ends_of(harness) == [
+        "rank 0 on n1: last step 2, failed with builtins.RuntimeError",
+        "rank 1 on n1: last step 2, killed by SIGKILL",
+        "rank 2 on n1: last step 2, still running when the others failed (SIGTERM)",
+        "rank 3: no step, no word of its end",
+    ]
+
+
+def test_a_rank_that_never_came_to_torch_is_known_by_its_parent(harness: HarnessFolder) -> None:
+    zero = harness.of(rank=0, pid=20)
+    zero.attest(world_size=2)
+    zero.path.joinpath("exits-r0-9.jsonl").write_text(
+        json.dumps({"pid": 21, "rank": 1, "code": 7}) + "\n"
+    )
+    assert ends_of(harness) == [
+        "rank 0: no step, no word of its end",
+        "rank 1: no step, exit code 7",
+    ]
+
+
+@pytest.mark.parametrize("line", ["{", '{"pid": 1, "code": 1, "rank": -1}', '{"pid": 1}'])
+def test_a_broken_record_of_exits_is_refused(harness: HarnessFolder, line: str) -> None:
+    harness.attest()
+    harness.path.joinpath("exits-r0-9.jsonl").write_text(line + "\n")
+    with pytest.raises(GateError):
+        ends_of(harness)
+
+
+def test_one_process_has_no_ranks(harness: HarnessFolder) -> None:
+    harness.whole()
+    assert ends_of(harness) == []

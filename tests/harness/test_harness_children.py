@@ -164,3 +164,25 @@ def test_wrong_arguments_fail_as_they_did(harness: Harness) -> None:
 def test_a_program_that_is_used_up_by_reading_still_starts(harness: Harness) -> None:
     outcome = harness.run(script("subprocess.run(word for word in ('echo', 'started'))"))
     assert outcome.stdout == "started\n"
+
+
+FAILING = """
+import multiprocessing, os, subprocess, sys
+
+def ends(code):
+    os._exit(code)
+
+subprocess.run(["sh", "-c", "exit 7"], env={**os.environ, "RANK": "3"})
+subprocess.run(["sh", "-c", "kill -9 $$"])
+subprocess.run(["sh", "-c", "exit 0"])
+worker = multiprocessing.get_context("fork").Process(target=ends, args=(5,))
+worker.start()
+worker.join()
+"""
+
+
+def test_a_child_that_fails_is_told_with_its_rank_and_exit_code(harness: Harness) -> None:
+    outcome = harness.run(FAILING)
+    assert outcome.code == 0, outcome.stderr
+    told = [(line["rank"], line["code"]) for line in outcome.lines("exits")]
+    assert told == [(3, 7), (None, -9), (None, 5)]

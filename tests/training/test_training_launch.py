@@ -18,10 +18,17 @@ from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.text.untrusted_text import last_lines
-from gate.training.launch import Launcher, _refuse_failure, raised_at, run_folders, short_of_room
+from gate.training.launch import (
+    Launcher,
+    _ranks_behind,
+    _refuse_failure,
+    raised_at,
+    run_folders,
+    short_of_room,
+)
 from gate.training.plan import plan_base, plan_gate, plan_record
 from gate.training.run_folders import made_harness
-from gate.training.runs import Commit, RunEnd, RunMode, Snapshot
+from gate.training.runs import Commit, RankEnd, RunEnd, RunMode, Snapshot
 from gate.training.timeline import CallTime
 
 NOBODY = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
@@ -351,3 +358,41 @@ def test_a_run_that_lacked_time_or_memory_is_known(
 ) -> None:
     plain = ProcessResult(exit_code=0, timed_out=False, wall_seconds=1, output=b"", output_bytes=0)
     assert short_of_room(replace(plain, **ended)) is may_be_short  # type: ignore[arg-type] # by name
+
+
+KILLED = RankEnd(rank=1, node="n2", last_step=3, exit_code=-9)
+LOST_ITS_PEER = RankEnd(rank=0, node="n1", last_step=3, failed="builtins.RuntimeError")
+LATE = RankEnd(rank=2, node="n2", last_step=3, exit_code=-15)
+TIMED_OUT = b"RuntimeError: Timed out waiting 4000ms for recv operation to complete\n"
+
+
+def test_the_rank_that_was_killed_goes_before_those_that_lost_it() -> None:
+    refused = _refused(b"", RunEnd(ranks=(LOST_ITS_PEER, KILLED, LATE)))
+    said = "python train.py exited with 1 (rank 1 on n2: last step 3, killed by SIGKILL)"
+    assert said in refused.message
+    assert refused.details[1] == LOST_ITS_PEER.described
+
+
+def test_a_rank_that_others_waited_for_in_vain_is_named() -> None:
+    refused = _refused(TIMED_OUT, RunEnd(ranks=(LOST_ITS_PEER, LATE)))
+    assert (
+        "(rank 2 on n2: last step 3, still running when the others failed (SIGTERM); others timed "
+        "out waiting)" in refused.message
+    )
+    assert "barrier" in refused.hint
+
+
+def test_without_a_timeout_nobody_is_called_late() -> None:
+    refused = _refused(b"", RunEnd(ranks=(LOST_ITS_PEER, LATE)))
+    assert "(rank 0 on n1: last step 3, failed with builtins.RuntimeError)" in refused.message
+
+
+def test_a_rank_that_was_never_there_is_named() -> None:
+    refused = _refused(b"", RunEnd(ranks=(LOST_ITS_PEER, RankEnd(rank=1))))
+    assert "(rank 1: no step, no word of its end)" in refused.message
+
+
+def test_of_a_run_that_never_ends_the_rank_that_is_behind_is_named() -> None:
+    ranks = (RankEnd(rank=0, last_step=5), RankEnd(rank=1, node="n2", last_step=4, exit_code=0))
+    assert _ranks_behind(ranks) == "; rank 1 on n2: last step 4, exit code 0"
+    assert _ranks_behind(ranks[:1]) == ""

@@ -49,6 +49,7 @@ class Group:
         """Called while the group is there; as with all facts, nothing fails without it."""
         with suppress(Exception):
             if _distributed.is_available() and _distributed.is_initialized():
+                environment_survey.World.size = str(_distributed.get_world_size())
                 cls.backends = str(_distributed.distributed_c10d.get_backend_config())
 
 
@@ -138,6 +139,7 @@ def about_this_process(problems: Problems) -> dict[str, object]:
             "devices": cuda.device_facts(),
             "variables": {**environment_survey.attested(), **process_knobs.variables()},
             "node": platform.node()[:MAX_NODE],
+            "world_size": _ranks(),
         }
     return {}
 
@@ -150,6 +152,11 @@ def training_rank() -> int:
     if _distributed.is_available() and _distributed.is_initialized():
         return int(_distributed.get_rank())
     return current_rank()
+
+
+def _ranks() -> int:
+    text = environment_survey.world_size()
+    return int(text) if text.isascii() and text.isdigit() else 1
 
 
 def _how_started() -> str:

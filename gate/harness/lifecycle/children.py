@@ -38,6 +38,9 @@ CLEARING_WORDS = ("-i", "-", "--ignore-environment")
 EXECUTABLE, SHELL, ENV = 1, 7, 9
 
 _written: set[tuple[object, ...]] = set()
+# children that have failed; a rank's number has no more digits than that
+_failed: set[int] = set()
+MAX_DIGITS = 7
 
 
 class Command:
@@ -77,9 +80,18 @@ class Children:
 
         def start(process: Any, args: Any, *rest: Any, **named: Any) -> None:
             self.look_at(lambda: _popen(args, rest, named))
+            env = rest[ENV] if len(rest) > ENV else named.get("env")
+            process._gate_rank = env.get("RANK") if isinstance(env, dict) else None  # noqa: SLF001 - this module's own
             plain(process, args, *rest, **named)
 
         kind.__init__ = unseen_by_warnings(_named_like(start, plain))
+        handle = kind._handle_exitstatus  # noqa: SLF001 - every way of waiting comes by it
+
+        def ends(process: Any, *args: Any, **named: Any) -> None:
+            handle(process, *args, **named)
+            self.note_exit(process.pid, process.returncode, getattr(process, "_gate_rank", None))
+
+        kind._handle_exitstatus = _named_like(ends, handle)  # noqa: SLF001 - as above
 
     def hook_multiprocessing(self) -> None:
         """`multiprocessing.util` has been imported: the start of each worker that is not forked."""
@@ -91,6 +103,37 @@ class Children:
             return plain(path, args, passed)
 
         util.spawnv_passfds = _named_like(spawn, plain)  # type: ignore[attr-defined]
+
+    def hook_forks(self) -> None:
+        """`multiprocessing.popen_fork` has been imported: every kind of worker is asked by it."""
+        kind = sys.modules["multiprocessing.popen_fork"].Popen
+        plain = kind.poll
+
+        def poll(process: Any, *args: Any, **named: Any) -> Any:
+            known = process.returncode
+            code = plain(process, *args, **named)
+            if known is None and code is not None:
+                self.note_exit(process.pid, code, None)
+            return code
+
+        kind.poll = _named_like(poll, plain)
+
+    def note_exit(self, pid: int, code: int | None, rank: object) -> None:
+        """Write down that a child has failed; never raises."""
+        try:
+            if not code or len(_failed) >= MAX_LINES or pid in _failed:
+                return
+            _failed.add(pid)
+            from ..output import Output
+
+            named = isinstance(rank, str) and rank.isascii() and rank.isdigit()
+            named = named and len(str(rank)) < MAX_DIGITS
+            output = Output(self._asked[f"{PREFIX}OUT"], current_rank(), os.getpid())
+            number = int(str(rank)) if named else None
+            output.append_line("exits", {"pid": pid, "rank": number, "code": code})
+        except Exception:
+            # what the harness cannot find out must not be the script's worry
+            return
 
     def _hook(self, name: str, read: Callable[..., Any]) -> None:
         """Hook a function of `os`; `read` makes a command of its arguments."""

@@ -363,7 +363,7 @@ def _cublas() -> str:
 
 def _nccl() -> str:
     """Of ranks alone: one process on a GPU asks NCCL nothing."""
-    if not cuda.in_use() or _world_size() == "1":
+    if not cuda.in_use() or world_size() == "1":
         return NONE
     return cuda.nccl_version(cuda.loaded_files())
 
@@ -389,7 +389,16 @@ def _os() -> str:
     return ", ".join(text for text in (name, platform.machine(), library.strip()) if text)
 
 
-def _world_size() -> str:
+class World:
+    """How many ranks there are, as of the first step: at the end the group may be gone."""
+
+    size = ""
+
+
+def world_size() -> str:
+    """Of the process group, or as the launcher set it."""
+    if World.size:
+        return World.size
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return str(torch.distributed.get_world_size())
     return os.environ.get("WORLD_SIZE", "1")
@@ -436,7 +445,7 @@ _READERS: Final[dict[str, Callable[[], str]]] = {
     "cpu_capability": _cpu_capability,
     "os": _os,
     "threads": lambda: str(torch.get_num_threads()),
-    "world_size": _world_size,
+    "world_size": world_size,
     "variables": started_with,
     "packages": _packages,
 }

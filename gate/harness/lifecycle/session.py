@@ -399,11 +399,11 @@ class HarnessSession:
         if cuda.in_bad_fork():
             # a worker that only reads data may be forked so, one that trains cannot use the GPU
             self.problems.note("this process was forked after CUDA had been initialised")
+        attestation.Group.remember()
         if self.output.rank != training_rank() or cuda.in_bad_fork():
             # A worker that the script itself started has been told its rank only now.
             self.output.rank = training_rank()
             self.attest()
-        attestation.Group.remember()
         if multiprocessing.parent_process() is not None:
             # Such a worker may end without exit handlers, but never without finalizers.
             multiprocessing.util.Finalize(None, self.end, exitpriority=-1)

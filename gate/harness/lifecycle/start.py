@@ -122,6 +122,7 @@ def start(environ: Mapping[str, str]) -> None:
         "uuid": _hook_reads,
         "secrets": _hook_reads,
         "multiprocessing.util": lambda: _hook_starters(children.hook_multiprocessing),
+        "multiprocessing.popen_fork": lambda: _hook_starters(children.hook_forks),
         "random": lambda: _seed("random", "seed_python", settings),
         "numpy.random": lambda: _begin_numpy(settings),
         "torch": lambda: _begin(settings),

@@ -1,0 +1,102 @@
+"""How far each rank of a training came, and how it ended, by what all processes left of it.
+
+A rank that crashes tells its exception. One that is killed, or runs on while others wait for it,
+tells nothing: its last recorded step and the exit code that its parent saw are then all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gate.evidence.harness_files import (
+    Attestation,
+    Ended,
+    ExitLine,
+    HarnessFile,
+    ProcessFiles,
+    read_own_document,
+    told_lines,
+)
+from gate.evidence.run_evidence import MAX_NODE, MAX_RANKS
+from gate.evidence.step_lines import read_step_lines
+from gate.system.files.port import Files
+from gate.text.untrusted_text import plain_text
+from gate.training.runs import RankEnd
+
+Exits = Mapping[int, ExitLine]
+
+
+def rank_ends(
+    files: Files,
+    out: Path,
+    processes: tuple[ProcessFiles, ...],
+    ended: Mapping[ProcessFiles, Ended],
+) -> tuple[RankEnd, ...]:
+    """Each rank that is known of, in order; none where one rank is all there is.
+
+    A rank is known of where it attested, where its parent started it under a number, and where
+    another one says how many there are. Raises `EvidenceError` for a file that cannot be read.
+    """
+    exits = {
+        line.pid: line for line, _ in told_lines(files, out, processes, HarnessFile.EXITS, ExitLine)
+    }
+    attested = {
+        process: read_own_document(files, out, process, HarnessFile.PROCESS, Attestation)
+        for process in processes
+        if HarnessFile.PROCESS in process.kinds
+    }
+    world = max((one.world_size for one in attested.values()), default=1)
+    known = {end.rank: end for end in _started(exits)}
+    for process in _training(attested):
+        known[process.rank] = RankEnd(
+            rank=process.rank,
+            node=plain_text(attested[process].node)[:MAX_NODE],
+            last_step=_last_step(files, out, process),
+            exit_code=_exit_code(exits, process, ended),
+            failed=_failed(ended.get(process)),
+            told_its_end=process in ended,
+        )
+    missing = (rank for rank in range(min(world, MAX_RANKS)) if rank not in known)
+    known |= {rank: RankEnd(rank=rank) for rank in missing}
+    return tuple(known[rank] for rank in sorted(known)) if len(known) > 1 else ()
+
+
+def _training(attested: Mapping[ProcessFiles, Attestation]) -> Iterator[ProcessFiles]:
+    """One process a rank: the one that took steps, else the first; launchers train nothing."""
+    by_rank: dict[int, ProcessFiles] = {}
+    for process in attested:
+        if HarnessFile.STEPS in process.kinds:
+            by_rank[process.rank] = process
+        elif attested[process].world_size > 1:
+            by_rank.setdefault(process.rank, process)
+    yield from by_rank.values()
+
+
+def _started(exits: Exits) -> Iterator[RankEnd]:
+    """Ranks by what their parent saw: of one that never came to torch nothing else is known."""
+    for line in exits.values():
+        if line.rank is not None and line.rank < MAX_RANKS:
+            yield RankEnd(rank=line.rank, exit_code=line.code)
+
+
+def _last_step(files: Files, out: Path, process: ProcessFiles) -> int:
+    if HarnessFile.STEPS not in process.kinds:
+        return 0
+    lines = read_step_lines(files, out, process.name(HarnessFile.STEPS))
+    return int(lines.column("step").max()) if len(lines) else 0
+
+
+def _exit_code(
+    exits: Exits, process: ProcessFiles, ended: Mapping[ProcessFiles, Ended]
+) -> int | None:
+    """As its parent saw it; 0 where it told a sound end and no parent speaks of another."""
+    seen = exits.get(process.pid)
+    if seen is not None:
+        return seen.code
+    sound = process in ended and not ended[process].exceptions
+    return 0 if sound else None
+
+
+def _failed(end: Ended | None) -> str:
+    return plain_text(end.exceptions[0])[:200] if end is not None and end.exceptions else ""
