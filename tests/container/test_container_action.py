@@ -182,7 +182,7 @@ def test_cancelling_ends_everything_at_the_first_signal(scene: Scene) -> None:
     scene.project.play(says="trains now", sleep=600)
     before = scene.running()
     step = scene.start()
-    step.wait_for("strict-1")
+    step.wait_for(": training")
     assert step.cancel() == [signal.SIGINT], step.result().log
     result = step.result()
     assert (result.exit_code, result.outputs["exit_reason"]) == (4, "cancelled"), result.log
@@ -195,7 +195,7 @@ def test_a_killed_step_is_ended_by_the_post_step(scene: Scene) -> None:
     scene.project.play(says="trains now", sleep=600)
     before = scene.running()
     step = scene.start()
-    step.wait_for("strict-1")
+    step.wait_for(": training")
     step.client.kill()
     result = step.result()
     assert step.name in scene.running()

@@ -24,6 +24,7 @@ from gate_bench import Bench
 from git_workshop import Repository
 
 from gate.diagnosis.diagnosis import ResumeCauseKind as Kind
+from gate.verdict.resume_verdict import TORN
 from gate.verdict.verdict import Outcome, Verdict
 
 STEPS, AT_STEP = 12, 6
@@ -209,6 +210,10 @@ EVERY: Final = "step % 3 == 0"
 ZERO_MOMENT: Final = "[one['exp_avg_sq'].zero_() for one in optimizer.state.values()]"
 ZERO_COUNT: Final = ZERO_MOMENT.replace("exp_avg_sq", "step")
 HALF: Final = "[one.data.copy_(one.half().float()) for one in model.parameters()]"
+IN_PLACE: Final = '"out/last.pt")\n        dist.barrier()'
+RENAMED: Final = IN_PLACE.replace(
+    'last.pt")', 'last.part")\n            os.replace("out/last.part", "out/last.pt")'
+)
 SECOND: Final = '    second.load_state_dict(saved["second"])  # second\n'
 
 
@@ -223,6 +228,8 @@ class Resumed:
     ranks: int = 1
     checkpoint: str = CHECKPOINT
     kill: bool = False
+    torn: str = ""
+    """What a kill inside the save leaves torn, where it leaves no complete checkpoint."""
 
 
 def plain(
@@ -300,6 +307,27 @@ ALL: Final = (
         ranks=2,
         checkpoint="out/last",
     ),
+    Resumed(
+        name="killed-ranks",
+        script=RANKS.replace("RANK]", "rank]"),
+        ranks=2,
+        kill=True,
+        torn="train.py:35 writes out/last.pt in place",
+    ),
+    Resumed(
+        name="killed-folder-fsdp",
+        script=FOLDERS.replace("MODEL", "fully_shard(model)").replace("step == 6", EVERY),
+        ranks=2,
+        checkpoint="out/last",
+        kill=True,
+        torn="train.py:36 writes out/last/__0_0.distcp in place",
+    ),
+    Resumed(
+        name="correct-killed-ranks",
+        script=RANKS.replace("RANK]", "rank]").replace(IN_PLACE, RENAMED),
+        ranks=2,
+        kill=True,
+    ),
 )
 
 
@@ -339,8 +367,13 @@ def told(case: Resumed) -> Told:
         verdict = gated(case, Path(folder))
     causes = () if verdict.resume is None else verdict.resume.causes
     named = "; ".join(one.sentence for one in causes)
-    if case.kind is None:
-        right = verdict.outcome is Outcome.NO_BASELINE
+    torn = [one.message for one in verdict.findings if one.code == TORN]
+    named = named or "; ".join(torn)
+    if case.torn:
+        right = not causes and len(torn) == 1 and torn[0].startswith(case.torn)
+    elif case.kind is None:
+        right = verdict.outcome is Outcome.NO_BASELINE and not torn
+        right &= not case.kill or (verdict.resume is not None and verdict.resume.survives_kills)
     else:
         # what follows from it may stand behind it
         right = [one.kind for one in causes][:1] == [case.kind] and case.says in named
@@ -355,7 +388,8 @@ def table(rows: list[Told]) -> Iterator[str]:
     yield (
         "`make test-zoo`: each script of `tests/zoo/resumes.py` saves every few steps. It is "
         f"interrupted after step {AT_STEP} of {STEPS}, and resumed from its checkpoint alone. Each "
-        "lacks one line of a correct script, or undoes one; those called correct lack nothing. "
+        "lacks one line of a correct script, or undoes one; those called correct lack nothing, and "
+        "those called killed are also ended inside a save. "
         "*Right* is the missing state by name, first where others follow from it, and no word of a "
         "correct script.\n"
     )

@@ -21,7 +21,7 @@ SAMPLE = (
 
 
 def test_there_are_scripts_that_lack_one_thing_and_correct_ones() -> None:
-    correct = [case for case in ALL if case.kind is None]
+    correct = [case for case in ALL if case.kind is None and not case.torn]
     assert len(ALL) - len(correct) >= 14
     assert len(correct) >= 6
 
