@@ -259,7 +259,7 @@ def _worst(comparison: Comparison) -> str:
     worst = next(iter(worst_first(comparison.metrics)), None)
     if worst is None or worst.relative is None:
         return ""
-    return f" by at most {moved_by(worst)}"
+    return f", {worst.metric} by at most {moved_by(worst)}"
 
 
 def _environment(verdict: Verdict) -> str:
