@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -439,7 +440,7 @@ def _plain(text: str) -> str:
 def numbered_lines(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
     """The lines of a file, counted from 1, without their ends; empty ones are passed over."""
     # one byte more than a line may have: a line without an end is never read as a whole
-    lines = iter(lambda: opened.stream.readline(MAX_LINE_BYTES + 1), b"")
+    lines = iter(partial(opened.stream.readline, MAX_LINE_BYTES + 1), b"")
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_LINE_BYTES:
             raise opened.fault(f"line {number}: longer than {MAX_LINE_BYTES:,} bytes")

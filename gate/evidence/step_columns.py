@@ -11,7 +11,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
@@ -93,9 +93,12 @@ MAX_SUMMED_SECONDS = 1e18
 UNKNOWN: Final = -1
 
 
+# no clock resolves less; a smaller number would only make a ratio infinite
+NANO_DIGITS: Final = 9
+
+
 def _whole_nanoseconds(seconds: float) -> float:
-    """No clock resolves less; a smaller number would only make a ratio infinite."""
-    return round(seconds, 9)
+    return round(seconds, NANO_DIGITS)
 
 
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_whole_nanoseconds)]
@@ -148,7 +151,8 @@ class Timings(NumberRows[StepTiming]):
             if math.isnan(sum(column)) or not known or not within(column, 0, MAX_SUMMED_SECONDS):
                 message = "are the numbers of no timing"
                 raise ValueError(message)
-            column[:] = array(FLOAT, map(_whole_nanoseconds, column))
+            # as `_whole_nanoseconds`, of which a call for each number would be felt
+            column[:] = array(FLOAT, map(round, column, repeat(NANO_DIGITS)))
 
     @staticmethod
     def row_of(

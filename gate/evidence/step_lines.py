@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias, overload
 
@@ -27,7 +28,7 @@ from gate.evidence.harness_files import (
     line_blocks,
 )
 from gate.evidence.run_evidence import FloatType
-from gate.evidence.step_columns import MAX_SECONDS
+from gate.evidence.step_columns import MAX_SECONDS, NANO_DIGITS
 from gate.system.files.port import Files
 from gate.text.documents import read_document
 
@@ -218,8 +219,9 @@ def _columns_of(rows: Sequence[tuple[bytes, ...]]) -> Taken | None:
         ("harness_seconds", harness),
         ("observe_seconds", observing),
     ):
+        told = map(float, (text or b"nan" for text in texts) if b"" in texts else texts)
         # whole nanoseconds, as the model makes of them
-        numbers = np.array([round(float(text), 9) if text else math.nan for text in texts])
+        numbers = np.array([*map(round, told, repeat(NANO_DIGITS))], np.float64)
         if (numbers > MAX_SECONDS).any():
             return None
         columns[key] = numbers

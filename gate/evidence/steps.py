@@ -141,10 +141,16 @@ def _room(known: dict[str, str]) -> bool:
 def step_timings(rank: TrainedRank) -> Timings:
     """Seconds of each step, summed over its optimizers; a step not fully timed is left out."""
     order, first = rank.lines.by_step()
-    steps, seconds, harness_seconds, samples = (
-        rank.lines.column(name)[order].tolist()
-        for name in ("step", "seconds", "harness_seconds", "samples")
-    )
+    columns = [
+        rank.lines.column(name)[order] for name in ("step", "seconds", "harness_seconds", "samples")
+    ]
+    if len(first) == len(order):
+        # one optimizer, as nearly all have: there is nothing to sum
+        timed = ~np.isnan(columns[1])
+        kinds = zip(Timings.kinds, columns, strict=True)
+        # a sum turns -0.0 into 0.0
+        return Timings(columns=[array(kind, (one[timed] + 0).tobytes()) for kind, one in kinds])
+    steps, seconds, harness_seconds, samples = (column.tolist() for column in columns)
     timings: list[tuple[int, float, float, int]] = []
     for begin, end in pairwise([*first.tolist(), len(order)]):
         own = sum(seconds[begin:end])
