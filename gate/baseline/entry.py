@@ -48,6 +48,8 @@ class BaselineEntry(Document):
     gave these very bits here; one that is `far` from its peers judges after the second.
     `data` is the declared data that it was recorded with. `gate_id` is the id in the settings file
     of the gate that recorded it, where a repository has several: two may train the same command.
+    `files_sha256` is the digest of the files that the training got, empty where it got all of the
+    commit, or where something that it did might have read others.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
@@ -74,6 +76,7 @@ class BaselineEntry(Document):
     seeded: SeedResults = ()
     data: DataSets = ()
     price: RecordedPrice | None = None
+    files_sha256: str = Field(default="", max_length=64)
     digest: str = Field(default="", max_length=64)
 
     @model_serializer(mode="wrap")
@@ -88,6 +91,8 @@ class BaselineEntry(Document):
             written.pop("price", None)
         if not self.gate_id:
             written.pop("gate_id", None)
+        if not self.files_sha256:
+            written.pop("files_sha256", None)
         return written
 
     @property

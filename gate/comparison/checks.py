@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gate.checkpoint.parts import compiled
-from gate.comparison.compare import compare_results
+from gate.comparison.compare import Result, compare_results
 from gate.comparison.differences import EventKind, NotFinite, SelfTestProbe, ThresholdResult
 from gate.comparison.first_difference import Numbering, kind_of_metric, renamed_series
 from gate.evidence.run_evidence import MetricSeries, NotFiniteTensor, RunEvidence
@@ -108,7 +108,7 @@ def _counted(leaf: NotFiniteTensor) -> str:
 
 
 def threshold_results(
-    run: RunEvidence, thresholds: Mapping[str, Threshold]
+    run: Result, thresholds: Mapping[str, Threshold]
 ) -> tuple[ThresholdResult, ...]:
     """One row for each threshold, by the metric's name; a metric that is not there meets none."""
     by_name = {series.name: series for series in run.metrics}

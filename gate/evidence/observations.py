@@ -174,6 +174,7 @@ class SourceKind(StrEnum):
     reading, `split` a line that draws a split from the names in a folder. `variable` is one
     that the script asked for and that was not set, `saved` a state that it wrote into its tree.
     `opened` is a file of the commit that the change under test touches, and that was read.
+    `unseen` is a line that may read what no hook sees: by C code, another program, the network.
     Only runs of `repro-gate shake` have `varied`, that something was varied or why not, and
     `reading`, a line that reads it.
     """
@@ -194,6 +195,7 @@ class SourceKind(StrEnum):
     VARIABLE = "variable"
     SAVED = "saved"
     OPENED = "opened"
+    UNSEEN = "unseen"
 
 
 class SourceLine(Document):

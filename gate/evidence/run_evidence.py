@@ -438,7 +438,8 @@ class EvidenceSet(Document):
     as the runs found it, `base_data` the same for the base commit, and `unrepeated` what the
     preprocessing command wrote differently when it ran again.
     `change` is what the base commit and this one do not share, where both are known. `resume` is
-    what became of the interrupted run's checkpoint.
+    what became of the interrupted run's checkpoint. `files_digest` covers the files that the runs
+    got, where the settings name them.
     """
 
     schema_version: Literal["repro-gate.evidence/1"] = EVIDENCE_SCHEMA
@@ -465,6 +466,7 @@ class EvidenceSet(Document):
     unrepeated: UnrepeatedData | None = None
     change: Change | None = None
     resume: ResumeAttempt | None = None
+    files_digest: str = Field(default="", max_length=64)
 
     def runs_of(self, mode: RunMode, commit: Commit = Commit.HEAD) -> tuple[RunEvidence, ...]:
         """The runs of one kind, in order; `base_here` is not among those of the base commit."""

@@ -104,6 +104,7 @@ def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:
     return KeyFile(load_private_key(pem, secrets.passphrase(), allow_plain=allow_plain))
 
 
+NOTHING_TRAINED = "nothing was run: the seal of the package that the entry came from stands"
 IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-token: write`."
 
 
@@ -341,6 +342,8 @@ class Delivery:
         """
         # before anything is made of it: every reader is told the same
         gated = replace(gated, verdict=with_named_places(gated.verdict, self.lines))
+        if gated.verdict.unaffected is not None:
+            return self._without_package(gated.verdict, NOTHING_TRAINED)
         try:
             return self._sealed(gated)
         except AttestationError as fault:
@@ -395,19 +398,23 @@ class Delivery:
         shown = where_raised(self.change, fault_place(fault), folder)
         verdict = error_verdict(request, self.commit, now, fault, shown)
         verdict = with_named_places(verdict, self.lines)
-        links = ReportLinks(run_url=request.run_url, history=request.history.lines)
         try:
-            reports = write_reports(verdict, request, links, self.adapters.files)
+            delivered = self._without_package(verdict, "only a pass is sealed")
         except StorageError as second:
             # the first fault is the answer; that it could not be written is a second one
             raise fault from second
+        return replace(delivered, fault=fault)
+
+    def _without_package(self, verdict: Verdict, why_not_sealed: str) -> DeliveredVerdict:
+        """The reports alone: there is no evidence to pack."""
+        request = self.request
+        links = ReportLinks(run_url=request.run_url, history=request.history.lines)
         return DeliveredVerdict(
             verdict=verdict,
-            reports=reports,
-            sealing=Sealing(why_not="only a pass is sealed"),
+            reports=write_reports(verdict, request, links, self.adapters.files),
+            sealing=Sealing(why_not=why_not_sealed),
             package=None,
             out=request.out,
-            fault=fault,
             lines=self.lines,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from gate.pipelines.seed_results import entry_results, recorded_results, unfit_s
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
 from gate.pipelines.snapshots import clear_out, lines_of_the_change
+from gate.pipelines.unaffected import answered
 from gate.settings.load import training_settings
 from gate.system.git.changes import Change
 from gate.training.lanes import in_groups, turns_of
@@ -50,6 +51,7 @@ from gate.verdict.decision import base_run_decides, needs_base_run
 from gate.verdict.operator_findings import operator_report
 from gate.verdict.reached_level import in_force
 from gate.verdict.request import GateRequest
+from gate.verdict.sources import reads_known
 from gate.verdict.verdict import Outcome
 
 
@@ -99,9 +101,13 @@ def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gat
     with call.own(OwnWork.PREPARING):
         # what decides is read before any training code runs
         baselines = read_baselines(request, adapters)
-    closed = train_all(request, adapters, change, baselines, call)
-    with call.own(OwnWork.JUDGING):
-        gated = judge(closed)
+    with _prepared(request, adapters, baselines, call) as prepared:
+        gated = answered(prepared, baselines)
+        closed = None if gated else _train_all(prepared, change, baselines)
+    if closed is not None:
+        with call.own(OwnWork.JUDGING):
+            gated = judge(closed)
+    assert gated is not None  # noqa: S101 - one of the two was; tells the checker
     verdict = gated.verdict.model_copy(update={"timeline": call.timeline()})
     return replace(gated, verdict=verdict)
 
@@ -114,17 +120,25 @@ def train_all(
     call: CallTime,
 ) -> ClosedCase:
     """Prepare, train, decide, explain: the case with all that its runs say."""
+    with _prepared(request, adapters, baselines, call) as prepared:
+        return _train_all(prepared, change, baselines)
+
+
+def _prepared(
+    request: GateRequest, adapters: Adapters, baselines: Baselines, call: CallTime
+) -> AbstractContextManager[Prepared]:
     recorded = recorded_data(request.settings, baselines.base)
-    with prepare(
-        request, adapters, recorded=recorded, at_a_time=request.strict_runs, call=call
-    ) as code:
-        prepared = replace(code, change=shortened(change))
-        tell_moved_data(recorded, prepared)
-        trainings = Trainings(prepared)
-        closed = _trained(trainings, baselines)
-        with call.own(OwnWork.JUDGING):
-            decision = closed.decision
-        return closed if decision.passes else _explained(trainings, closed, change)
+    return prepare(request, adapters, recorded=recorded, at_a_time=request.strict_runs, call=call)
+
+
+def _train_all(code: Prepared, change: Change | None, baselines: Baselines) -> ClosedCase:
+    prepared = replace(code, change=shortened(change))
+    tell_moved_data(recorded_data(code.request.settings, baselines.base), prepared)
+    trainings = Trainings(prepared)
+    closed = _trained(trainings, baselines)
+    with code.call.own(OwnWork.JUDGING):
+        decision = closed.decision
+    return closed if decision.passes else _explained(trainings, closed, change)
 
 
 def tell_moved_data(recorded: DataSets, prepared: Prepared) -> None:
@@ -332,6 +346,7 @@ def _entry(
             "missed_faults": round(missed_share(len(strict), RARE), 4),
             "run_url": request.run_url[:MAX_RUN_URL],
             "gate_id": request.gate_of_settings,
+            "files_sha256": evidence.files_digest if reads_known(strict, request.settings) else "",
         }
     )
 

@@ -40,7 +40,7 @@ from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
-from gate.pipelines.snapshots import export_snapshot, prepare_out
+from gate.pipelines.snapshots import export_snapshot, part_of, prepare_out
 from gate.pipelines.tree_files import locks_of_commits
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import settings_digest, training_digest
@@ -233,6 +233,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     adapters.files.fresh_folder(work)
     try:
         _check_origin(imported, request, _exported_digest(request, adapters, work))
+        _check_files(imported, request, adapters, work)
         _check_runs(imported, request)
         isolation = _claimed_isolation(imported)
         apart, isolation = kept_here(imported, request, adapters, folder, isolation)
@@ -271,6 +272,16 @@ def _exported_digest(request: GateRequest, adapters: Adapters, work: Path) -> st
     target = work / SNAPSHOT
     adapters.files.fresh_folder(target)
     return adapters.git.export_commit(commit, target)
+
+
+def _check_files(
+    imported: EvidenceSet, request: GateRequest, adapters: Adapters, work: Path
+) -> None:
+    """The digest of the files that the runs got, made here: an entry may rest on it."""
+    files = request.settings.train.files
+    here = part_of(request, work / SNAPSHOT, work / "part", adapters.files) if files else ""
+    if imported.files_digest != here:
+        raise EvidenceError("the runs got other files than train.files names", hint=ALTERED_HINT)
 
 
 def _locks_here(

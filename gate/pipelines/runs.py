@@ -318,6 +318,7 @@ class EndedRuns:
             unrepeated=prepared.unrepeated,
             change=prepared.change,
             resume=self.resume,
+            files_digest=snapshot.part_digest,
         )
         self.documents = self._folder.write(evidence)
         return evidence

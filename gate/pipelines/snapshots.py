@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from gate.baseline.entry import PROPOSED_BASELINE
+from gate.checkpoint.parts import compiled
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.package.seal_files import PACKAGE, seal_paths
 from gate.pipelines.adapters import Adapters
@@ -18,6 +20,7 @@ from gate.training.runs import Commit, Snapshot
 from gate.verdict.request import GateRequest
 
 BADGE: Final = "badge.json"
+MAX_AT_ROOT: Final = 100_000
 
 IGNORE_NAME: Final = ".gitignore"
 IGNORE_ALL: Final = b"*\n"
@@ -109,9 +112,42 @@ def export_snapshot(
         changed = _changed_files(request, git)
     adapters.files.fresh_folder(target)
     digest = git.export_work_tree(target) if changed else git.export_commit(commit, target)
+    part = work / f"{which.value}-files" if request.settings.train.files else None
     return Snapshot(
-        commit=commit, tree=target, workdir=workdir, digest=digest, changed_files=changed
+        commit=commit,
+        tree=target,
+        workdir=workdir,
+        digest=digest,
+        changed_files=changed,
+        part=part,
+        part_digest=part_of(request, target, part, adapters.files) if part else "",
     )
+
+
+def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
+    """Copy to `part` the files of a commit that its training gets; the digest of that tree.
+
+    The baseline is never among them: it changes with what it says. Raises `RepositoryError` where
+    nothing is left to start in.
+    """
+    settings = request.settings
+    patterns = [re.compile(f"{compiled(one)}(/.*)?") for one in settings.train.files]
+    baseline = request.repository_path(settings.baseline.path)
+
+    def keep(path: str) -> bool:
+        own = path == baseline or path.startswith(f"{baseline}/")
+        return not own and any(pattern.fullmatch(path) for pattern in patterns)
+
+    files.copy_tree(tree, part)
+    files.keep_only(part, keep)
+    workdir = request.repository_path(settings.train.workdir)
+    if not files.is_folder(part / workdir) or not files.list_names(part, max_names=MAX_AT_ROOT):
+        raise RepositoryError(
+            f"train.files leaves no file of the folder that the training starts in ({workdir})",
+            hint="Its patterns are paths from the repository's root, for example "
+            "`files: [train.py, src, configs/*.yaml]`.",
+        )
+    return files.tree_digest(part)
 
 
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
@@ -140,7 +176,10 @@ def export_all(
 def check_snapshots(snapshots: Mapping[Commit, Snapshot], files: Files) -> None:
     """Is the code on disk still what was exported? Every run is a copy of it."""
     for which, snapshot in snapshots.items():
-        if files.tree_digest(snapshot.tree) != snapshot.digest:
+        same = files.tree_digest(snapshot.tree) == snapshot.digest
+        if same and snapshot.part is not None:
+            same = files.tree_digest(snapshot.part) == snapshot.part_digest
+        if not same:
             raise RunError(
                 f"the exported {which.value} commit changed on disk while the gate ran",
                 hint="The training can write where it must not: let the gate isolate it "

@@ -38,7 +38,14 @@ from gate.report.wording import (
 from gate.settings.levels import ReachedLevel
 from gate.text.phrases import rank_words
 from gate.training.runs import Commit
-from gate.verdict.verdict import Answer, NotFiniteResult, Outcome, Verdict, led_by_settings
+from gate.verdict.verdict import (
+    Answer,
+    NotFiniteResult,
+    Outcome,
+    RecordedPass,
+    Verdict,
+    led_by_settings,
+)
 
 MAX_PARTS_NAMED = 3
 
@@ -150,11 +157,22 @@ def cause_words(diagnosis: Diagnosis) -> str:
 
 
 def _reproduced(verdict: Verdict) -> str:
+    if verdict.unaffected is not None:
+        return _unaffected(verdict.unaffected)
     words = "Every step, value and tensor equals the baseline, bit for bit."
     if verdict.one_run is not None:
         words = f"{words} {verdict.one_run.described}; no second run was made."
     moved = _moved(verdict.baseline)
     return f"{words} Since it was recorded: {moved}." if moved else words
+
+
+def _unaffected(recorded: RecordedPass) -> str:
+    sealed = f" It was accepted from the package {recorded.package_sha256[:12]}."
+    return (
+        "Nothing was run. Every file that the training gets, its settings, data and environment "
+        f"are those of the baseline's entry {recorded.entry}: {recorded.described}."
+        f"{sealed if recorded.package_sha256 else ''}"
+    )
 
 
 def _within(verdict: Verdict) -> str:
@@ -360,6 +378,8 @@ def _named(moved: tuple[str, ...]) -> str:
 
 
 def _unmoved(verdict: Verdict) -> str:
+    if verdict.unaffected is not None:
+        return "No. It changes nothing that the training gets."
     if verdict.untried_settings:
         return f"{_untried(verdict)} With those, the result is unchanged."
     if not verdict.compared_all:

@@ -27,6 +27,7 @@ from gate.verdict.history import HistoryLine
 from gate.verdict.verdict import Answer, BaselineFacts, Outcome, Verdict
 
 MAX_PARTS_NAMED = 4
+SHOWN_DIGITS = 12
 NOT_RUN = "Not run"
 HEADLINE_PARTS = ("device", "torch", "cuda", "python")
 
@@ -104,12 +105,16 @@ def _price(verdict: Verdict) -> str:
 
 
 def _repeat_question(verdict: Verdict) -> str:
+    if verdict.unaffected is not None:
+        return "Runs of this commit"
     runs = "run" if verdict.one_run is not None else "runs"
     return f"{strict_runs(verdict)} {runs} of this commit"
 
 
 def _repeat(verdict: Verdict) -> str:
     repeat = verdict.repeat
+    if verdict.unaffected is not None:
+        return f"{NEUTRAL} none: the baseline answers with {verdict.unaffected.described}"
     if verdict.one_run is not None:
         recorded = verdict.one_run
         return (
@@ -176,6 +181,9 @@ def _baseline_question(verdict: Verdict) -> str:
 
 def _baseline(verdict: Verdict) -> str:
     answer = verdict.answers.baseline
+    if verdict.unaffected is not None:
+        digest = verdict.unaffected.files_sha256[:SHOWN_DIGITS]
+        return f"{GOOD} the same files ({digest}), settings and data"
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
@@ -269,7 +277,10 @@ def _environment(verdict: Verdict) -> str:
         for name in HEADLINE_PARTS
         if (value := parts.get(name, "none")) != "none"
     )
-    return f"{_environment_moved(verdict.baseline)}{': ' if here else ''}{here}"
+    # of a commit that was not run, what decides is that it is the entry's
+    known = verdict.unaffected is not None
+    moved = f"{GOOD} as recorded" if known else _environment_moved(verdict.baseline)
+    return f"{moved}{': ' if here else ''}{here}"
 
 
 def _environment_moved(baseline: Comparison | None) -> str:

@@ -145,6 +145,12 @@ def _environment_title(verdict: Verdict) -> str:
 
 
 def _headline(verdict: Verdict) -> str:
+    if verdict.unaffected is not None:
+        return "passed: nothing that the training gets has changed"
+    return _judged_headline(verdict)
+
+
+def _judged_headline(verdict: Verdict) -> str:
     passing, failing = TITLES[verdict.outcome]
     failing = TORN_TITLE if verdict.torn_alone else failing
     if verdict.outcome is Outcome.ERROR:
@@ -342,7 +348,10 @@ def strict_runs(verdict: Verdict) -> str:
 
 def not_run_words(not_run: tuple[NotRun, ...]) -> str:
     """What was left out because two strict runs differ, such as `1 default run, 4 seed runs`."""
-    asked = {WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY, WhyNotRun.REPRODUCED}
+    asked = {
+        *(WhyNotRun.NOT_PRICED, WhyNotRun.NOT_NIGHTLY),
+        *(WhyNotRun.REPRODUCED, WhyNotRun.UNAFFECTED),
+    }
     left_out = [one for one in not_run if one.why not in asked]
     return ", ".join(
         "interrupted and resumed run"

@@ -74,6 +74,9 @@ class CheckpointExclusion(Document):
     )
 
 
+FilePattern = Annotated[str, Field(min_length=1, max_length=300)]
+
+
 class TrainSettings(Document):
     """The smoke training: what to start and when to stop it."""
 
@@ -130,6 +133,13 @@ class TrainSettings(Document):
         description="Values in the checkpoint that are not compared. Each rule is reported with "
         "its reason.",
     )
+    files: tuple[FilePattern, ...] = Field(
+        default=(),
+        max_length=200,
+        description="Files of the commit that the training gets, as patterns of paths from the "
+        "repository's root: `*` matches anything but a slash, `**` anything at all, and a folder "
+        "stands for all in it. Every run gets these alone. Without any it gets every file.",
+    )
     device: Device = Field(
         default=Device.AUTO,
         description="Where to train: `cuda` makes a missing GPU an error, `cpu` hides every GPU, "
@@ -140,6 +150,11 @@ class TrainSettings(Document):
     @classmethod
     def _stays_inside(cls, value: str | None) -> str | None:
         return None if value is None else path_inside_project(value)
+
+    @field_validator("files")
+    @classmethod
+    def _from_the_root(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(path_inside_project, value))
 
     @field_validator("env", "pass_env")
     @classmethod
@@ -441,6 +456,16 @@ class GateSettings(Document):
                     "gate's own machine alone: remove one of them"
                 )
                 raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _an_answer_knows_the_files(self) -> Self:
+        if self.runs.unaffected == "answer" and not self.train.files:
+            message = (
+                "runs.unaffected: answer needs train.files, the files that the training gets, for "
+                "example train: {files: [train.py, src]}"
+            )
+            raise ValueError(message)
         return self
 
     @model_validator(mode="after")

@@ -97,6 +97,8 @@ INSIDE: Final = frozenset(
         "train.metrics.tensorboard",
         "train.metrics.tensorboard_tags",
         "train.checkpoint",
+        # fewer files of its own commit
+        "train.files",
         "train.checkpoint_exclude.pattern",
         "train.checkpoint_exclude.reason",
         # a GPU that the machine gives by itself; which ones a container gets is `isolation.gpus`
@@ -152,6 +154,7 @@ INSIDE: Final = frozenset(
         "resume.when",
         "runs.parallel",
         "runs.when_reproduced",
+        "runs.unaffected",
         # nothing without the place that they belong to, which is in the table above
         "data.stage",
         "data.sha256",

@@ -219,6 +219,12 @@ class RunsSettings(Document):
         "from at least two equal runs. Calls by a schedule, by hand or by a push to the default "
         "branch always make all. `one` needs `cost.when: nightly` or `never`.",
     )
+    unaffected: Literal["answer", "train"] = Field(
+        default="train",
+        description="A pull request that changes nothing the training gets: `train` anyway, or "
+        "`answer` without a run, where every file of train.files, the settings, the data and the "
+        "environment are those of a baseline entry.",
+    )
 
 
 class DiagnosisSettings(Document):

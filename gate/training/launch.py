@@ -25,7 +25,7 @@ from gate.training.child_environment import (
     with_trial,
 )
 from gate.training.lanes import Lane
-from gate.training.missing_files import Lacking, data_hint
+from gate.training.missing_files import Lacking, data_hint, not_given
 from gate.training.plan import training_of
 from gate.training.run_folders import (
     HarnessCopy,
@@ -275,6 +275,10 @@ class Launcher:
         """Where a module is missing that the repository itself has."""
         missing = NO_MODULE.findall(result.output)
         name = missing[-1].decode("ascii") if missing else ""
+        for path in (name, f"{name}.py") if name else ():
+            hint = not_given(f"{snapshot.workdir}/{path}", snapshot, self.files)
+            if hint:
+                return hint.replace("./", "", 1)
         if not name or not self.files.exists(snapshot.tree / name):
             return ""
         return (
@@ -403,7 +407,7 @@ def prepare_folders(
         # closed first and given away afterwards: at no time can a third account write there
         files.fresh_folder(folder, mode=0o700)
     files.remove_tree(folders.tree)
-    files.copy_tree(snapshot.tree, folders.tree)
+    files.copy_tree(snapshot.given, folders.tree)
     # afresh for every run: even if one could write there, the next would not start with it
     harness.put(files, folders.harness)
     place_data(files, data, folders, isolation)

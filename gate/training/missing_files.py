@@ -74,11 +74,29 @@ def with_missing_file(
         return fault
     return RunError(
         fault.message,
-        hint=_hint(path, left_out, snapshot.tree, project),
+        hint=not_given(path, snapshot, project.files)
+        or _hint(path, left_out, snapshot.tree, project),
         details=fault.details,
         file=fault.file,
         line=fault.line,
     )
+
+
+def not_given(path: str, snapshot: Snapshot, files: Files) -> str:
+    """What to do about a file that the commit has and its runs do not get; empty for any other."""
+    if snapshot.part is None or not _is_there(snapshot.tree / path, files):
+        return ""
+    if _is_there(snapshot.part / path, files):
+        return ""
+    return f"{path} is in the commit, and train.files leaves it out. Add it there."
+
+
+def _is_there(path: Path, files: Files) -> bool:
+    try:
+        return files.exists(path)
+    except StorageError:
+        # no name of a file, such as one that is too long
+        return False
 
 
 def missing_path(lines: tuple[str, ...]) -> str | None:

@@ -360,7 +360,8 @@ class Snapshot:
     """The code under test, exported: what was trained and whether it was all committed.
 
     `digest` covers names, modes and bytes of every file. `changed_files` names what differs from
-    the commit when a dirty tree was allowed.
+    the commit when a dirty tree was allowed. Where runs get less than all of it, `part` is the tree
+    that they get, and `part_digest` the digest of that.
     """
 
     commit: str
@@ -368,3 +369,10 @@ class Snapshot:
     workdir: str
     digest: str
     changed_files: tuple[str, ...] = field(default=())
+    part: Path | None = None
+    part_digest: str = ""
+
+    @property
+    def given(self) -> Path:
+        """The tree that every run is a copy of."""
+        return self.part or self.tree

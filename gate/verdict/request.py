@@ -103,6 +103,12 @@ class GateRequest:
         return asked and not self.nightly and not self.priced
 
     @property
+    def may_answer(self) -> bool:
+        """Whether this call may end without a run, where nothing that the training gets changed."""
+        asked = self.settings.runs.unaffected == "answer" and self.settings_from == "base"
+        return asked and self.pull_request and self.repeats is None and not self.nightly
+
+    @property
     def resumes(self) -> bool:
         """Whether this call interrupts a run and resumes it."""
         resume = self.settings.resume

@@ -11,6 +11,7 @@ from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import GateSettings
+from gate.training.environment import normalized_name
 from gate.verdict.findings import notice
 from gate.verdict.verdict import Finding, Severity
 
@@ -18,7 +19,9 @@ ORDERS = frozenset((SourceKind.ORDER, SourceKind.COMPLETION))
 # a split is advice: it is drawn alike in both runs
 COMPARED = ORDERS | {SourceKind.PRECISION, SourceKind.READ, SourceKind.SPLIT}
 # what a verdict does not cover, and what belongs beside a change: none makes two runs differ
-NOT_COVERED = frozenset((SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED))
+NOT_COVERED = frozenset(
+    (SourceKind.VARIABLE, SourceKind.SAVED, SourceKind.OPENED, SourceKind.UNSEEN)
+)
 # as many of a kind as a process tells; see gate/harness/sources/found.py
 MOST_OF_A_KIND = 40
 MAX_WORDS = 200
@@ -201,6 +204,29 @@ def _shown(path: str, counted: dict[str, int]) -> str:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0] + "/"
+
+
+# of one process: with as many, one may have been left out
+MOST_TOLD: Final = 150
+
+
+def reads_known(strict: tuple[RunEvidence, ...], settings: GateSettings) -> bool:
+    """Whether all that the runs read is known: their files, declared data, the environment.
+
+    Not where a line of the training's own may have read something else out of sight, where it had
+    a network or variables of the gate, or where a package that it imported came from no index.
+    """
+    train = settings.train
+    if settings.isolation.network or train.pass_env or settings.preprocess is not None:
+        return False
+    return not undeclared_reads(strict, settings) and not any(
+        run.children
+        or len(run.sources) >= MOST_TOLD
+        or any(source.kind is SourceKind.UNSEEN for source in run.sources)
+        or set(map(normalized_name, run.environment.origins))
+        & set(map(normalized_name, run.environment.imported))
+        for run in strict
+    )
 
 
 def _lies_in(path: str, declared: str) -> bool:

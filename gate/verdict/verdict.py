@@ -57,7 +57,7 @@ class WhyNotRun(StrEnum):
 
     `not-nightly`: `resume.when` asks for no resume in it. `not-finite`: a strict run has a number
     that never passes. `reproduced`: the first strict run equals the baseline, and
-    `runs.when_reproduced` asks for no other then.
+    `runs.when_reproduced` asks for no other then. `unaffected`: `runs.unaffected` asks for none.
     """
 
     NOT_PRICED = "not-priced"
@@ -65,6 +65,7 @@ class WhyNotRun(StrEnum):
     RUNS_DIFFER = "runs-differ"
     NOT_FINITE = "not-finite"
     REPRODUCED = "reproduced"
+    UNAFFECTED = "unaffected"
 
 
 class NotRun(Document):
@@ -269,6 +270,29 @@ class RecordedRuns(Document):
         return f"1 run here, equal to {self.runs} recorded on {self.recorded_at[:10]}"
 
 
+class RecordedPass(Document):
+    """The entry of the baseline that answers for a commit which was not run.
+
+    `entry` is the name of its file, `commit` what was trained then, in `runs` equal runs.
+    `files_sha256` covers the files that the training gets, of that commit and of this one. Where
+    the entry came from on GitHub, and out of which package, are claims, empty where not known.
+    """
+
+    entry: str = Field(max_length=300)
+    commit: str = Field(max_length=64)
+    recorded_at: Timestamp
+    runs: int = Field(ge=2, le=10)
+    files_sha256: str = Field(max_length=64)
+    run_url: str = ""
+    package_sha256: str = ""
+
+    @property
+    def described(self) -> str:
+        """Such as `2 equal runs recorded on 2026-11-20 of commit 1234567`."""
+        when = f"recorded on {self.recorded_at[:10]}"
+        return f"{self.runs} equal runs {when} of commit {self.commit[:7]}"
+
+
 class NextStep(Document):
     """Something to do next, and the command for it where there is one.
 
@@ -333,7 +357,8 @@ class Verdict(Document):
     `equal_runs` says how much equal runs of this call leave open, None where two of them differ.
     `one_run`: this call made one strict run, which equals the baseline's entry of exactly this
     environment, and these are the runs that the entry was recorded from. That two runs of this
-    commit are equal was not shown then.
+    commit are equal was not shown then. `unaffected`: nothing was run, since all that the training
+    gets is what it was when this entry was recorded.
     `resume` is what an interrupted and a resumed run came to, None where none was made.
     `determinism_budget` is the state of each source of nonreproducibility of a cluster.
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
@@ -392,6 +417,7 @@ class Verdict(Document):
     self_test: tuple[SelfTestProbe, ...] = ()
     equal_runs: EqualRuns | None = None
     one_run: RecordedRuns | None = None
+    unaffected: RecordedPass | None = None
     not_finite: NotFiniteResult | None = None
     tolerances: tuple[ToleranceUse, ...] = ()
     environment: Environment | None = None

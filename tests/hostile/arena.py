@@ -21,13 +21,16 @@ from attempt import PRELUDE, Attempt
 from baseline_cases import FOLDER, folder_of
 from fake_github import FakeGitHub
 from gate_bench import Bench
-from played_training import SCRIPT, Project
+from played_training import SCRIPT, SETTINGS, Project
 
+from gate.baseline.folder import read_entry
+from gate.baseline.record import with_digest
 from gate.isolation.modes import IsolationMode
 from gate.isolation.page_cache import new_proof
 from gate.package.keys import generate_private_key, private_pem
 from gate.pipelines.gate import record_baseline
 from gate.system.files.files import LocalFiles
+from gate.text.documents import write_document
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = 1001
@@ -131,12 +134,21 @@ def settings_text(
 
 
 @cache
-def baseline() -> dict[str, bytes]:
-    """What the clean training gives; isolation is no part of it."""
+def baseline(more: str = "") -> dict[str, bytes]:
+    """What the clean training gives; isolation is no part of it, `more` of its settings is."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Project(Path(folder) / "project"), Path(folder) / "out")
+        project = Project(Path(folder) / "project")
+        project.write("repro-gate.yml", SETTINGS.replace("max_steps: 3", f"max_steps: 3{more}"))
+        project.commit()
+        bench = Bench(project, Path(folder) / "out")
         recorded = record_baseline(bench.request(), bench.adapters(), "for the attempts")
         return folder_of(*recorded.entries)
+
+
+def _given_files(attempt: Attempt) -> str:
+    """The line of the attempt's settings that names the files of the training, if there is one."""
+    _, name, files = attempt.train.partition(", files: ")
+    return f"\n  files: {files}" if name else ""
 
 
 @dataclass
@@ -183,7 +195,7 @@ class Arena:
         for name, content in attempt.files.items():
             project.write(name, content)
         self._plant_programs(attempt)
-        for name, data in baseline().items():
+        for name, data in baseline(_given_files(attempt)).items():
             project.write(f"{FOLDER}/{name}", data)
         project.write(".github/workflows/gate.yml", "on: pull_request\n")
         self.base = project.commit()
@@ -209,10 +221,26 @@ class Arena:
         for name, destination in attempt.committed_links.items():
             (self.work / name).symlink_to(destination)
         self.head = project.play(**attempt.play)
+        self._forge_entry(project, attempt)
         project.git("config", "http.https://github.com/.extraheader", "CANARY-of-the-checkout")
         project.write("gha-creds-1.json", "CANARY-of-a-cloud")
         (self.work / ".git/info/exclude").write_text("gha-creds-*.json\nout/\n")
         self._plant()
+
+    def _forge_entry(self, project: Project, attempt: Attempt) -> None:
+        """Claim that the old numbers were recorded with the files that are committed now."""
+        if attempt.name != "entry-for-its-own-files":
+            return
+        part = self.root / "part"
+        part.mkdir()
+        for name in ("train.py", "play.json"):
+            shutil.copy2(project.path / name, part / name)
+        (path,) = (project.path / FOLDER).glob("*.json")
+        entry = read_entry(path.read_bytes(), path.name)
+        forged = entry.model_copy(update={"files_sha256": FILES.tree_digest(part)})
+        path.write_bytes(write_document(with_digest(forged)))
+        shutil.rmtree(part)
+        self.head = project.commit()
 
     def _plant_programs(self, attempt: Attempt) -> None:
         """Root's, on the step's search path."""

@@ -11,6 +11,7 @@ STRICT = "strict parsing"
 NO_UNPICKLING = "a reader that runs nothing"
 COPY = "the gate hashes, compares and signs its own copy"
 CHECKPOINT = ", checkpoint: model.pt"
+ANSWERED = ", files: [train.py, play.json]"
 # a second process's files, made of the first one's by the words that are replaced
 TWIN = """
 def twin(rank, pid):
@@ -139,6 +140,30 @@ numbers = [point["decimal"] for point in entry["metrics"][0]["points"]]
         modes=(IsolationMode.UID,),
         play={"losses": ["9", "9", "9"]},
         settings="cost: {when: nightly}\nruns: {when_reproduced: one}\n",
+        outcome=Outcome.CODE_DRIFT,
+    ),
+    Attempt(
+        name="entry-of-other-files",
+        threat=Threat.FORGERY,
+        tries="changes its script where an entry answers for unchanged files",
+        stopped_by="the gate hashes the files of the commit itself, and trains where one differs",
+        script="",
+        modes=(IsolationMode.UID,),
+        train=ANSWERED,
+        settings="runs: {unaffected: answer}\n",
+        play={"losses": ["9", "9", "9"]},
+        outcome=Outcome.CODE_DRIFT,
+    ),
+    Attempt(
+        name="entry-for-its-own-files",
+        threat=Threat.FORGERY,
+        tries="includes a baseline entry of the old numbers with the digest of its new files",
+        stopped_by="the base commit's entries answer, and a brought one makes the gate train",
+        script="",
+        modes=(IsolationMode.UID,),
+        train=ANSWERED,
+        settings="runs: {unaffected: answer}\n",
+        play={"losses": ["9", "9", "9"]},
         outcome=Outcome.CODE_DRIFT,
     ),
     Attempt(

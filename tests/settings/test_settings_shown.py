@@ -32,6 +32,10 @@ SHOWN_BY = {
     "what_a_checkpoint_excludes_may_move_and_nothing_beside_it",
     "train.checkpoint_exclude.reason": "evidence/collect: "
     "what_the_settings_exclude_from_a_checkpoint_does_not_count",
+    "train.files": "pipelines/unaffected_torch: "
+    "a_file_that_the_training_gets_makes_it_train_whatever_happens_to_it",
+    "runs.unaffected": "pipelines/unaffected_torch: "
+    "a_change_of_what_the_training_does_not_get_is_answered_by_the_entry",
     "train.device": "pipelines/outcomes: a_gpu_that_was_asked_for_and_not_used_is_an_error",
     "determinism.threads": "pipelines/outcomes: settings_of_another_training_are_not_comparable",
     "determinism.fill_uninitialized_memory": "training/knobs: "

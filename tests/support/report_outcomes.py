@@ -48,6 +48,7 @@ from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit
 from gate.verdict.assemble import error_verdict
 from gate.verdict.request import GateRequest
+from gate.verdict.unaffected import unaffected_verdict
 from gate.verdict.verdict import NotRun, Part, Verdict, WhyNotRun
 
 STEPS = 24
@@ -272,6 +273,19 @@ ONE_RUN = judged(
     against=entry(ran(), under=ONE), lone=True,
     request=replace(REQUEST, settings=ONE, nightly=False),
 )  # fmt: skip
+ANSWERING = settings(
+    runs={"unaffected": "answer"}, train={"command": "python train.py", "max_steps": 24,
+                                          "files": ("train.py", "digits")},
+)  # fmt: skip
+UNAFFECTED = unaffected_verdict(
+    replace(REQUEST, settings=ANSWERING, nightly=False),
+    entry(ran(), under=ANSWERING).model_copy(update={"files_sha256": digest("files")}),
+    EvidenceSet.model_validate(
+        evidence_set_of().model_dump()
+        | {"commit": COMMIT, "base_commit": BASE, "created_at": JUDGED_AT}
+    ),
+    RunIsolation(mode=IsolationMode.UID),
+).model_copy(update={"timeline": TIMELINE})
 WITHIN_TOLERANCE = judged(
     both(since=5, by=0.00001), against=entry(ran(), under=TOLERANT),
     request=replace(REQUEST, settings=TOLERANT),
@@ -461,6 +475,7 @@ CHECKPOINT_TORN = killed(TORN)
 CASES: Mapping[str, Verdict] = {
     "reproduced": REPRODUCED,
     "one-run": ONE_RUN,
+    "unaffected": UNAFFECTED,
     "within-tolerance": WITHIN_TOLERANCE,
     "code-drift": CODE_DRIFT,
     "environment-drift": ENVIRONMENT_DRIFT,

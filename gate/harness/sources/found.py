@@ -20,6 +20,8 @@ COMPLETION, READ, SPLIT = "completion", "read", "split"
 VARIABLE, SAVED = "variable", "saved"
 # a file of the commit that the change under test touches
 OPENED = "opened"
+# what may read files that nobody sees: C code, another program, the network, the kernel's own
+UNSEEN = "unseen"
 # of runs in which something is varied on purpose: that it was, and the lines that read it
 VARIED, READING = "varied", "reading"
 # what is `before` of a reading that was found by looking through the code, at the end

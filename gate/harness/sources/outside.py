@@ -27,6 +27,15 @@ if TYPE_CHECKING:
     from ..user_code import CodeLine
 
 
+# What the user's own lines may read through, out of sight of every hook: of these events of Python
+# each line is told once.
+OUT_OF_SIGHT = frozenset(
+    (
+        *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
+        *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
+    )
+)
+KERNEL = "/proc/"
 MAX_KNOWN = 5_000
 MAX_KNOWN_OF_TREE = 2_000
 # The first files of a folder have a line each, and those of all folders in one; more are counted.
@@ -99,6 +108,8 @@ class OutsideReads:
         if isinstance(path, int) or (self._full and not self._changed):
             return
         whole = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as above
+        if whole.startswith(KERNEL):
+            _tell_unseen(KERNEL)
         if self._changed and not flags & WRITTEN:
             self._look_for_changed(whole)
         if self._full:
@@ -260,15 +271,51 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
     opened = _outside.opened
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
-        if event != "open":
+        if event != "open" and event not in OUT_OF_SIGHT:
             return
         try:
-            opened(args)
+            if event == "open":
+                opened(args)
+            else:
+                _tell_unseen(event)
         except Exception:
             # what the harness cannot find out must not be the script's worry
             return
 
     sys.addaudithook(on_event)
+
+
+def _tell_unseen(what: str) -> None:
+    """Tell that a line of the user's own does what no hook can follow."""
+    from ..user_code import caller_of, user_stack
+    from .found import SOURCES, UNSEEN, Source
+
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
+    while frame is not None and frame.f_globals is globals():
+        # the hook itself; where it looks around on its own, `_by_harness` finds it above
+        frame = frame.f_back
+    stack = user_stack(frame)
+    # a library's own, and what one does while it is imported, belongs to the environment
+    if not stack or _by_harness(frame) or SOURCES.full(UNSEEN):
+        return
+    caller = caller_of(frame)
+    if not caller.importing:
+        SOURCES.report(Source(UNSEEN, what, caller.place, stack))
+
+
+def _by_harness(frame: FrameType | None) -> bool:
+    """Whether the harness does it, called by a line of the user's."""
+    from ..user_code import in_library
+
+    own = __name__.partition(".")[0]
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == own:
+            # the hook that a call goes through hands it on: what is below it is the call's
+            return frame.f_code.co_name != "start"
+        if not in_library(frame.f_code.co_filename):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def tell_held() -> None:

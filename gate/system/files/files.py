@@ -13,7 +13,7 @@ import io
 import marshal
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
@@ -256,6 +256,10 @@ class LocalFiles:
         `StorageError` when the files hold more than `max_bytes` together.
         """
         trees.copy_tree(source, target, max_bytes=max_bytes)
+
+    def keep_only(self, folder: Path, keep: Callable[[str], bool]) -> None:
+        """Remove what is not to be kept of a copy, and folders that are empty then."""
+        trees.keep_only(folder, keep)
 
     def let_read(self, path: Path, *, gid: int | None = None) -> None:
         """`chmod -R a+rX,a-w`, no link followed; folders stay writable for their owner.

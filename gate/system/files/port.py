@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -74,6 +75,10 @@ class Files(Protocol):
 
         `StorageError` when its files hold more than `max_bytes` together.
         """
+        ...
+
+    def keep_only(self, folder: Path, keep: Callable[[str], bool]) -> None:
+        """Remove each file of a copy that `keep` refuses by its path, and then empty folders."""
         ...
 
     def let_read(self, path: Path, *, gid: int | None = None) -> None:

@@ -119,6 +119,32 @@ def copy_tree(source: Path, target: Path, *, max_bytes: int | None = None) -> No
             _copy_facts(os.lstat(source / relative), target / relative)
 
 
+def keep_only(folder: Path, keep: Callable[[str], bool]) -> None:
+    """Remove every file and link that is not to be kept, and each folder that is empty then.
+
+    `keep` is asked with the path from `folder`, slashes between the names. Only for a copy that
+    nobody else can write.
+    """
+    seen, pending = list[Path](), [folder]
+    while pending:
+        one = pending.pop()
+        seen.append(one)
+        with storage_faults("reading", one), os.scandir(one) as entries:
+            listed = list(entries)
+        for entry in listed:
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(path)
+            elif not keep(path.relative_to(folder).as_posix()):
+                with storage_faults("removing", path):
+                    path.unlink()
+    # innermost first
+    for one in reversed(seen[1:]):
+        with storage_faults("removing", one):
+            if not any(one.iterdir()):
+                one.rmdir()
+
+
 def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> list[Path]:
     """Copy one folder's files and links; answer its sub-folders, already made."""
     folders = []

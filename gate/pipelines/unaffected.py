@@ -1,0 +1,125 @@
+"""Whether a pull request changes anything that its training gets; where not, an entry answers.
+
+No code of the change runs for it: its tree is hashed, and the training's own Python is asked for
+its environment, kept apart as a run is, without the script. Every doubt ends in a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gate.baseline.entry import Baseline, BaselineEntry, Baselines
+from gate.comparison.checks import threshold_results
+from gate.data.data_sets import same_data
+from gate.errors import GateError
+from gate.evidence.run_evidence import EvidenceSet
+from gate.pipelines.case import Gated
+from gate.pipelines.prepared import Prepared
+from gate.settings.load import settings_digest, training_digest, training_settings
+from gate.training.environment import Environment
+from gate.training.probe import probe_training
+from gate.training.runs import Commit
+from gate.training.timeline import OwnWork
+from gate.verdict.request import GateRequest
+from gate.verdict.unaffected import age_days, unaffected_verdict
+
+
+def answered(prepared: Prepared, baselines: Baselines) -> Gated | None:
+    """The answer of an entry of the trusted baseline; None where the commit has to be trained."""
+    request, progress = prepared.request, prepared.adapters.progress
+    if not request.may_answer:
+        return None
+    with prepared.call.own(OwnWork.JUDGING):
+        why = _obstacle(request, prepared, baselines)
+        entries = () if why else tuple(_fitting(request, prepared, baselines.base))
+        if not why and not entries:
+            why = "no entry of the baseline was recorded with these files, settings and data"
+        if not why:
+            here = _environment(prepared)
+            entries = tuple(one for one in entries if here and not one.environment.moved(here))
+            why = "" if entries else "no entry of the baseline was recorded in this environment"
+    if why:
+        progress.step(f"trains although runs.unaffected is answer: {why}")
+        return None
+    return _answer(prepared, baselines.base, max(entries, key=lambda one: one.recorded_at))
+
+
+def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) -> str:
+    """What this call has to train for, whatever its files are; empty where there is nothing."""
+    head, settings = prepared.snapshots[Commit.HEAD], request.settings
+    obstacles = (
+        (baselines.head is not None, "the pull request includes a new baseline"),
+        (bool(request.policy_changes), "the pull request changes what decides"),
+        (bool(request.environment_change.files), "the pull request changes the environment"),
+        (bool(head.changed_files), "there are uncommitted changes"),
+        (request.resumes, "resume makes runs in this call"),
+        (settings.operator_audit, "operator_audit makes a run in every call"),
+        (not head.part_digest, "train.files names no files"),
+    )
+    return next((words for stands, words in obstacles if stands), "")
+
+
+def _fitting(
+    request: GateRequest, prepared: Prepared, trusted: Baseline | None
+) -> Iterator[BaselineEntry]:
+    """The entries that were recorded with exactly what head's training would get."""
+    settings, now = request.settings, prepared.adapters.clock.now().isoformat()
+    files, training = prepared.snapshots[Commit.HEAD].part_digest, training_settings(settings)
+    rules = settings.baseline
+    for entry in trusted.entries if trusted else ():
+        if (
+            entry.files_sha256 == files
+            and entry.training == training
+            and same_data(entry.data, prepared.data)
+            and not entry.provisional
+            and entry.equal_runs >= rules.record_repeats
+            and age_days(entry, now) <= rules.stale_after_days
+            and not any(rule.covers(entry.environment.parts) for rule in rules.quarantine)
+            and all(one.met for one in threshold_results(entry, settings.policy.thresholds))
+        ):
+            yield entry
+
+
+def _environment(prepared: Prepared) -> Environment | None:
+    """That of the training's own Python, asked as `doctor` asks it; None where it does not say."""
+    launcher, adapters = prepared.launchers[Commit.HEAD], prepared.adapters
+    try:
+        with adapters.progress.running("asking the training's Python for its environment"):
+            seen = probe_training(
+                prepared.request.settings,
+                launcher.isolation,
+                prepared.place,
+                adapters.files,
+                adapters.processes,
+                launcher.host,
+            )
+    except GateError:
+        return None
+    finally:
+        adapters.clean_up(launcher.isolation)
+        prepared.aside.put(prepared.place)
+        adapters.files.fresh_folder(prepared.place)
+    if seen.problem or not seen.parts:
+        return None
+    return Environment(parts=dict(seen.parts), packages=seen.packages, origins=dict(seen.origins))
+
+
+def _answer(prepared: Prepared, trusted: Baseline | None, entry: BaselineEntry) -> Gated:
+    # as before every verdict: what was hashed is what lies there
+    prepared.refuse_changed()
+    request, head = prepared.request, prepared.snapshots[Commit.HEAD]
+    evidence = EvidenceSet(
+        commit=head.commit,
+        base_commit=request.base_commit,
+        snapshot_digest=head.digest,
+        settings_digest=settings_digest(request.settings),
+        training_digest=training_digest(request.settings),
+        created_at=prepared.adapters.clock.now().isoformat(),
+        runs=(),
+        data=prepared.data,
+        base_data=prepared.declared.sets(Commit.BASE),
+        files_digest=head.part_digest,
+    )
+    isolation = prepared.isolation.of_a_run
+    verdict = unaffected_verdict(request, entry, evidence, isolation)
+    return Gated(verdict=verdict, evidence=evidence, documents=(), baseline=trusted, proposed=None)
