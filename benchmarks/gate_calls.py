@@ -82,7 +82,7 @@ def gate_call(top: Path, out: Path, settings: str, words: Sequence[str] = ()) ->
     )
     begun = time.perf_counter()
     with subprocess.Popen(
-        command, cwd=top, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=top, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         peaks = Peaks(process.pid)
         output = _output_in_time(process)
@@ -129,7 +129,7 @@ def _called(seconds: float, verdict: Mapping[str, Any], peaks: Peaks) -> Called:
 
 def bare_seconds(folder: Path, words: Sequence[str], times: int) -> float:
     """A training by hand, so many times one after the other, with a run's number of threads."""
-    variables = {**_environment(), "OMP_NUM_THREADS": BARE_THREADS}
+    variables = {**child_environment(), "OMP_NUM_THREADS": BARE_THREADS}
     begun = time.perf_counter()
     for _ in range(times):
         subprocess.run(
@@ -142,7 +142,7 @@ def bare_seconds(folder: Path, words: Sequence[str], times: int) -> float:
     return time.perf_counter() - begun
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """PATH with this interpreter first, and no way to import from where the benchmark lies."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     folder = Path(sys.executable).parent

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gate_calls import Called, CallError, bare_seconds, gate_call
+from gate_pulls import WAYS, Pull, PullScene
 from gate_workloads import (
     CALIBRATED,
     CALIBRATING_STEPS,
@@ -52,7 +53,7 @@ LIMIT_TOLD = "numbers in one run"
 BENT = 1.25
 SAME_MEMORY = 1.25
 QUIET_LOAD = 1.0
-PARTS = ("ratio", "digits", "own", "metrics", "state")
+PARTS = ("ratio", "digits", "pull", "own", "metrics", "state")
 DIGITS = "examples/digits/repro-gate.yml"
 
 
@@ -153,6 +154,66 @@ def long_rows(scene: Scene) -> Iterator[Row]:
     what = f"gate over its {RUNS} bare trainings of {each:.0f} s, one after the other"
     yield ratio_row(f"{what}; `runs.parallel: auto`", bare, calls["auto"], 0.75, can=cores > 1)
     yield ratio_row(f"{what}; `runs.parallel: never`", bare, calls["never"], 1.05)
+
+
+# of one bare training: what a pull request that changes a page costs, each way
+PULL_MOST = dict(zip(WAYS, (None, 1.2, 1.1, None), strict=True))
+ANSWER_SECONDS = 5.0
+DRIFT_SHARE = 0.6
+
+
+def pull_rows(scene: Scene) -> Iterator[Row]:
+    """A pull request that changes a page, and one that drifts, beside a test with golden values."""
+    step = run(program(CALIBRATED, str(CALIBRATING_STEPS))).work_seconds
+    steps = max(3, round(MARGIN * LONG_SECONDS / scene.scale / step))
+    workload = Workload(script=LONG, words=(str(steps),), steps=steps)
+    scenes = {
+        way: PullScene(scene.folder / f"pull-{number}", workload, settings)
+        for number, (way, settings) in enumerate(WAYS.items())
+    }
+    first, *_, one, _ = scenes.values()
+    first.golden()
+    bare: list[float] = []
+    golden: list[float] = []
+    calls: dict[str, list[Pull]] = {way: [] for way in scenes}
+    drifts: list[tuple[Pull, Pull]] = []
+    for _ in range(scene.rounds):
+        bare.append(first.bare(workload.words))
+        golden.append(first.golden())
+        for way, there in scenes.items():
+            calls[way].append(there.call(there.page))
+        drifts.append((first.call(first.drift), one.call(one.drift)))
+    alone = min(bare)
+    yield Row(
+        what=f"`pytest` with golden values over one bare training of {alone:.0f} s",
+        measured=f"{min(golden) / alone:.2f} times ({min(golden):.1f} s)",
+        aim="for comparison",
+        met=None,
+    )
+    for way, made in calls.items():
+        yield _pull_row(way, min(made, key=lambda call: call.seconds), alone)
+    usual, fast = (min(call.seconds for call in side) for side in zip(*drifts, strict=True))
+    yield Row(
+        what="a pull request that drifts, `init --fast` over default settings",
+        measured=f"{fast / usual:.2f} times ({fast:.1f} s over {usual:.1f} s)",
+        aim=f"≤ {DRIFT_SHARE:g} times",
+        met=fast / usual <= DRIFT_SHARE,
+    )
+
+
+def _pull_row(way: str, call: Pull, alone: float) -> Row:
+    most, ratio = PULL_MOST[way], call.seconds / alone
+    aim, met = "for comparison", None
+    if most is not None:
+        aim, met = f"≤ {most:g} times", ratio <= most
+    elif call.runs == 0:
+        aim, met = f"≤ {ANSWER_SECONDS:g} s", call.seconds <= ANSWER_SECONDS
+    return Row(
+        what=f"a pull request that changes a page, {way}, over one bare training",
+        measured=f"{ratio:.2f} times ({call.seconds:.1f} s, {call.runs} runs, `{call.outcome}`)",
+        aim=aim,
+        met=met,
+    )
 
 
 def digits_rows(scene: Scene) -> Iterator[Row]:
@@ -366,7 +427,12 @@ def page(scene: Scene, parts: Sequence[str]) -> Iterator[str]:
     yield "| what | measured | aim | |"
     yield "|---|---|---|---|"
     tables: dict[str, list[str]] = {}
-    for part, rows in (("ratio", long_rows), ("digits", digits_rows), ("own", own_rows)):
+    for part, rows in (
+        ("ratio", long_rows),
+        ("digits", digits_rows),
+        ("pull", pull_rows),
+        ("own", own_rows),
+    ):
         if part in parts:
             yield from (row.line for row in rows(scene))
     for part, measure in (("metrics", metrics_part), ("state", state_part)):

@@ -107,7 +107,8 @@ def commit_all(folder: Path) -> None:
     git(folder, *identity, "commit", "--quiet", "--message", "Benchmark")
 
 
-def git(folder: Path, *words: str) -> None:
-    """One git command in a clone; `CalledProcessError` where it fails."""
+def git(folder: Path, *words: str) -> str:
+    """What one git command in a clone prints; `CalledProcessError` where it fails."""
     found = shutil.which("git") or "git"
-    subprocess.run((found, "-C", str(folder), *words), check=True, capture_output=True)
+    command = (found, "-C", str(folder), *words)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

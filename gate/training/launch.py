@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import signal
 from collections.abc import Mapping, Sequence
@@ -275,10 +276,13 @@ class Launcher:
         """Where a module is missing that the repository itself has."""
         missing = NO_MODULE.findall(result.output)
         name = missing[-1].decode("ascii") if missing else ""
-        for path in (name, f"{name}.py") if name else ():
-            hint = not_given(f"{snapshot.workdir}/{path}", snapshot, self.files)
+        # a script that is not there at all is named by the command alone
+        named = (name, f"{name}.py") if name else self.settings.train.command[1:]
+        for path in named:
+            inside = posixpath.normpath(f"{snapshot.workdir}/{path}")
+            hint = "" if inside.startswith("..") else not_given(inside, snapshot, self.files)
             if hint:
-                return hint.replace("./", "", 1)
+                return hint
         if not name or not self.files.exists(snapshot.tree / name):
             return ""
         return (

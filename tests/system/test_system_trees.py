@@ -13,6 +13,7 @@ import pytest
 from gate.errors import StorageError
 from gate.system.files import trees
 from gate.system.files.files import LocalFiles
+from gate.system.files.trees import keep_only
 
 OTHER = 60900
 Python = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -151,3 +152,14 @@ def test_what_lies_too_deep_for_a_path_is_left_out_when_a_group_may_read(tmp_pat
     trees.let_group_read(tmp_path, os.getgid())
     assert stat.S_IMODE((tmp_path / "near").stat().st_mode) == 0o640
     trees.remove_tree(tmp_path / ("d" * 100))
+
+
+def test_only_what_is_kept_stays_and_no_folder_without_a_file(tmp_path: Path) -> None:
+    for name in ("a.py", "lib/b.py", "lib/deep/c.txt", "docs/page.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "lib/link").symlink_to("../docs/page.md")
+    (tmp_path / "empty").mkdir()
+    keep_only(tmp_path, lambda path: path in {"a.py", "lib/link"})
+    left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+    assert left == ["a.py", "lib", "lib/link"]
