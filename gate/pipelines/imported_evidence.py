@@ -281,7 +281,9 @@ def _check_files(
     files = request.settings.train.files
     here = part_of(request, work / SNAPSHOT, work / "part", adapters.files) if files else ""
     if imported.files_digest != here:
-        raise EvidenceError("the runs got other files than train.files names", hint=ALTERED_HINT)
+        raise EvidenceError(
+            "the runs got different files than train.files names", hint=ALTERED_HINT
+        )
 
 
 def _locks_here(

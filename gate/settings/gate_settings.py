@@ -137,8 +137,8 @@ class TrainSettings(Document):
         default=(),
         max_length=200,
         description="Files of the commit that the training gets, as patterns of paths from the "
-        "repository's root: `*` matches anything but a slash, `**` anything at all, and a folder "
-        "stands for all in it. Every run gets these alone. Without any it gets every file.",
+        "repository's root: `*` matches anything but a slash, `**` anything at all; a folder "
+        "includes all below it. Every run gets these alone. Without any it gets every file.",
     )
     device: Device = Field(
         default=Device.AUTO,

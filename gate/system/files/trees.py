@@ -125,24 +125,32 @@ def keep_only(folder: Path, keep: Callable[[str], bool]) -> None:
     `keep` is asked with the path from `folder`, slashes between the names. Only for a copy that
     nobody else can write.
     """
-    seen, pending = list[Path](), [folder]
+    seen, pending = list[Path](), [Path()]
     while pending:
-        one = pending.pop()
-        seen.append(one)
-        with storage_faults("reading", one), os.scandir(one) as entries:
-            listed = list(entries)
-        for entry in listed:
-            path = Path(entry.path)
+        relative = pending.pop()
+        seen.append(relative)
+        with storage_faults("removing from", folder / relative):
+            pending += _keep_entries(folder / relative, relative, keep)
+    # innermost first, and never the folder itself
+    for relative in reversed(seen[1:]):
+        path = folder / relative
+        with storage_faults("removing", path), writing.holder(path) as (above, name):
+            with suppress(OSError):
+                # one that is not empty stays
+                os.rmdir(name, dir_fd=above)
+
+
+def _keep_entries(folder: Path, relative: Path, keep: Callable[[str], bool]) -> list[Path]:
+    """Remove one folder's files and links that are not kept; answer its sub-folders."""
+    folders = []
+    with writing.entered(folder) as descriptor, os.scandir(descriptor) as entries:
+        for entry in list(entries):
+            path = relative / entry.name
             if entry.is_dir(follow_symlinks=False):
-                pending.append(path)
-            elif not keep(path.relative_to(folder).as_posix()):
-                with storage_faults("removing", path):
-                    path.unlink()
-    # innermost first
-    for one in reversed(seen[1:]):
-        with storage_faults("removing", one):
-            if not any(one.iterdir()):
-                one.rmdir()
+                folders.append(path)
+            elif not keep(path.as_posix()):
+                os.unlink(entry.name, dir_fd=descriptor)
+    return folders
 
 
 def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> list[Path]:
