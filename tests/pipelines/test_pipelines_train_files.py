@@ -30,6 +30,7 @@ def test_the_digest_of_an_entry_moves_with_these_files_alone(some: Bench, projec
     some.record()
     first = read_entry(only_entry(project.path).read_bytes(), "baseline").files_sha256
     project.write("other.py", "# a line")
+    project.commit()
     again = some.gate()
     assert again.verdict.outcome is Outcome.REPRODUCED
     assert again.evidence.files_digest == first != ""

@@ -134,22 +134,24 @@ def keep_only(folder: Path, keep: Callable[[str], bool]) -> None:
     # innermost first, and never the folder itself
     for relative in reversed(seen[1:]):
         path = folder / relative
-        with storage_faults("removing", path), writing.holder(path) as (above, name):
-            with suppress(OSError):
-                # one that is not empty stays
-                os.rmdir(name, dir_fd=above)
+        holder = writing.holder(path)
+        # one that is not empty stays
+        with storage_faults("removing", path), holder as (above, name), suppress(OSError):
+            os.rmdir(name, dir_fd=above)
 
 
 def _keep_entries(folder: Path, relative: Path, keep: Callable[[str], bool]) -> list[Path]:
     """Remove one folder's files and links that are not kept; answer its sub-folders."""
     folders = []
-    with writing.entered(folder) as descriptor, os.scandir(descriptor) as entries:
-        for entry in list(entries):
-            path = relative / entry.name
-            if entry.is_dir(follow_symlinks=False):
+    with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    with writing.entered(folder) as there:
+        for name, is_folder in listed:
+            path = relative / name
+            if is_folder:
                 folders.append(path)
             elif not keep(path.as_posix()):
-                os.unlink(entry.name, dir_fd=descriptor)
+                os.unlink(name, dir_fd=there)
     return folders
 
 
