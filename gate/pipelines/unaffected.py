@@ -54,6 +54,7 @@ def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) ->
         (bool(head.changed_files), "there are uncommitted changes"),
         (request.resumes, "resume makes runs in this call"),
         (settings.operator_audit, "operator_audit makes a run in every call"),
+        (settings.cluster.on_nodes, "the nodes of a cluster are not asked for their environment"),
         (not head.part_digest, "train.files names no files"),
     )
     return next((words for stands, words in obstacles if stands), "")
