@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -28,7 +29,7 @@ from gate.pipelines.init import (
     work_tree_root,
     write_plan,
 )
-from gate.pipelines.scaffold import DEFAULT_BASELINE, Plan, Training, Written
+from gate.pipelines.scaffold import ACTION, DEFAULT_BASELINE, Plan, Training, Written
 from gate.report.escape import clean
 from gate.report.terminal_lines import filled, step_lines
 from gate.settings.gate_settings import FILE_NAME
@@ -42,6 +43,10 @@ FAST_HELP = (
     "and add a nightly workflow that makes all runs."
 )
 SHOWN = 4
+REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
+OWNER_LATER = (
+    "Replace `org` in the workflow by the owner of the action, or call init with --action."
+)
 
 
 def init_text(done: Written) -> str:
@@ -57,6 +62,7 @@ def init_text(done: Written) -> str:
         *step_lines(f"See whether this machine is ready{ready}:", f"repro-gate doctor{at}"),
         *_gate(done),
         *_fast(done.plan),
+        *_owner(done.plan),
         *step_lines("For pull requests: set runs-on in the workflow to your runner, and push."),
     ]
     return "\n".join(lines)
@@ -121,6 +127,12 @@ def _fast(plan: Plan) -> list[str]:
     )
 
 
+def _owner(plan: Plan) -> list[str]:
+    """As long as a workflow names the placeholder, it starts nothing."""
+    unowned = any("uses: org/" in text for text in plan.new.values())
+    return step_lines(OWNER_LATER) if unowned else []
+
+
 def _commit(done: Written) -> list[str]:
     if not done.has_commit:
         return step_lines(
@@ -170,6 +182,9 @@ def init_command(
         ),
     ] = DEFAULT_MAX_STEPS,
     fast: Annotated[bool, typer.Option("--fast", help=FAST_HELP)] = False,
+    action: Annotated[
+        str, typer.Option(help="Repository of the action on GitHub, such as owner/repro-gate.")
+    ] = "",
 ) -> None:
     """Write settings and workflow for a project.
 
@@ -188,11 +203,16 @@ def init_command(
             f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
             hint="Use at most 40 letters, digits, dots, hyphens and underscores, such as `nlp`.",
         )
+    if action and not REPOSITORY.fullmatch(action):
+        raise SettingsError(
+            f"--action {safe_line(action)!r} is not a repository on GitHub",
+            hint="Write it as OWNER/NAME, such as `--action owner/repro-gate`.",
+        )
     path = given_config(config, start, top) if config else ""
     training = None
     if command or needs_training(top, FILES, path):
         found = trainings_below(tree, path)
-        # one question at most, and none where nobody would answer it
+        # no question where nobody would answer it
         if not command and len(found) != 1 and sys.stdin.isatty() and sys.stdout.isatty():
             command = _asked(found)
         training = (
@@ -201,12 +221,35 @@ def init_command(
             else one_training(found, max_steps)
         )
     path, training = settings_file(top, FILES, path, training)
-    plan = planned(top, FILES, tree, training, max_steps, config=path, gate_id=gate_id, fast=fast)
+    plan = planned(
+        top,
+        FILES,
+        tree,
+        training,
+        max_steps,
+        config=path,
+        gate_id=gate_id,
+        fast=fast,
+        action=action or _asked_owner(),
+    )
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
     data = ignored_data(top, FILES, git, path)
     done = replace(init_result(tree, git, plan, max_steps, folder), ignored_data=data)
     console().print(init_text(done), soft_wrap=True)
+
+
+def _asked_owner() -> str:
+    """Where the action is; asked at a terminal alone, and only as long as no owner released it."""
+    if not ACTION.startswith("org/") or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return ACTION
+    typer.echo(
+        "Who owns the action on GitHub? (uses: OWNER/repro-gate@v1; empty: later): ", nl=False
+    )
+    INTERRUPTS.wait_for_input(sys.stdin.fileno())
+    answer = sys.stdin.buffer.readline().decode("utf-8", "replace").strip()
+    action = answer if "/" in answer else f"{answer}/repro-gate"
+    return action if REPOSITORY.fullmatch(action) else ACTION
 
 
 def _asked(found: tuple[Training, ...]) -> str:

@@ -13,6 +13,7 @@ from gate.isolation.confined_look import read_apart
 from gate.pipelines.doctor.preconditions import ignored_read
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
 from gate.pipelines.scaffold import (
+    ACTION,
     DEFAULT_BASELINE,
     GITIGNORE,
     Plan,
@@ -27,6 +28,7 @@ from gate.pipelines.scaffold import (
     own_config,
     plan_files,
     settings_text,
+    with_action,
     with_lines,
     workflow_path,
     workflow_text,
@@ -167,7 +169,7 @@ def _exists(files: Files, path: Path) -> bool:
 def one_training(trainings: tuple[Training, ...], max_steps: int) -> Training:
     """The only one; `SettingsError` with the commands to type when there are none or several."""
     if len(trainings) == 1:
-        return trainings[0]
+        return _complete(trainings[0], max_steps)
     if not trainings:
         raise SettingsError(
             "no training found: no Python script here imports torch and trains",
@@ -181,6 +183,18 @@ def one_training(trainings: tuple[Training, ...], max_steps: int) -> Training:
     raise SettingsError(
         f"{len(trainings)} scripts look like a training: name the one to train",
         details=(*(line for pair in lines for line in pair), *_and_more(more)),
+    )
+
+
+def _complete(training: Training, max_steps: int) -> Training:
+    """The training; `SettingsError` where it does not start without words that nobody gave."""
+    if not training.required:
+        return training
+    needed = " ".join(f"{option} VALUE" for option in training.required)
+    told = replace(training, command=f"{training.command} {needed}")
+    raise SettingsError(
+        f"{training.script} does not start without {', '.join(training.required)}",
+        hint=f"Name the whole command: {call_with(told, max_steps)}",
     )
 
 
@@ -271,11 +285,12 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     config: str = FILE_NAME,
     gate_id: str = "",
     fast: bool = False,
+    action: str = ACTION,
 ) -> Plan:
     """What to write; settings that the gate itself could not load are an error here.
 
     `training` is None for a settings file that is there; its own `gate_id` holds then. `fast` adds
-    a nightly workflow.
+    a nightly workflow. `action` is the action's repository, as `owner/name`.
     """
     baseline = own_baseline(config, gate_id or gate_of_config(config))
     if training is None:
@@ -291,6 +306,7 @@ def planned(  # noqa: PLR0913 - what was found, and what was asked for
     wanted = {config: text, workflow_path(gate_id): workflow_text(config, gate_id)}
     if fast:
         wanted[nightly_path(gate_id)] = nightly_text(config, gate_id)
+    wanted = {path: with_action(text, action) for path, text in wanted.items()}
     present = frozenset(path for path in wanted if files.exists(top / path))
     folder = PurePosixPath(config).parent
     plan = plan_files(tree, wanted, present, training)

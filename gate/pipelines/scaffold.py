@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -37,12 +37,14 @@ class Training:
     """A training: its command, where that starts, and the script with what tells a training.
 
     `workdir` is relative to the work tree's root; `script` is empty for a command that was given.
+    `required` are options without which the script does not start.
     """
 
     command: str
     workdir: str = "."
     script: str = ""
     why: str = ""
+    required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,6 +224,7 @@ TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:
 TELLING_NAME: Final = re.compile(r"(?:pre|run_)?train(?:ing)?(?:_\w+)?|fine_?tun(?:e|ing)(?:_\w+)?")
 NO_TRAINING: Final = re.compile(r"test_.*|.*_test|conftest|setup|__init__")
 # calls of a script that is nothing but statements: `trainer.fit(model)`
+OPTION: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,60}")
 STARTS: Final = frozenset(("backward", "fit", "train"))
 TEST_FOLDERS: Final = frozenset(("test", "tests", "site-packages"))
 # looked at only where there is no training elsewhere
@@ -269,13 +272,35 @@ def _looked_at(path: str, sources: Mapping[str, str]) -> Iterator[tuple[bool, Tr
     if tree is None or not _is_script(tree):
         return
     framework = next((name for name in FRAMEWORKS if name in set(_imports(tree))), "")
-    sign = _sign(tree)
+    sign, packages = _sign(tree), _packages_above(path, tree, sources)
+    required = tuple(_required(tree))
     if framework and (sign or named):
         why = f"imports {framework} and {sign or 'has the name of a training'}"
-        yield True, _training(path, _packages_above(path, tree, sources), why)
+        yield True, replace(_training(path, packages, why), required=required)
     elif TELLING_NAME.fullmatch(stem):
         why = "has the name of a training"
-        yield False, _training(path, _packages_above(path, tree, sources), why)
+        yield False, replace(_training(path, packages, why), required=required)
+
+
+def _required(tree: ast.Module) -> Iterator[str]:
+    """Options that `argparse` or click refuse to do without, such as `--config`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or _called(node) not in {"add_argument", "option"}:
+            continue
+        needs = any(
+            keyword.arg == "required"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value is True
+            for keyword in node.keywords
+        )
+        names = [
+            word.value
+            for word in node.args
+            if isinstance(word, ast.Constant) and isinstance(word.value, str)
+        ]
+        options = [name for name in names if OPTION.fullmatch(name)]
+        if needs and options:
+            yield max(options, key=len)
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -334,8 +359,15 @@ def _packages_above(path: str, tree: ast.Module, sources: Mapping[str, str]) -> 
     """How many folders above a script are packages that its relative imports need; 0 without."""
     levels = (node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     parts = _parts(path)
-    # `from ..data import x` needs two packages above the script
-    depth = max(levels, default=0)
+    # `from ..data import x` needs two packages above the script; one that imports its own package
+    # by name, as a console script's module does, needs that one
+    named = set(_imports(tree))
+    own = [
+        len(parts) - 1 - place
+        for place, part in enumerate(parts[:-1])
+        if part in named and f"{'/'.join(parts[: place + 1])}/__init__.py" in sources
+    ]
+    depth = max([*levels, *own], default=0)
     if not 0 < depth < len(parts):
         return 0
     above = len(parts) - 1 - depth
@@ -371,7 +403,7 @@ concurrency:                      # a new push ends the older run
   cancel-in-progress: true
 jobs:
   gate:
-    runs-on: [self-hosted, gpu]   # your runner; ubuntu-latest for a training on a CPU
+    runs-on: ubuntu-latest        # with a GPU: [self-hosted, gpu]
     timeout-minutes: 360          # 12 times train.timeout_seconds
     permissions:
       contents: read
@@ -388,7 +420,18 @@ jobs:
           name: repro-gate
           path: repro-gate-out/
           retention-days: 90
+      - uses: actions/upload-artifact@v7
+        if: ${{ !cancelled() }}
+        with:
+          path: repro-gate-out/report.html
+          archive: false          # opens in the browser
+          if-no-files-found: ignore
 """
+
+
+def with_action(text: str, action: str) -> str:
+    """A file that names the action, with the place that it has for this project."""
+    return text.replace(ACTION, action)
 
 
 def workflow_path(gate_id: str) -> str:

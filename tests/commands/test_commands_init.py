@@ -82,7 +82,8 @@ def _identity() -> dict[str, str]:
 def test_the_doctor_misses_nothing_but_the_baseline(fresh: Repository, run: Run) -> None:
     run("init")
     fresh.commit()
-    rows = json.loads(run("doctor", "--json").out)["examined"]
+    ended = run("doctor", "--json")
+    rows = json.loads(ended.out)["examined"]
     left = [(row["name"], row["health"]) for row in rows if row["health"] in {"fail", "todo"}]
     assert left == [("baseline", "todo")]
 
@@ -279,12 +280,43 @@ def test_a_baseline_that_is_there_is_compared_with(fresh: Repository, run: Run) 
 @pytest.mark.parametrize(
     ("typed", "command"), [("2", "python fine.py"), ("python x.py", "python x.py")]
 )
-def test_on_a_terminal_one_question_is_asked(fresh: Repository, typed: str, command: str) -> None:
+def test_on_a_terminal_training_and_owner_are_asked_for(
+    fresh: Repository, typed: str, command: str
+) -> None:
     fresh.write("fine.py", LOOP)
-    shown, code = _on_a_terminal(f"{typed}\n".encode())
+    shown, code = _on_a_terminal(f"{typed}\nacme\n".encode())
     assert "Which one is the training? Its number, or a command:" in shown
     assert code == 0
     assert " ".join(_settings(fresh)[0]) == command
+    workflow = (fresh.path / ".github/workflows/repro-gate.yml").read_text()
+    assert "uses: acme/repro-gate@v1" in workflow
+
+
+def test_the_owner_of_the_action_is_named_or_said_to_be_missing(
+    fresh: Repository, run: Run
+) -> None:
+    assert "--action" in run("init", "--action", "no/such/name").err
+    assert "Replace `org` in the workflow" not in run("init", "--action", "acme/gate").out
+    assert "uses: acme/gate@v1" in (fresh.path / ".github/workflows/repro-gate.yml").read_text()
+
+
+def test_a_script_that_needs_an_option_says_so_with_the_command_to_type(
+    fresh: Repository, run: Run
+) -> None:
+    needs = "import argparse\nargparse.ArgumentParser().add_argument('--config', required=True)\n"
+    fresh.write("train.py", needs + LOOP)
+    ended = run("init")
+    assert ended.code == 2
+    assert "train.py does not start without --config" in ended.err
+    assert "repro-gate init --command 'python train.py --config VALUE'" in ended.err
+
+
+def test_a_module_of_a_package_is_started_as_one(fresh: Repository, run: Run) -> None:
+    (fresh.path / "train.py").unlink()
+    fresh.write("src/mytrainer/__init__.py", "")
+    fresh.write("src/mytrainer/cli.py", f"import mytrainer\n{LOOP}")
+    assert run("init").code == 0
+    assert _settings(fresh)[:2] == (("python", "-m", "mytrainer.cli"), "src")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +400,7 @@ def test_a_fast_project_asks_for_one_run_and_makes_all_of_them_every_night(
     (job,) = nightly["jobs"].items()
     assert job[0] == "nightly"
     assert job[1]["permissions"] == {"contents": "read"}
-    assert job[1]["steps"][-1]["with"]["name"] == "repro-gate-nightly"
+    assert job[1]["steps"][-2]["with"]["name"] == "repro-gate-nightly"
 
 
 @pytest.mark.usefixtures("fresh")

@@ -18,6 +18,7 @@ from gate.pipelines.scaffold import (
     environments,
     plan_files,
     settings_text,
+    with_action,
     with_lines,
     workflow_text,
 )
@@ -60,7 +61,9 @@ def test_the_workflow_is_the_one_that_the_readme_shows() -> None:
 def test_the_workflow_keeps_its_promises() -> None:
     workflow = yaml.safe_load(WORKFLOW)
     (job,) = workflow["jobs"].values()
-    upload = job["steps"][-1]
+    upload, page = job["steps"][-2:]
+    # one file, as it is: a click opens it
+    assert page["with"]["archive"] is False
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["cancel-in-progress"] is True
     # YAML 1.1 reads the key `on` as true
@@ -73,7 +76,8 @@ def test_the_workflow_keeps_its_promises() -> None:
 def test_the_workflow_of_a_second_gate_names_it_everywhere() -> None:
     first, second = yaml.safe_load(WORKFLOW), yaml.safe_load(workflow_text("a/b: c.yml", "nlp"))
     (job,) = second["jobs"].values()
-    gate, upload = job["steps"][-2:]
+    gate, upload, page = job["steps"][-3:]
+    assert page["with"]["path"] == "repro-gate-out-nlp/report.html"
     assert gate["with"] == {"config": "a/b: c.yml", "gate_id": "nlp"}
     assert (upload["with"]["name"], upload["with"]["path"]) == (
         "repro-gate-nlp",
@@ -86,6 +90,12 @@ def test_the_workflow_of_a_second_gate_names_it_everywhere() -> None:
 @pytest.mark.parametrize("name", ["README.md", "docs/quick-start.md"])
 def test_the_settings_that_a_page_shows_are_the_ones_written(name: str) -> None:
     assert f"```yaml\n{settings_text(TRAINING, 20)}```" in (ROOT / name).read_text("utf-8")
+
+
+def test_files_name_the_action_of_its_owner() -> None:
+    texts = (settings_text(TRAINING, 20), WORKFLOW)
+    owned = [with_action(text, "acme/repro-gate") for text in texts]
+    assert all("acme/repro-gate" in text and "org/" not in text for text in owned)
 
 
 def test_a_file_that_is_there_is_kept() -> None:
