@@ -198,16 +198,7 @@ def init_command(
     git = GitRepository(start)
     top = work_tree_root(git)
     tree = look(top, FILES, git)
-    if gate_id and not GATE_ID.match(gate_id):
-        raise SettingsError(
-            f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
-            hint="Use at most 40 letters, digits, dots, hyphens and underscores, such as `nlp`.",
-        )
-    if action and not REPOSITORY.fullmatch(action):
-        raise SettingsError(
-            f"--action {safe_line(action)!r} is not a repository on GitHub",
-            hint="Write it as OWNER/NAME, such as `--action owner/repro-gate`.",
-        )
+    _refuse(gate_id, action)
     path = given_config(config, start, top) if config else ""
     training = None
     if command or needs_training(top, FILES, path):
@@ -221,22 +212,28 @@ def init_command(
             else one_training(found, max_steps)
         )
     path, training = settings_file(top, FILES, path, training)
-    plan = planned(
-        top,
-        FILES,
-        tree,
-        training,
-        max_steps,
-        config=path,
-        gate_id=gate_id,
-        fast=fast,
-        action=action or _asked_owner(),
-    )
+    action = action or _asked_owner()
+    names = {"config": path, "gate_id": gate_id, "action": action}
+    plan = planned(top, FILES, tree, training, max_steps, fast=fast, **names)
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
     data = ignored_data(top, FILES, git, path)
     done = replace(init_result(tree, git, plan, max_steps, folder), ignored_data=data)
     console().print(init_text(done), soft_wrap=True)
+
+
+def _refuse(gate_id: str, action: str) -> None:
+    """Raise `SettingsError` for names that no workflow could hold."""
+    if gate_id and not GATE_ID.match(gate_id):
+        raise SettingsError(
+            f"--gate-id {safe_line(gate_id)!r} is not the id of a gate",
+            hint="Use at most 40 letters, digits, dots, hyphens and underscores, such as `nlp`.",
+        )
+    if action and not REPOSITORY.fullmatch(action):
+        raise SettingsError(
+            f"--action {safe_line(action)!r} is not a repository on GitHub",
+            hint="Write it as OWNER/NAME, such as `--action owner/repro-gate`.",
+        )
 
 
 def _asked_owner() -> str:

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from played_training import SCRIPT
@@ -249,9 +250,13 @@ def record_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, beside = Isolating.__init__, Isolating.beside
 
     def made(
-        own: Isolating, engine: Engine, interrupts: StopSignals, interpreter: str, socket: str = ""
+        own: Isolating,
+        engine: Engine,
+        interrupts: StopSignals,
+        interpreter: str,
+        *rest: Any,  # noqa: ANN401 - whatever else the real one takes
     ) -> None:
-        begin(own, engine, interrupts, interpreter, socket)
+        begin(own, engine, interrupts, interpreter, *rest)
         own.processes = RecordedTrainings(own.processes)  # type: ignore[assignment] # its protocol
 
     monkeypatch.setattr(Isolating, "__init__", made)
