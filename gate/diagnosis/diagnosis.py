@@ -21,7 +21,8 @@ class CauseClass(StrEnum):
     """The glossary of causes, in its fixed order: what comes before explains what follows.
 
     Uninitialised memory, one operator, a race of threads, a kernel and a collective are proved by
-    runs that are made for it; fingerprints alone never name them.
+    runs that are made for it; fingerprints alone never name them. A race of messages is a receive
+    from any rank, or a message that nobody waited for.
     """
 
     ENVIRONMENT = "environment"
@@ -39,6 +40,7 @@ class CauseClass(StrEnum):
     PRECISION = "precision"
     OPTIMIZER = "optimizer-or-schedule"
     COLLECTIVE = "collective"
+    MESSAGE_RACE = "message-race"
     CHECKPOINT = "checkpoint-only"
     RESUME = "resume"
     CODE = "code-change"
@@ -157,6 +159,11 @@ class Suspect(Document):
     stack: tuple[str, ...] = ()
     code_place: CodePlace | None = None
     rank: int = 0
+
+    @property
+    def begins_a_message(self) -> bool:
+        """Whether it begins a message or a collective that the script did not wait for."""
+        return self.kind is SuspectKind.THREAD and self.call.startswith("torch.distributed.")
 
     @property
     def changed_file(self) -> bool:

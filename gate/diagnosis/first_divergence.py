@@ -72,7 +72,8 @@ BY_SUSPECT: Final = {
 BY_CLAIM: Final = {
     Claim.UNINITIALISED: CauseClass.UNINITIALISED_MEMORY,
     Claim.RANDOM_STATE: CauseClass.RANDOM_STATE,
-    Claim.ARRIVAL: CauseClass.COLLECTIVE,
+    Claim.ARRIVAL: CauseClass.MESSAGE_RACE,
+    Claim.COLLECTIVE: CauseClass.COLLECTIVE,
 }
 
 
@@ -127,7 +128,7 @@ def _of_suspect(suspect: Suspect, first: Event) -> CauseClass | None:
 
 def _of_completion(suspect: Suspect, first: Event) -> CauseClass:
     if suspect.call.startswith(MESSAGES):
-        return CauseClass.COLLECTIVE
+        return CauseClass.MESSAGE_RACE
     loaded = first.kind is EventKind.BATCH or suspect.call.endswith("imap_unordered")
     return CauseClass.DATA_ORDER if loaded else CauseClass.THREAD_RACE
 

@@ -20,6 +20,7 @@ from gate.settings.knobs import KEEP, KNOBS, OFF, ON, Profile, effective_knobs
 from gate.settings.train_sections import OnOverride
 from gate.settings.variations import FIRST_FILL, TUNABLES, Setting
 
+COMMUTING_RANKS: Final = 2
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 # strict mode leaves these to the user: attention has kernels that add in no fixed order, and TF32
 # rounds a race's difference away or makes it large
@@ -54,6 +55,8 @@ def candidates(
     if trace is not None and trace.claim is Claim.UNINITIALISED:
         fills = {Setting.TORCH_FILL, Setting.HEAP_FILL}
         chosen.sort(key=lambda one: one.setting not in fills)
+    if trace is not None and trace.claim is Claim.COLLECTIVE:
+        chosen.sort(key=lambda one: one.setting is not Setting.FIXED_COLLECTIVES)
     return tuple(chosen[:MAX_TRIED])
 
 
@@ -82,6 +85,10 @@ def _applicable(run: RunEvidence, settings: GateSettings) -> Iterator[Candidate]
         yield Candidate(setting=Setting.ONE_WORKER, written="max_workers=1 in each pool")
     if any(facts.facts.get("loader_workers") for facts in run.rank_facts):
         yield Candidate(setting=Setting.NO_LOADER_WORKERS, written="num_workers=0")
+    # two numbers have one sum in either order
+    if len(run.ranks) > COMMUTING_RANKS:
+        written = "sums over ranks in a fixed order"
+        yield Candidate(setting=Setting.FIXED_COLLECTIVES, written=written)
     if on_gpu:
         variable = "CUDA_LAUNCH_BLOCKING: 1"
         yield Candidate(setting=Setting.LAUNCH_BLOCKING, written=f"train.env: {{{variable}}}")
@@ -145,6 +152,10 @@ REMEDIES: Final = {
         "Seed what a worker draws from by its own number (worker_init_fn), and share nothing "
         "between workers."
     ),
+    Setting.FIXED_COLLECTIVES: (
+        "Keep what decides the order of sums over ranks: the number of ranks, NCCL_ALGO, and the "
+        "size of gradient buckets (bucket_cap_mb)."
+    ),
     Setting.LAUNCH_BLOCKING: (
         "Let a stream wait for the one whose results it reads (wait_stream, record_stream)."
     ),
@@ -167,6 +178,10 @@ def proved_by(
         return None
     if one.setting in FILLS:
         return CauseClass.UNINITIALISED_MEMORY if one.follows else None
+    if one.setting is Setting.FIXED_COLLECTIVES:
+        # what is gathered is waited for, too
+        waited = any(suspect.begins_a_message for suspect in diagnosis.suspects)
+        return CauseClass.COLLECTIVE if kind in ARITHMETIC and not waited else None
     if one.setting not in RACES:
         return None
     if kind in ARITHMETIC:

@@ -11,6 +11,7 @@ a clock that is merely logged is no cause.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -112,6 +113,7 @@ def _agree(expected: Calls, observed: Calls, one: int, other: int, *, drew: bool
 
 Pairs = tuple[tuple[TracedValue, TracedValue], ...]
 READS_A_NUMBER: Final = "aten::_local_scalar_dense"
+MESSAGES: Final = re.compile(r"send|recv|isend|irecv|wait_tensor")
 OTHER_RANKS: Final = ("c10d", "_c10d_functional", "c10d_functional", "symm_mem")
 # what they write into is not read by them, as it is not by those that draw
 OVERWRITE: Final = ("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_")
@@ -224,6 +226,11 @@ def _earliest(origin: dict[int, Root], inputs: Pairs) -> Root | None:
 def namespace(call: TracedCall) -> str:
     """For example `aten`."""
     return call.operator.partition("::")[0]
+
+
+def is_collective(call: TracedCall) -> bool:
+    """Whether all ranks of a group make this call together; not a message between two of them."""
+    return namespace(call) in OTHER_RANKS and not MESSAGES.match(call.operator.partition("::")[2])
 
 
 def unread(expected: TracedCall, observed: TracedCall) -> Pairs:

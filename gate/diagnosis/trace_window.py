@@ -9,13 +9,15 @@ from typing import Final
 
 from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.causes import OF_THE_RUN
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
-from gate.evidence.trace import TraceFinding
+from gate.evidence.trace import Claim, TraceFinding
 from gate.training.runs import EarlyEnd
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
 NEAR_THE_START: Final = 3
+# operators of torch.distributed
+BY_MESSAGE: Final = ("c10d", "_c10d_functional")
 # the script writes these when it likes, most often behind the step that they count
 WRITTEN: Final = (EventKind.METRIC, EventKind.METRIC_MISSING)
 METRICS: Final = (*WRITTEN, EventKind.LOSS)
@@ -180,4 +182,27 @@ def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagn
     remedy = diagnosis.remedy
     if trace.names_a_call and trace.remedy and not known:
         remedy = f"{trace.remedy} If that is not it: {remedy[:1].lower()}{remedy[1:]}"
-    return diagnosis.model_copy(update={"trace": trace, "remedy": remedy})
+    found = diagnosis.model_copy(update={"trace": trace, "remedy": remedy})
+    return _with_message(found, trace)
+
+
+def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
+    """Named for certain: a message that nobody waited for, where the value came by a message.
+
+    Its line is only a possible one where nothing shows that it brought what differs.
+    """
+    messages = [one for one in diagnosis.suspects if one.begins_a_message]
+    came = trace.claim in {Claim.OUTSIDE_VALUE, Claim.COLLECTIVE}
+    if diagnosis.likely or not messages or not (came and trace.operator.startswith(BY_MESSAGE)):
+        return diagnosis
+    certain = tuple(one.model_copy(update={"possible": False}) for one in messages)
+    others = (one for one in diagnosis.suspects if not one.begins_a_message)
+    place, call = certain[0].place, certain[0].call
+    return diagnosis.model_copy(
+        update={
+            "suspects": (*certain, *others),
+            "cause_class": CauseClass.MESSAGE_RACE,
+            "remedy": f"Call wait() on what {call}() returns at {place}, before the tensor is used "
+            "or changed.",
+        }
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gate.diagnosis.trace_alignment import Alignment, Calls, values_differ
 from gate.evidence.trace import (
+    MAX_NOTES,
     Claim,
     NoTrace,
     Origin,
@@ -33,6 +34,7 @@ REAL_TYPES: Final = ("float", "bfloat", "half", "double")
 # there the call that brought the value is named, and not the one that uses it
 OF_THEIR_SOURCE: Final = (
     *(Claim.UNINITIALISED, Claim.OUTSIDE_VALUE, Claim.MEMORY_LAYOUT, Claim.ARRIVAL),
+    Claim.COLLECTIVE,
 )
 MADE_BY: Final = {
     Origin.WORKER: "a worker of a DataLoader",
@@ -95,11 +97,16 @@ class TraceDivergence:
         return self.observed or self.expected or self.first_use
 
 
-def finding_at(point: TraceDivergence) -> TraceFinding:
-    """The record of a point, with both traces around it."""
+def finding_at(
+    point: TraceDivergence, received: Sequence[TraceDivergence] = (), *, ranks: int = 1
+) -> TraceFinding:
+    """The record of a point, with both traces around it; `received` are where it came to others.
+
+    So many `ranks` were traced.
+    """
     call = point.call
     sentence, remedy = _WORDS[point.claim](point)
-    if point.rank:
+    if (point.rank or ranks > 1) and point.claim is not Claim.COLLECTIVE:
         sentence = f"on rank {point.rank}: {sentence}"
     absolute, relative = point.apart or (None, None)
     other = point.expected.operator if point.expected is not None else ""
@@ -125,6 +132,10 @@ def finding_at(point: TraceDivergence) -> TraceFinding:
         absolute=absolute,
         relative=relative,
         rows=tuple(_rows(point)),
+        notes=tuple(
+            f"Rank {other.rank} received a different value by {_named(other.call)[:300]}."
+            for other in received[:MAX_NOTES]
+        ),
     )
 
 
@@ -243,6 +254,20 @@ def _arrival(point: TraceDivergence) -> tuple[str, str]:
             f"arrival differs; {_named(point.first_use)} is the first to use it"
         ),
         "Receive from each rank by its number (src=), in a fixed order.",
+    )
+
+
+def _collective(point: TraceDivergence) -> tuple[str, str]:
+    call = point.source or point.first_use
+    return (
+        (
+            f"every rank gives {_named(call)} equal values, and its result differs: it adds in no "
+            f"fixed order; {_named(point.first_use)} on rank {point.rank} is the first to use it"
+        ),
+        (
+            "Keep the number of ranks, the algorithm (NCCL_ALGO) and the size of gradient buckets "
+            "fixed, and wait for each collective before its result is used."
+        ),
     )
 
 
@@ -410,6 +435,7 @@ _WORDS: Final[dict[Claim, Words]] = {
     Claim.SETTING: _setting,
     Claim.MEMORY_LAYOUT: _layout,
     Claim.ARRIVAL: _arrival,
+    Claim.COLLECTIVE: _collective,
     Claim.CODE_PATH: _code_path,
     Claim.RANDOM_STATE: _random,
     Claim.OUTSIDE_VALUE: _outside,

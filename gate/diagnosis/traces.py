@@ -6,8 +6,8 @@ threads wrote is known by the number of their calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gate.diagnosis.trace_alignment import (
@@ -20,6 +20,7 @@ from gate.diagnosis.trace_alignment import (
     align,
     find_read,
     find_root,
+    is_collective,
     layouts_differ,
     namespace,
     outputs_apart,
@@ -99,8 +100,48 @@ def compare_traces(
     if not found:
         return agreement(tuple(pair.observed for pair in pairs), drift=drift)
     # what came over from another rank is told by that rank, where it can be
-    own = [point for point in found if not point.from_another_rank] or found
-    return finding_at(min(own, key=lambda point: (point.first_use.step, point.first_use.number)))
+    own = [point for point in found if not point.from_another_rank]
+    first = min(own or found, key=_when)
+    if not own and len(pairs) > 1 and _equal_before(first, pairs):
+        first = replace(first, claim=Claim.COLLECTIVE)
+    received = [point for point in found if point.from_another_rank and point.rank != first.rank]
+    return finding_at(first, received, ranks=len(pairs))
+
+
+def _when(point: TraceDivergence) -> tuple[int, int, int]:
+    """Ranks have no common clock but their collectives, which all of them call in one order."""
+    collectives = sum(map(is_collective, point.expected_calls[: point.at[0]]))
+    return point.first_use.step, collectives, point.first_use.number
+
+
+def _equal_before(point: TraceDivergence, pairs: Sequence[Pair]) -> bool:
+    """Whether every rank gave the collective that this came from values that are equal in both.
+
+    All of them have to be known: what was not read may be what differs.
+    """
+    source = point.source
+    if source is None or not is_collective(source):
+        return False
+    number = sum(map(is_collective, point.expected_calls[: source.number]))
+    given = [_collective(pair, number) for pair in pairs]
+    return all(
+        one is not None
+        and other is not None
+        and one.operator == other.operator == source.operator
+        and bool(one.inputs)
+        and all(
+            left.digest and left.digest == right.digest
+            for left, right in zip(one.inputs, other.inputs, strict=False)
+        )
+        for one, other in given
+    )
+
+
+def _collective(pair: Pair, number: int) -> tuple[TracedCall | None, TracedCall | None]:
+    """The collective of this number, from 0, in both runs of a rank."""
+    found = ([call for call in calls if is_collective(call)] for calls in pair.calls)
+    one, other = (calls[number] if number < len(calls) else None for calls in found)
+    return one, other
 
 
 def first_not_finite_call(traces: Traces, *, infinite: bool) -> TraceFinding:
@@ -333,15 +374,17 @@ def _made_elsewhere(pair: Pair, alignment: Alignment, inputs: Pairs) -> bool:
 
 def _of_inputs(calls: Calls, inputs: Pairs, use: TracedCall) -> Shown:
     """A value differs that no differing call made: where could it come from?"""
-    for _, value in inputs:
-        if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
-            return Shown(Claim.UNINITIALISED, bare)
     makers = [
         made
         for _, value in inputs
         for by in value.made_by
         if by != NOBODY and (made := _call(calls, by)) is not None
     ]
+    # what a message has yet to fill looks like memory that nobody wrote
+    message = next((made for made in makers if namespace(made) in OTHER_RANKS), None)
+    for _, value in inputs if message is None else ():
+        if value.unset_by and (bare := _call(calls, value.unset_by[0])) is not None:
+            return Shown(Claim.UNINITIALISED, bare)
     outside = next(filter(None, (_outside_behind(calls, made) for made in makers)), None)
     if outside is not None:
         return Shown(Claim.OUTSIDE_VALUE, outside)

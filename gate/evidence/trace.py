@@ -165,7 +165,8 @@ class Claim(StrEnum):
     `NONDETERMINISTIC_OPERATOR`: a different output, while inputs, layouts, arguments, settings of
     torch's and the generator were compared and are equal. `UNPROVEN`: the same, but not all of that
     could be compared. `SETTING`: a setting of torch's differs there. `MEMORY_LAYOUT`: equal values
-    lie in memory in another way. `ARRIVAL`: what came first from any rank. `CODE_PATH`: another
+    lie in memory in another way. `ARRIVAL`: what came first from any rank. `COLLECTIVE`: every rank
+    gave it equal values, and what came out differs. `CODE_PATH`: another
     operator, other arguments or shapes. `RANDOM_STATE`: a draw from a generator in another state.
     `OUTSIDE_VALUE`: a value that no operator made. `UNINITIALISED`: memory that nothing had
     written. `OTHER_TENSORS`: tensors that other calls made, chosen or ordered outside torch.
@@ -178,6 +179,7 @@ class Claim(StrEnum):
     SETTING = "setting"
     MEMORY_LAYOUT = "memory-layout"
     ARRIVAL = "order-of-arrival"
+    COLLECTIVE = "collective"
     CODE_PATH = "code-path"
     RANDOM_STATE = "random-state"
     OUTSIDE_VALUE = "outside-value"

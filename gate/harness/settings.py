@@ -23,6 +23,7 @@ MODULE, OPERATOR = "module:", "operator:"
 ON = "on"
 FILL, ONE_THREAD = "fill:", "one-thread"
 ONE_WORKER, NO_LOADER_WORKERS = "one-worker", "no-loader-workers"
+FIXED_COLLECTIVES = "fixed-collectives"
 # The knobs that are environment variables. Here, since processes without torch need them too.
 VARIABLES = {
     "hash_seed": "PYTHONHASHSEED",

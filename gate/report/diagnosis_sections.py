@@ -170,9 +170,10 @@ WITH: Final = {
     Setting.TORCH_FILL: "With torch's new memory filled",
     Setting.HEAP_FILL: "With new memory filled with a constant",
     Setting.LAUNCH_BLOCKING: "With each CUDA kernel awaited",
+    Setting.FIXED_COLLECTIVES: "With sums over ranks added in a fixed order",
 }
 # the words themselves are what a user would write
-SAID: Final = (Setting.ONE_WORKER, Setting.HEAP_FILL)
+SAID: Final = (Setting.ONE_WORKER, Setting.HEAP_FILL, Setting.FIXED_COLLECTIVES)
 # below it two times of a few runs are not told apart
 MEASURABLE: Final = 0.1
 

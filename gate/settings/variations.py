@@ -15,7 +15,8 @@ class Setting(StrEnum):
     `THREAD_VARIABLES`. `ONE_WORKER`: one worker in each pool of threads or processes.
     `NO_LOADER_WORKERS`: no worker process in a DataLoader. `TORCH_FILL`: torch fills its new memory
     with NaN. `HEAP_FILL`: the C heap and `numpy.empty` are filled with a byte. `LAUNCH_BLOCKING`:
-    each CUDA kernel is awaited. `KNOB`: a knob of the table of knobs.
+    each CUDA kernel is awaited. `FIXED_COLLECTIVES`: every rank gathers the parts of a sum over
+    ranks, and adds them in one order. `KNOB`: a knob of the table of knobs.
     """
 
     NOTHING = "nothing"
@@ -26,6 +27,7 @@ class Setting(StrEnum):
     TORCH_FILL = "torch-fill"
     HEAP_FILL = "heap-fill"
     LAUNCH_BLOCKING = "launch-blocking"
+    FIXED_COLLECTIVES = "fixed-collectives"
     KNOB = "knob"
 
 

@@ -137,6 +137,7 @@ BY_HARNESS: Final = {
     Setting.ONE_THREAD: "one-thread",
     Setting.ONE_WORKER: "one-worker",
     Setting.NO_LOADER_WORKERS: "no-loader-workers",
+    Setting.FIXED_COLLECTIVES: "fixed-collectives",
 }
 OWN_THREADS: Final = (THREADS_VARIABLE, "MKL_NUM_THREADS")
 THREAD_KNOBS: Final = ("omp_threads", "mkl_threads")

@@ -36,6 +36,7 @@ BY_CLASS: Final[Mapping[CauseClass, tuple[FailureMode, FailureMode]]] = MappingP
         CauseClass.PRECISION: (FailureMode.ARITHMETIC, FailureMode.ARITHMETIC),
         CauseClass.OPTIMIZER: (_NONE, _NONE),
         CauseClass.COLLECTIVE: (FailureMode.DISTRIBUTED, _NONE),
+        CauseClass.MESSAGE_RACE: (FailureMode.DISTRIBUTED, _NONE),
         CauseClass.CHECKPOINT: (FailureMode.CHECKPOINT, _NONE),
         CauseClass.RESUME: (FailureMode.CHECKPOINT, FailureMode.CHECKPOINT),
         CauseClass.CODE: (_NONE, _NONE),

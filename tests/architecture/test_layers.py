@@ -58,7 +58,7 @@ INSIDE = {
         ("tensor_digests",),
         ("operator_audit",),
         ("sources.found",),
-        ("determinism", "recording", "operator_policy", "sources", "trials"),
+        ("determinism", "recording", "operator_policy", "sources", "trials", "fixed_collectives"),
         ("tracing", "variation_readings"),
         ("varied_surroundings",),
         ("lifecycle",),

@@ -15,7 +15,7 @@ PROVED = {
     (Claim.NONDETERMINISTIC_OPERATOR, "mylib::scatter"): CauseClass.KERNEL,
     (Claim.UNINITIALISED, "aten::empty"): CauseClass.UNINITIALISED_MEMORY,
     (Claim.RANDOM_STATE, "aten::bernoulli_"): CauseClass.RANDOM_STATE,
-    (Claim.ARRIVAL, "c10d::recv_any_source_"): CauseClass.COLLECTIVE,
+    (Claim.ARRIVAL, "c10d::recv_any_source_"): CauseClass.MESSAGE_RACE,
 }
 
 

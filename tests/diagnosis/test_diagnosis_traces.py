@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_cases import call, chain, trace, value
 
+from gate.comparison.differences import EventKind
+from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.trace_alignment import align
+from gate.diagnosis.trace_window import with_trace
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
 from gate.evidence.trace import Claim, NoTrace, Phase, RankTrace, TraceFinding
 
@@ -320,3 +323,98 @@ def test_a_call_that_was_given_a_nan_is_not_the_first_to_give_one() -> None:
     assert found.sentence == "aten::log at train.py:2 gives the first NaN"
     none = first_not_finite_call((trace(*calls),), infinite=True)
     assert none.sentence == "no traced call makes the first one"
+
+
+def of_ranks(*pairs: tuple[RankTrace, RankTrace]) -> TraceFinding:
+    """What the traces of several ranks say, each rank in both runs."""
+    sides = [
+        tuple(pair[side].model_copy(update={"rank": rank}) for rank, pair in enumerate(pairs))
+        for side in (0, 1)
+    ]
+    return compare_traces(sides[0], sides[1], drift=False)
+
+
+def receiver(content: str, given: str = "a") -> RankTrace:
+    """A rank that gives a collective something, and uses what comes out."""
+    sent = call(0, "c10d::allreduce_", (value(given),), (value(""),))
+    return trace(sent, call(1, "aten::div", (value(content, 0),), (value(content + "!"),)))
+
+
+def test_a_collective_of_equal_values_whose_result_differs_is_named() -> None:
+    found = of_ranks((receiver("b"), receiver("c")), (receiver("b"), receiver("c")))
+    assert found.claim is Claim.COLLECTIVE
+    assert found.operator == "c10d::allreduce_"
+    assert found.sentence.startswith(
+        "every rank gives c10d::allreduce_ at train.py:1 equal values, and its result differs"
+    )
+    assert found.notes == ("Rank 1 received a different value by c10d::allreduce_ at train.py:1.",)
+
+
+@pytest.mark.parametrize("given", ["z", ""])
+def test_a_collective_that_one_rank_may_have_given_something_else_is_not(given: str) -> None:
+    other = (receiver("b"), receiver("c", given))
+    found = of_ranks((receiver("b"), receiver("c")), other)
+    assert found.claim is not Claim.COLLECTIVE
+
+
+def test_the_rank_whose_value_differed_before_fewer_collectives_is_the_first() -> None:
+    def traced(content: str, collectives: int) -> RankTrace:
+        calls = [
+            call(number, "c10d::allreduce_", (value("a"),), (value(""),))
+            for number in range(collectives)
+        ]
+        # many calls of its own: a number of a call says nothing to another rank
+        own = [call(collectives + number, "aten::relu", (), (value("a"),)) for number in range(9)]
+        last = call(collectives + 9, "aten::mul", (value("a"),), (value(content),))
+        return trace(*calls, *own, last)
+
+    late, early = ((traced("b", 3), traced("c", 3)), (traced("b", 1), traced("c", 1)))
+    assert of_ranks(late, early).rank == 1
+    assert of_ranks(early, late).rank == 0
+
+
+def test_a_message_that_has_not_come_is_not_memory_that_nobody_wrote() -> None:
+    bare = call(0, "aten::empty", (), (value(""),))
+    begun = call(1, "c10d::recv_", (value("", 0, unset_by=(0,)),), (value(""),))
+    one, other = (
+        trace(
+            bare,
+            begun,
+            call(2, "aten::mul", (value(content, 1, unset_by=(0,)),), (value(content + "!"),)),
+        )
+        for content in "bc"
+    )
+    found = compared(one, other)
+    assert (found.claim, found.operator) == (Claim.OUTSIDE_VALUE, "c10d::recv_")
+
+
+BEGUN = Suspect(
+    place="train.py:9",
+    kind=SuspectKind.THREAD,
+    call="torch.distributed.irecv",
+    step=1,
+    possible=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("operator", "claim", "proved"),
+    [
+        ("c10d::recv_", Claim.OUTSIDE_VALUE, True),
+        ("c10d::recv_", Claim.UNPROVEN, False),
+        ("aten::lift_fresh", Claim.OUTSIDE_VALUE, False),
+    ],
+)
+def test_a_message_that_nobody_waited_for_is_named_where_it_brought_what_differs(
+    operator: str,
+    claim: Claim,
+    proved: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    plain = Diagnosis(
+        first_step=1, kind=EventKind.INPUT, subject="input", cause="", remedy="", suspects=(BEGUN,)
+    )
+    found = with_trace(plain, TraceFinding(claim=claim, sentence="it", operator=operator))
+    assert found is not None
+    assert (found.cause_class is CauseClass.MESSAGE_RACE) is proved
+    assert bool(found.likely) is proved
+    assert ("Call wait() on what torch.distributed.irecv()" in found.remedy) is proved

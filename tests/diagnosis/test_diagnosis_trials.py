@@ -13,7 +13,7 @@ from gate.comparison.differences import EventKind
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.setting_trials import candidates, threads_at, with_tried
 from gate.evidence.observations import LiveThreads, Override, OverrideKind
-from gate.evidence.run_evidence import HarnessProcess, RunEvidence
+from gate.evidence.run_evidence import HarnessProcess, RankRecord, RunEvidence
 from gate.evidence.trace import (
     CERTAIN_CONTROLS,
     CERTAIN_RUNS,
@@ -31,6 +31,7 @@ from gate.settings.variations import Setting
 from gate.system.machine import RankFacts
 
 TORCH_FILL = "determinism.fill_uninitialized_memory: true"
+FIXED_ORDER = "sums over ranks in a fixed order"
 HEAP_FILL = "a fill of the C heap"
 URANDOM = Suspect(place="train.py:4", kind=SuspectKind.ENTROPY, call="os.urandom", step=1)
 TURNED = Suspect(place="train.py:5", kind=SuspectKind.SETTING, call="cudnn_benchmark", step=1)
@@ -157,6 +158,8 @@ def tried(
         (Setting.ONE_THREAD, EventKind.INPUT, False, None),
         (Setting.ONE_WORKER, EventKind.INITIAL, False, None),
         (Setting.LAUNCH_BLOCKING, EventKind.LOSS, False, CauseClass.THREAD_RACE),
+        (Setting.FIXED_COLLECTIVES, EventKind.GRADIENTS, False, CauseClass.COLLECTIVE),
+        (Setting.FIXED_COLLECTIVES, EventKind.INPUT, False, None),
         (Setting.NO_LOADER_WORKERS, EventKind.BATCH, False, None),
         (Setting.RESTORE, EventKind.LOSS, False, None),
         (Setting.KNOB, EventKind.LOSS, False, None),
@@ -167,6 +170,29 @@ def test_a_setting_that_helps_proves_a_class(
 ) -> None:
     told = with_tried(diagnosis(kind), tried(setting), threads_alive=alive)
     assert told.cause_class is proved
+
+
+def test_a_fixed_order_of_sums_is_tried_where_more_than_two_ranks_add() -> None:
+    def of_ranks(count: int) -> RunEvidence:
+        steps = evidence_of().steps
+        return changed(ranks=tuple(RankRecord(rank=rank, steps=steps) for rank in range(count)))
+
+    assert written(of_ranks(2)) == [TORCH_FILL, HEAP_FILL]
+    assert written(of_ranks(3)) == [FIXED_ORDER, TORCH_FILL, HEAP_FILL]
+    shown = diagnosis(trace=TraceFinding(claim=Claim.COLLECTIVE, sentence="a sum"))
+    assert written(of_ranks(3), shown, determinism={"threads": 2})[0] == FIXED_ORDER
+
+
+def test_a_message_that_nobody_waits_for_is_no_order_of_sums() -> None:
+    begun = URANDOM.model_copy(
+        update={
+            "kind": SuspectKind.THREAD,
+            "call": "torch.distributed.all_reduce",
+            "possible": True,
+        }
+    )
+    found = diagnosis(EventKind.GRADIENTS, suspects=(begun,))
+    assert with_tried(found, tried(Setting.FIXED_COLLECTIVES)).cause_class is None
 
 
 @pytest.mark.parametrize(("runs", "differing"), [(2, 3), (4, 2), (4, 0)])

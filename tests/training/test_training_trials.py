@@ -80,6 +80,7 @@ def test_one_thread_goes_before_a_count_that_is_passed_on() -> None:
         (Setting.RESTORE, {"REPRO_GATE_ON_OVERRIDE": "restore"}),
         (Setting.ONE_WORKER, {"REPRO_GATE_TRIAL": "one-worker"}),
         (Setting.NO_LOADER_WORKERS, {"REPRO_GATE_TRIAL": "no-loader-workers"}),
+        (Setting.FIXED_COLLECTIVES, {"REPRO_GATE_TRIAL": "fixed-collectives"}),
         (Setting.LAUNCH_BLOCKING, {"CUDA_LAUNCH_BLOCKING": "1"}),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 FAULTS = Path(__file__).parent / "faults"
+RANKS = Path(__file__).parent / "ranks"
 MARK = "  # planted"
 SCRIPT = "train.py"
 MAX_STEPS = 12
@@ -82,7 +83,8 @@ class Planted:
     chance decides; `classes` are the names of causes that are true, `operator` a part of the name
     of the operator that first gives a different result, or that only one commit calls. `base` is
     the script before the change, None where the fault is one of repeating. `saved_outcome` is what
-    a saved optimizer makes of it, whose groups may have other parameters.
+    a saved optimizer makes of it, whose groups may have other parameters. `rank` is the one that
+    has to be named, None where none is; `says` are words of an error, or of a finding.
     """
 
     name: str
@@ -99,6 +101,8 @@ class Planted:
     ranks: int
     metrics: str
     max_steps: int
+    rank: int | None = None
+    says: tuple[str, ...] = ()
     form: Form = Form.PLAIN
 
     @property
@@ -110,6 +114,11 @@ class Planted:
 def planted_faults() -> tuple[Planted, ...]:
     """All of them, by name."""
     return tuple(_read(path) for path in sorted(FAULTS.glob("*.py")))
+
+
+def rank_faults() -> tuple[Planted, ...]:
+    """Those of several ranks, by name."""
+    return tuple(_read(path) for path in sorted(RANKS.glob("*.py")))
 
 
 def in_form(planted: Planted, form: Form) -> Planted | None:
@@ -173,4 +182,6 @@ def _read(path: Path) -> Planted:
         ranks=truth.get("ranks", 1),
         metrics=truth.get("metrics", ""),
         max_steps=truth.get("max_steps", MAX_STEPS),
+        rank=truth.get("rank"),
+        says=tuple(truth.get("says", ())),
     )

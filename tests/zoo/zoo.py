@@ -27,9 +27,19 @@ from typing import Final
 import yaml
 from gate_bench import Bench
 from git_workshop import Repository
-from planted import CHECKPOINT, SCRIPT, Form, Planted, helper_of, in_form, planted_faults
+from planted import (
+    CHECKPOINT,
+    SCRIPT,
+    Form,
+    Planted,
+    helper_of,
+    in_form,
+    planted_faults,
+    rank_faults,
+)
 
 from gate.diagnosis.diagnosis import Diagnosis
+from gate.errors import GateError
 from gate.evidence.trace import HowKnown
 from gate.verdict.verdict import Verdict
 
@@ -101,7 +111,10 @@ def _settings(planted: Planted) -> str:
 def told(planted: Planted) -> Told:
     """One fault in a folder of its own, and the score of what was said."""
     with tempfile.TemporaryDirectory() as folder:
-        verdict = diagnosed(planted, Path(folder))
+        try:
+            verdict = diagnosed(planted, Path(folder))
+        except GateError as error:
+            return _refused(planted, error)
     found = verdict.diagnosis
     trace = found.trace if found is not None else None
     line = _line(verdict)
@@ -114,6 +127,25 @@ def told(planted: Planted) -> Told:
         line=line,
         operator=trace.operator if trace is not None else "",
         sentence=_sentence(found),
+        score=score,
+        reason=reason,
+    )
+
+
+def _refused(planted: Planted, error: GateError) -> Told:
+    """A run that cannot be judged: its message has to name what is true."""
+    lacking = [words for words in planted.says if words not in error.message]
+    score, reason = Score.RIGHT, ""
+    if planted.outcome != "error" or lacking:
+        score, reason = Score.MISSED, f"the message lacks {lacking}: {error.message}"
+    return Told(
+        planted=planted,
+        outcome="error",
+        step=None,
+        cause_class="",
+        line="",
+        operator="",
+        sentence=error.message,
         score=score,
         reason=reason,
     )
@@ -145,7 +177,11 @@ def _scored(planted: Planted, verdict: Verdict, line: str) -> tuple[Score, str]:
     found = verdict.diagnosis
     if verdict.outcome.value != planted.outcome:
         return Score.MISSED, f"the outcome is {verdict.outcome.value}"
-    if planted.outcome == "reproduced":
+    if planted.says:
+        messages = " ".join(finding.message for finding in verdict.findings)
+        lacking = [words for words in planted.says if words not in messages]
+        return (Score.MISSED, f"no finding says {lacking}") if lacking else (Score.RIGHT, "")
+    if planted.outcome in {"reproduced", "no-baseline"}:
         return (Score.RIGHT, "") if found is None else (Score.WRONG, "a cause where there is none")
     if found is None:
         return Score.MISSED, "no diagnosis"
@@ -166,6 +202,8 @@ def _false(planted: Planted, found: Diagnosis, line: str) -> Iterator[str]:
     blamed = bool(found.likely) or bool(found.trace is not None and found.trace.changed)
     if blamed and line != planted.place:
         yield f"line {line}"
+    if planted.rank is not None and found.ranks not in {(), (planted.rank,)}:
+        yield f"ranks {found.ranks}"
     operator = found.trace.operator if found.trace is not None else ""
     if planted.operator and operator and planted.operator not in operator:
         yield f"operator {operator}"
@@ -174,7 +212,9 @@ def _false(planted: Planted, found: Diagnosis, line: str) -> Iterator[str]:
 def _missing(planted: Planted, found: Diagnosis, line: str) -> Iterator[str]:
     if line != planted.place:
         yield "the line is not named" if not line else f"the line is not named, but {line}"
-    if found.cause_class is None and planted.classes != ("none",):
+    if planted.rank is not None and not found.ranks:
+        yield "no rank"
+    if found.cause_class is None and "none" not in planted.classes:
         yield "no class"
     if planted.operator and (found.trace is None or not found.trace.operator):
         yield "no operator"
@@ -234,7 +274,7 @@ def main() -> int:
     chosen = parser.parse_args()
     faults = [
         formed
-        for one in planted_faults()
+        for one in (*planted_faults(), *rank_faults())
         if not chosen.names or one.name in chosen.names
         for form in chosen.form or Form
         if (formed := in_form(one, form)) is not None

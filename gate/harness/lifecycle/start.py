@@ -13,7 +13,7 @@ import atexit
 import sys
 from _thread import get_ident
 
-from ..settings import ONE_WORKER, HarnessSettings, current_rank, is_worker
+from ..settings import FIXED_COLLECTIVES, ONE_WORKER, HarnessSettings, current_rank, is_worker
 from .children import Children
 
 TYPE_CHECKING = False
@@ -197,6 +197,11 @@ def _trial(settings: HarnessSettings) -> dict[str, Callable[[], None]]:
     """What follows the import of a module in a run that tries one setting; else nothing."""
     if settings.fill is not None:
         return {"numpy": lambda: _try_fill(settings.fill or 0)}
+    if settings.trial == FIXED_COLLECTIVES:
+        return {
+            MESSAGES: lambda: _try_collectives("fix_collectives"),
+            "torch.nn.parallel.distributed": lambda: _try_collectives("fix_replicas"),
+        }
     if settings.trial != ONE_WORKER:
         return {}
     pools = ("concurrent.futures.thread", "concurrent.futures.process", "multiprocessing.pool")
@@ -219,6 +224,15 @@ def _try_one_worker(module: str) -> None:
         one_worker(module)
     except Exception as error:
         _complain(f"pools keep their workers: {error}")
+
+
+def _try_collectives(name: str) -> None:
+    try:
+        from .. import fixed_collectives
+
+        getattr(fixed_collectives, name)()
+    except Exception as error:
+        _complain(f"collectives keep their order: {error}")
 
 
 def _hook_reads() -> None:
