@@ -10,7 +10,7 @@ from typing import Final
 from gate.baseline.entry import Baseline, BaselineEntry, entry_name
 from gate.comparison.differences import OtherSetting
 from gate.data.data_sets import DataSets, same_data
-from gate.training.environment import CPU, DEVICE, PACKAGES, Environment
+from gate.training.environment import CPU, DEVICE, NODES, PACKAGES, Environment
 
 
 def replaced_by(baseline: Baseline | None, entry: BaselineEntry) -> BaselineEntry | None:
@@ -71,6 +71,7 @@ KEY: Final = (
     "python",
     "os",
     "variables",
+    NODES,
     "world_size",
     "threads",
     "cpu_capability",

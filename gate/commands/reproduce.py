@@ -23,8 +23,14 @@ from gate.commands.trust import (
 from gate.comparison.differences import OptimizerSettingChange
 from gate.comparison.statistical_tests import MetricSpread, SpreadPlace
 from gate.data.data_sets import move_sentence
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.package.signing import Identity
-from gate.pipelines.entry import build_adapters
+from gate.pipelines.entry import (
+    MAX_SETTINGS_BYTES,
+    build_adapters,
+    nearest_settings,
+    parse_settings_apart,
+)
 from gate.pipelines.opening import (
     HEADLINES,
     CodeSource,
@@ -56,6 +62,7 @@ PLACES: Final = {
 FIRST: Final = "First difference, with the package as the baseline: "
 FIRST_OF_RESUMED: Final = "The first difference of the resumed run: "
 LABEL_WIDTH: Final = 13
+CLUSTER: Final = b"cluster"
 
 
 def reproduction_headline(reproduction: Reproduction) -> str:
@@ -259,6 +266,16 @@ Unsealed = Annotated[
 ]
 
 
+def _own_cluster() -> ClusterSettings:
+    """The nodes that the caller's own settings name, where there are any in this folder."""
+    path = nearest_settings(Path.cwd(), FILES)
+    if path is None:
+        return ClusterSettings()
+    data = FILES.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
+    # a file of another version has no say in how a package is run again
+    return parse_settings_apart(data, path.name).cluster if CLUSTER in data else ClusterSettings()
+
+
 def reproduce_command(  # noqa: PLR0913 - each parameter is an option of the command
     package: Annotated[Path, typer.Argument(help="The package.tar to run again.")],
     trusted_keys: TrustedKeysFile = None,
@@ -292,6 +309,7 @@ def reproduce_command(  # noqa: PLR0913 - each parameter is an option of the com
         work_tree=work_tree,
         data=data_places(data or []),
         seeds=seeds,
+        cluster=_own_cluster(),
     )
     identity = Identity(name=certificate_identity, issuer=certificate_oidc_issuer)
     trust = None if unsealed else chosen_trust(trusted_keys, identity, trusted_root)

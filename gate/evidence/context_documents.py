@@ -24,6 +24,7 @@ from gate.system.machine import (
     TopologyLine,
     VariableMap,
 )
+from gate.system.node import NodeFacts
 from gate.text.document import Document, Timestamp
 from gate.training.environment import (
     INDEX,
@@ -83,7 +84,10 @@ class Interconnect(Document):
 
 
 class ClusterDocument(Document):
-    """The file `cluster.json`; `driver` is that of the GPUs, empty without one."""
+    """The file `cluster.json`; `driver` is that of the GPUs, empty without one.
+
+    `nodes` are those of a cluster, none where the training ran beside the gate.
+    """
 
     schema_version: Literal["repro-gate.cluster/1"] = CLUSTER_SCHEMA
     commit: str
@@ -93,6 +97,7 @@ class ClusterDocument(Document):
     accelerators: Annotated[tuple[Accelerator, ...], Field(max_length=1000)] = ()
     driver: FactText = ""
     interconnect: Interconnect = Interconnect()
+    nodes: Annotated[tuple[NodeFacts, ...], Field(max_length=512)] = ()
 
 
 def cluster_document(evidence: EvidenceSet) -> ClusterDocument:
@@ -112,6 +117,7 @@ def cluster_document(evidence: EvidenceSet) -> ClusterDocument:
             networks=machine.networks if machine is not None else {},
             variables=_transport(run),
         ),
+        nodes=run.nodes,
     )
 
 

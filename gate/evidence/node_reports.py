@@ -20,7 +20,7 @@ from gate.evidence.run_evidence import (
     SketchText,
 )
 from gate.evidence.step_work import Settings
-from gate.system.machine import GpuFacts, ShortText, TopologyLine
+from gate.system.node import NodeFacts
 from gate.text.document import Document
 
 REPORT_NAME: Final = "report.json"
@@ -70,29 +70,6 @@ class CollectedFile(Document):
 
     sha256: str = Field(pattern=SHA256_PATTERN)
     size_bytes: int = Field(ge=0, le=MAX_BYTES)
-
-
-class NodeFacts(Document):
-    """What a node is; decides nothing.
-
-    `clocks` are graphics and memory clock and what slowed them (nvidia-smi), a line a GPU, after
-    the run; `topology` is what `nvidia-smi topo -m` prints, `address` the node's place in Slurm's
-    topology, `rdma` its devices (`/sys/class/infiniband`), `networks` the speed of each interface
-    in Mbit/s.
-    """
-
-    name: ShortText
-    cpu: ShortText = ""
-    cpus: int = Field(default=0, ge=0, le=MAX_BYTES)
-    memory_bytes: int = Field(default=0, ge=0, le=MAX_BYTES)
-    kernel: ShortText = ""
-    driver: ShortText = ""
-    gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)] = ()
-    clocks: Annotated[tuple[TopologyLine, ...], Field(max_length=64)] = ()
-    topology: Annotated[tuple[TopologyLine, ...], Field(max_length=200)] = ()
-    networks: Annotated[dict[ShortText, int], Field(max_length=100)] = Field(default_factory=dict)
-    rdma: Annotated[tuple[ShortText, ...], Field(max_length=64)] = ()
-    address: ShortText = ""
 
 
 class NodeReport(Document):

@@ -33,6 +33,7 @@ from gate.evidence.step_work import MAX_SEED_RESULTS, Given, SeedResult, Setting
 from gate.evidence.trace import TraceFinding, TriedSettings
 from gate.system.git.changes import Change
 from gate.system.machine import GpuMissed, MachineFacts, RankFacts
+from gate.system.node import NodeFacts
 from gate.text.document import Document, Timestamp
 from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit, RunMode, RunRecord
@@ -341,6 +342,7 @@ class RunEvidence(Document):
     `rank_facts` are told and decide nothing. `sources` is what it took from its surroundings,
     `live_threads` where the number of Python's threads changed on rank 0: for a diagnosis only.
     `boundaries` is what each rank stood with where it was interrupted, or had been resumed.
+    `nodes` are those of a cluster that it ran on; what they are is a part of its environment.
     `ranks` is what each rank recorded by itself, empty where only one trained; `metrics` and
     `steps` are rank 0's and those of all ranks together. `replica_drift` is where replicas of one
     model first differ, for a finding only.
@@ -388,6 +390,7 @@ class RunEvidence(Document):
         Field(max_length=MAX_ALL_PARAMETER_NAMES),
     ] = Field(default_factory=dict)
     boundaries: Annotated[tuple[Boundary, ...], Field(max_length=1000)] = ()
+    nodes: Annotated[tuple[NodeFacts, ...], Field(max_length=512)] = ()
     ranks: Annotated[tuple[RankRecord, ...], Field(max_length=MAX_RANKS)] = ()
     replica_drift: ReplicaDrift | None = None
 

@@ -178,7 +178,10 @@ def _verified_package(
         notes += (f"The result differs from the baseline's; {OTHER_RESULT[facts.level]}.",)
     if facts.imported_evidence:
         notes += ("Another job ran the training: isolation and numbers are what that job reports.",)
-    if facts.isolation.mode is IsolationMode.NONE:
+    if facts.isolation.job is not None:
+        level = facts.isolation.job.value
+        notes += (f"The training ran on a cluster, as {level}: the account that submitted it.",)
+    elif facts.isolation.mode is IsolationMode.NONE:
         notes += ("The training ran under the gate's own account (isolation none).",)
     return VerifiedPackage(
         key_id=key_id,

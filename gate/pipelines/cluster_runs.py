@@ -11,11 +11,14 @@ from typing import Final
 from gate.errors import EvidenceError, RunError, StorageError
 from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.node_reports import REPORT_NAME, NodeReport
+from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.cluster_processes import REPORTS, VISIBLE_SECONDS
 from gate.isolation.process_request import ClusterStep
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.reading import Ask, NodesQuestion
 from gate.system.files.port import Files
+from gate.system.node import described_nodes
+from gate.training.environment import NODES
 
 STALE_HINT: Final = (
     "The file system of cluster.folder shows this machine something else than the nodes. Nothing "
@@ -53,6 +56,16 @@ def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[
             source = folder / str(report.number) / name
             _copy(adapters.files, source, out / name, file.sha256, report)
     return reports
+
+
+def with_nodes(run: RunEvidence, reports: tuple[NodeReport, ...]) -> RunEvidence:
+    """The run with the nodes that it ran on, as a part of its environment; here it has none."""
+    if not reports:
+        return run
+    nodes = tuple(report.node for report in reports)
+    parts = {**run.environment.parts, NODES: described_nodes(nodes)}
+    environment = run.environment.model_copy(update={"parts": parts})
+    return run.model_copy(update={"nodes": nodes, "environment": environment})
 
 
 def _wait_for(adapters: Adapters, path: Path, until: float) -> None:

@@ -35,6 +35,7 @@ from gate.evidence.lock_files import LockFile
 from gate.evidence.rank_environments import leave_out_packages
 from gate.evidence.run_evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.evidence.usable import refuse_unusable
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings, Separation, WriteGuard
 from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
@@ -77,8 +78,9 @@ def records_of(evidence: EvidenceSet) -> tuple[RunRecord, ...]:
 
 
 def plain_isolation(settings: GateSettings) -> GateSettings:
-    """Not as the settings say: no image is fetched to read a file."""
-    return settings.model_copy(update={"isolation": IsolationSettings()})
+    """Not as the settings say: no image is fetched and no node is taken to read a file."""
+    here = {"isolation": IsolationSettings(), "cluster": ClusterSettings()}
+    return settings.model_copy(update=here)
 
 
 def kept_here(

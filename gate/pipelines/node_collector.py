@@ -24,7 +24,6 @@ from gate.evidence.node_reports import (
     MAX_LEAVES_BYTES,
     REPORT_NAME,
     CollectedFile,
-    NodeFacts,
     NodeReport,
     StateLeaves,
 )
@@ -33,7 +32,7 @@ from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.system.machine import machine_facts
-from gate.system.node import gpu_clocks, node_hardware
+from gate.system.node import NodeFacts, gpu_clocks, node_hardware
 from gate.text.digests import sha256_hex
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
@@ -17,6 +17,7 @@ from gate.comparison.statistical_tests import MetricSpread
 from gate.data.data_sets import DataMoves
 from gate.diagnosis.diagnosis import Diagnosis, ResumeResult
 from gate.errors import AttestationError, EvidenceError, ExitCode, RepositoryError, SettingsError
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.package.packing import SOURCE_MEMBER, CallDocument
 from gate.package.ustar import member_index
@@ -165,6 +166,7 @@ class ReproductionCall:
     package holds the code. `code` is another commit to run, or None; `work_tree` runs the clone's
     files as they are now. `data` has a path of this machine for names of declared data. `seeds`
     trains so many seeds here, 0 for none beside those that the package's own level asks for.
+    `cluster` is where the runs go: this machine, whatever the package was made on, if not said.
     """
 
     package: Path
@@ -174,6 +176,7 @@ class ReproductionCall:
     work_tree: bool = False
     data: Mapping[str, Path]
     seeds: int = 0
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -309,7 +312,8 @@ def _settings_here(settings: GateSettings, call: ReproductionCall) -> GateSettin
             hint=f"Data that it declares by a path: {known}.",
         )
     data = tuple(_data_here(source, call.data.get(source.label)) for source in settings.data)
-    return settings.model_copy(update={"data": data})
+    # a package is anybody's: whose nodes a call takes is for the caller to say
+    return settings.model_copy(update={"data": data, "cluster": call.cluster})
 
 
 def _data_here(source: DataSource, path: Path | None) -> DataSource:

@@ -37,7 +37,7 @@ from gate.evidence.trace import TraceFinding, Traces, TriedSettings
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ClusterStep, ProcessRequest
-from gate.pipelines.cluster_runs import gather, with_node_at_fault
+from gate.pipelines.cluster_runs import gather, with_node_at_fault, with_nodes
 from gate.pipelines.environments import GpuSearch
 from gate.pipelines.prepared import Prepared
 from gate.pipelines.reading import (
@@ -481,7 +481,8 @@ class Trainings:
         record = launcher.record_of(planned, one.request, result).model_copy(update=told)
         with prepared.call.own(OwnWork.READING, planned.label):
             read = self._read(planned, record, result.output, failure)
-        evidence = read.evidence
+        evidence = with_nodes(read.evidence, self._nodes.get(planned.label, ()))
+        read = replace(read, evidence=evidence)
         self.ended.refuse_unusable(evidence)
         if planned.window is None and planned.varied is None:
             self._first = self._first or evidence

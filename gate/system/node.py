@@ -6,17 +6,25 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field
+
+from gate.system.machine import GpuFacts, ShortText, TopologyLine
+from gate.text.document import Document
 from gate.text.untrusted_text import safe_line
 
 PROC: Final = Path("/proc")
 SYS: Final = Path("/sys/class")
 MAX_READ: Final = 256 * 1024
 MAX_DEVICES: Final = 64
+# as a document of the evidence takes it
+MOST: Final = 2**63
 ANSWER_SECONDS: Final = 30.0
 # `nvidia-smi --help-query-gpu` lists the fields
 CLOCK_FIELDS: Final = (
@@ -25,6 +33,63 @@ CLOCK_FIELDS: Final = (
 )
 _MODEL: Final = re.compile(rb"^model name\s*:\s*(.+)$", re.MULTILINE)
 _MEMORY: Final = re.compile(rb"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
+
+
+class NodeFacts(Document):
+    """What a node is; decides nothing.
+
+    `clocks` are graphics and memory clock and what slowed them (nvidia-smi), a line a GPU, after
+    the run; `topology` is what `nvidia-smi topo -m` prints, `address` the node's place in Slurm's
+    topology, `rdma` its devices (`/sys/class/infiniband`), `networks` the speed of each interface
+    in Mbit/s.
+    """
+
+    name: ShortText
+    cpu: ShortText = ""
+    cpus: int = Field(default=0, ge=0, le=MOST)
+    memory_bytes: int = Field(default=0, ge=0, le=MOST)
+    kernel: ShortText = ""
+    driver: ShortText = ""
+    gpus: Annotated[tuple[GpuFacts, ...], Field(max_length=64)] = ()
+    clocks: Annotated[tuple[TopologyLine, ...], Field(max_length=64)] = ()
+    topology: Annotated[tuple[TopologyLine, ...], Field(max_length=200)] = ()
+    networks: Annotated[dict[ShortText, int], Field(max_length=100)] = Field(default_factory=dict)
+    rdma: Annotated[tuple[ShortText, ...], Field(max_length=64)] = ()
+    address: ShortText = ""
+
+    @property
+    def kind(self) -> str:
+        """What the node is without its name, such as `4 x NVIDIA A10G` or `cpu`."""
+        names = Counter(gpu.name for gpu in self.gpus)
+        return " + ".join(f"{count} x {name}" for name, count in sorted(names.items())) or "cpu"
+
+    @property
+    def switches(self) -> str:
+        """The switches above the node in Slurm's topology; empty where it has none."""
+        return self.address.rpartition(".")[0]
+
+
+def described_nodes(nodes: Sequence[NodeFacts]) -> str:
+    """What a result may hang on of the nodes, and never their names.
+
+    For example `2 nodes of 4 x NVIDIA A10G, one switch, 100 Gb/s`. Empty for none.
+    """
+    if not nodes:
+        return ""
+    kinds = Counter(node.kind for node in nodes)
+    # a node's name is the last part of its address, and the switches before it have names as well
+    above = {node.switches for node in nodes}
+    wires = "" if not any(above) else f", {'one switch' if len(above) == 1 else 'several switches'}"
+    # loopback has no speed; the fastest interface is the one that ranks are meant to use
+    fastest = {max(node.networks.values(), default=0) for node in nodes}
+    speed = f", {min(fastest) / 1000:g} Gb/s" if min(fastest) else ""
+    return (
+        " + ".join(
+            f"{count} node{'s' * (count > 1)} of {kind}" for kind, count in sorted(kinds.items())
+        )
+        + wires
+        + speed
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

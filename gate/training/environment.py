@@ -15,6 +15,8 @@ MAX_PACKAGES = 5000
 MAX_PACKAGE_TEXT = 200
 SHOWN_DIGITS = 12
 PACKAGES, DEVICE, CPU = "packages", "device", "cpu"
+# of a run on a cluster: how many of which kind, and how they are joined
+NODES: Final = "nodes"
 NOT_APPLICABLE = "none"
 BETWEEN_RANKS = " | "
 # where a distribution came from: of an index nothing is kept, of the tested project nothing counts

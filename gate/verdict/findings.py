@@ -389,6 +389,14 @@ def weaker_children(run: RunEvidence) -> tuple[Finding, ...]:
 
 def isolation(used: Isolation) -> tuple[Finding, ...]:
     """Did the training run under the gate's own account, or with a way out to the network?"""
+    if used.job is not None:
+        return notice(
+            "job-isolation",
+            message=f"the training ran on a cluster, kept apart as {used.job.value}: it can read "
+            "what the account that submitted the job can read",
+            remedy="Keep keys and tokens away from that account: train with mode: run, judge and "
+            "sign with mode: judge elsewhere.",
+        )
     if used.mode is IsolationMode.NONE:
         return notice(
             "not-isolated",

@@ -106,6 +106,18 @@ def test_a_pair_on_two_nodes_is_judged_with_every_rank(paired: Paired) -> None:
     assert {process.rank for process in first.processes} == {0, 1}
 
 
+def test_the_environment_has_the_kind_of_the_nodes_and_cluster_json_their_names(
+    paired: Paired,
+) -> None:
+    told = paired.gated.evidence.runs[0].environment.part("nodes")
+    assert told.startswith("2 nodes of cpu, one switch")
+    assert "n1" not in told
+    document = json.loads((paired.out / "evidence" / "cluster.json").read_text())
+    assert [node["name"] for node in document["nodes"]] == ["n1", "n2"]
+    assert [node["address"] for node in document["nodes"]] == ["s1.n1", "s1.n2"]
+    assert all(node["cpus"] and node["memory_bytes"] for node in document["nodes"])
+
+
 def test_both_runs_are_steps_of_one_job_which_is_given_back(paired: Paired) -> None:
     ((submitted, _),) = paired.slurm.orders("sbatch")
     assert {"--no-requeue", "--export=NONE", "--nodes=2", "--ntasks-per-node=1"} <= set(submitted)
