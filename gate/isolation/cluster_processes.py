@@ -96,94 +96,109 @@ class Cluster:
         self._run = run
         self._interrupts = interrupts
         self._pause = pause
-        self._job = ""
-        self._nodes: Allocation | None = None
+        self._jobs: list[str] = []
+        # by whether they are those of the repeat that goes to other nodes
+        self._nodes: dict[bool, Allocation] = {}
         self._uncollected: ClusterStep | None = None
 
     def allocate(
-        self, settings: ClusterSettings, runs: int, say: Callable[[str], object]
+        self,
+        settings: ClusterSettings,
+        runs: int,
+        say: Callable[[str], object],
+        *,
+        elsewhere: bool = False,
     ) -> Allocation:
-        """Wait in the queue for the nodes of a call with so many runs.
+        """Wait in the queue for the nodes of so many runs; `elsewhere` are none of the first ones.
 
-        Raises `RunError` where they do not come in time: then nothing is left in the queue.
+        Raises `RunError` where they do not come in time: the call then gives back what it has.
         """
         assert settings.folder is not None  # noqa: S101 - its settings demand one; tells the checker
         for job in self.slurm.orphans():
             say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
             self.slurm.cancel(job)
-        seconds = settings.run_seconds * (runs + EXTRA_RUNS) + SPARE_SECONDS
+        first = self._nodes[False].nodes if elsewhere else ()
+        extra = 0 if elsewhere else EXTRA_RUNS
+        seconds = settings.run_seconds * (runs + extra) + SPARE_SECONDS
         # a signal between the two would leave a job that nobody cancels
         with self._interrupts.deferred():
-            owner = this_owner(self._run)
-            self._job = self.slurm.submit(settings, owner, seconds, Path(settings.folder))
-        say(f"cluster: job {self._job} waits for {settings.described}")
-        state = self._started(settings)
+            owner, folder = this_owner(self._run), Path(settings.folder)
+            job = self.slurm.submit(settings, owner, seconds, folder, first)
+            self._jobs.append(job)
+        say(f"cluster: job {job} waits for {'other ' * elsewhere}{settings.described}")
+        state = self._started(job, settings)
         nodes = self.slurm.nodes(state.nodes)
-        self._nodes = Allocation(job=self._job, nodes=nodes, address=self.slurm.address(nodes[0]))
-        say(f"cluster: {self._nodes.described}")
-        return self._nodes
+        if not set(first).isdisjoint(nodes):
+            raise RunError(
+                f"Slurm gave job {job} nodes that it was told to leave out",
+                hint="cluster.options.nodelist may name them: leave it out with allocations: 2.",
+            )
+        found = Allocation(job=job, nodes=nodes, address=self.slurm.address(nodes[0]))
+        self._nodes[elsewhere] = found
+        say(f"cluster: {found.described}")
+        return found
 
-    def _started(self, settings: ClusterSettings) -> JobState:
+    def _started(self, job: str, settings: ClusterSettings) -> JobState:
         until = time.monotonic() + settings.queue_seconds
         nap = 0.1
-        state = self.slurm.state(self._job)
+        state = self.slurm.state(job)
         while state.state not in RUNNING:
             if state.state not in WAITING:
-                raise self._ended(state)
+                raise self._ended(job, state)
             if time.monotonic() >= until:
                 why = f" ({state.reason})" if state.reason not in {"", "None"} else ""
                 raise RunError(
                     f"waited {settings.queue_seconds:g} s for {settings.described}: job "
-                    f"{self._job} did not start{why}",
+                    f"{job} did not start{why}",
                     hint="The job is cancelled and nothing was judged. Start the gate again when "
                     "the nodes are free, or raise cluster.queue_seconds.",
                 )
             self._pause(min(nap, max(0.0, until - time.monotonic())))
             nap = min(5.0, nap * 1.5)
-            state = self.slurm.state(self._job)
+            state = self.slurm.state(job)
         return state
 
-    @property
-    def nodes(self) -> Allocation:
-        """What was allocated."""
-        if self._nodes is None:
+    def nodes(self, step: ClusterStep) -> Allocation:
+        """Where a run goes."""
+        if step.elsewhere not in self._nodes:
             raise RunError(
                 "a run was started on a cluster before there were nodes",
                 hint="This is a bug in repro-gate; report it with your repro-gate.yml.",
             )
-        return self._nodes
+        return self._nodes[step.elsewhere]
 
-    def refuse_lost(self) -> None:
+    def refuse_lost(self, step: ClusterStep) -> None:
         """Raise `RunError` where the nodes are not what they were when the job began.
 
         Whatever a run did then, it is no result: a step on other nodes, or half of one, would be
         compared with a whole one.
         """
-        state = self.slurm.state(self.nodes.job)
+        job = self.nodes(step).job
+        state = self.slurm.state(job)
         if state.state not in RUNNING or state.restarts:
-            raise self._ended(state)
+            raise self._ended(job, state)
 
-    def _ended(self, state: JobState) -> RunError:
+    def _ended(self, job: str, state: JobState) -> RunError:
         until = time.monotonic() + COMPLETING_SECONDS
         # why it ended is said once all of its processes are gone
         while state.state == COMPLETING and time.monotonic() < until:
             self._pause(0.3)
-            state = self.slurm.state(self._job)
+            state = self.slurm.state(job)
         if state.restarts:
             why = f"it was requeued {state.restarts} time(s)"
         else:
             known = ENDINGS.get(state.state, f"its state is {safe_line(state.state)}")
             why = f"{known} ({state.reason})" if state.reason not in {"", "None"} else known
-        return RunError(f"the cluster ended job {self._job}: {why}", hint=HINT)
+        return RunError(f"the cluster ended job {job}: {why}", hint=HINT)
 
     def collect(self, step: ClusterStep) -> None:
         """Have each node read what a run left on it, and report into the shared folder.
 
         Raises `RunError` where the nodes were lost, or one of them could not report.
         """
-        self.refuse_lost()
+        self.refuse_lost(step)
         self._uncollected = None
-        words = self.slurm.step(self.nodes.job, step.settings, 1)
+        words = self.slurm.step(self.nodes(step).job, step.settings, 1)
         program = (sys.executable, "-I", "-S", "-B", "-c", COLLECT, *import_folders())
         command = (*words, *program, str(node_folder(self._run)), str(step.root / REPORTS))
         try:
@@ -204,7 +219,7 @@ class Cluster:
             ) from error
         if done.returncode != 0:
             # a node that was lost meanwhile is the better reason
-            self.refuse_lost()
+            self.refuse_lost(step)
             text = done.stdout[-COLLECT_OUTPUT:].decode("utf-8", "replace")
             raise RunError(
                 "a node could not report what the run left on it",
@@ -215,25 +230,23 @@ class Cluster:
 
     def end_steps(self) -> None:
         """End what still runs on the nodes; the nodes stay."""
-        left = self.slurm.steps(self._job)
-        self.slurm.cancel(*left)
+        self.slurm.cancel(*(one for job in self._jobs for one in self.slurm.steps(job)))
 
     def kill(self) -> None:
-        """Give the job back without waiting."""
-        if self._job:
-            self.slurm.cancel_at_once(self._job)
+        """Give the jobs back without waiting."""
+        for job in self._jobs:
+            self.slurm.cancel_at_once(job)
 
     def release(self) -> None:
         """Give the nodes back; nothing happens where there are none."""
-        if self._nodes is not None and self._uncollected:
-            self._clear_nodes(self._nodes, self._uncollected.settings)
-        job, self._job, self._nodes = self._job, "", None
-        if job:
-            self.slurm.cancel(job)
+        if self._uncollected is not None:
+            self._clear_nodes(self._uncollected)
+        jobs, self._jobs, self._nodes = self._jobs, [], {}
+        self.slurm.cancel(*jobs)
 
-    def _clear_nodes(self, nodes: Allocation, settings: ClusterSettings) -> None:
+    def _clear_nodes(self, left: ClusterStep) -> None:
         """Remove what a run that was ended left on the nodes, as far as that is quick."""
-        step = self.slurm.step(nodes.job, settings, 1)
+        step = self.slurm.step(self.nodes(left).job, left.settings, 1)
         folder = shlex.quote(str(node_folder(self._run)))
         command = (*step, "/bin/sh", "-c", f'exec /bin/rm -rf {folder}-"$SLURM_NODEID"')
         # what is left after that is in /tmp, for this account alone
@@ -252,7 +265,7 @@ class Cluster:
     def script(self, request: ProcessRequest, step: ClusterStep) -> str:
         """What starts on every node, once a task."""
         self._uncollected = step
-        return start_script(request, step, node_folder(self._run), self.nodes)
+        return start_script(request, step, node_folder(self._run), self.nodes(step))
 
 
 class RunningStep(RunningProcess):
@@ -290,14 +303,14 @@ class ClusterProcesses(GroupedProcesses):
         """Start a step; raises `RunError` when `srun` cannot be started."""
         step = request.step
         assert step is not None  # noqa: S101 - what has none goes elsewhere; tells the checker
-        self.cluster.refuse_lost()
+        self.cluster.refuse_lost(step)
         script = step.root / STARTS / f"{step.token}.sh"
         text = self.cluster.script(request, step).encode()
         writing.write_new(script, (text,), 0o600, make=True)
         # last of all, so that a node that sees it sees the rest
         writing.write_new(ready_file(step), (), 0o600, make=False)
         words = self.cluster.slurm.step(
-            self.cluster.nodes.job, step.settings, step.settings.tasks_per_node
+            self.cluster.nodes(step).job, step.settings, step.settings.tasks_per_node
         )
         seen = shlex.quote(str(script))
         waits = _until(f"[ -r {seen} ]", "the run's start script")
@@ -314,12 +327,13 @@ class ClusterProcesses(GroupedProcesses):
         )
 
 
-def new_step(settings: ClusterSettings, root: Path) -> ClusterStep:
+def new_step(settings: ClusterSettings, root: Path, *, elsewhere: bool) -> ClusterStep:
     """A step of one run below `root`, under a name that no other has."""
     return ClusterStep(
         settings=settings,
         root=root,
         token=secrets.token_hex(8),
+        elsewhere=elsewhere,
         # of its own for each run: what an earlier one left may still hold the port
         port=random.SystemRandom().choice(PORTS),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -71,6 +71,12 @@ class ClusterSettings(Document):
         le=86400,
         description="Time limit of one run on the nodes, in seconds. The job's own limit is that, "
         "times the number of runs that a call can need.",
+    )
+
+    allocations: Literal[1, 2] = Field(
+        default=1,
+        description="With 2, the second strict run goes to a second job on other nodes: the "
+        "verdict then says that the result repeats there.",
     )
 
     @field_validator("options")

@@ -190,7 +190,8 @@ class RunIsolation(Document):
     """How a run was isolated, as its record says; the fields are those of `Isolation`.
 
     `image` is the engine's own digest of the container's image. A run on the nodes of a cluster has
-    a `job`, and `mode` is what that is worth on this machine.
+    a `job`, and `mode` is what that is worth on this machine; `other_nodes` says that the
+    second strict run of its call went to others than the first: the stronger claim.
     """
 
     mode: IsolationMode
@@ -202,6 +203,7 @@ class RunIsolation(Document):
     image: str = ""
     own: Annotated[tuple[Separation, ...], Field(max_length=len(Separation))] = ()
     job: JobIsolation | None = None
+    other_nodes: bool = False
 
     @field_validator("mode")
     @classmethod
@@ -222,7 +224,8 @@ class RunIsolation(Document):
         network = ", network open" if self.network else ""
         numbers = " ".join(map(str, self.device_groups))
         if self.job is not None:
-            return f"{self.job.value} ({self.mode.value} on the gate's machine)"
+            repeat = "; repeated on other nodes" if self.other_nodes else ""
+            return f"{self.job.value} ({self.mode.value} on the gate's machine{repeat})"
         return f"{self.mode.value}{guard}{network}{f', device groups {numbers}' if numbers else ''}"
 
 
@@ -238,7 +241,7 @@ class Isolation:
     groups that the account was given because they own GPUs' device files; `gpu_refusal` is why the
     engine gave no GPU to a container for which one was asked. `own` is what each run has of its
     own, and `shares` says why it lacks some of it. `job` is what keeps it apart on the nodes of a
-    cluster, None on this machine.
+    cluster, None on this machine, and `other_nodes` whether its repeat goes to others.
     """
 
     mode: IsolationMode
@@ -255,6 +258,7 @@ class Isolation:
     own: tuple[Separation, ...] = ()
     shares: str = ""
     job: JobIsolation | None = None
+    other_nodes: bool = False
 
     @property
     def own_accounts(self) -> tuple[Credentials, ...]:
@@ -307,6 +311,7 @@ class Isolation:
             image="" if self.container is None else self.container.image_id,
             own=self.own,
             job=self.job,
+            other_nodes=self.other_nodes,
         )
 
     @property

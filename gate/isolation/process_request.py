@@ -40,13 +40,15 @@ class PrivateFolder:
 class ClusterStep:
     """A run on the nodes of a cluster: its folder, which all of them see, and what names it.
 
-    `token` is of no other run, and `port` is where its ranks meet on the first node.
+    `token` is of no other run, and `port` is where its ranks meet on the first node. `elsewhere`
+    is what goes to other nodes than the rest of its call.
     """
 
     settings: ClusterSettings
     root: Path
     token: str
     port: int
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -122,14 +122,25 @@ class Slurm:
             )
         return found
 
-    def submit(self, settings: ClusterSettings, owner: Owner, seconds: float, folder: Path) -> str:
-        """Submit the job that holds the nodes; its number."""
+    def submit(
+        self,
+        settings: ClusterSettings,
+        owner: Owner,
+        seconds: float,
+        folder: Path,
+        apart_from: tuple[str, ...] = (),
+    ) -> str:
+        """Submit the job that holds the nodes, none of `apart_from`; its number."""
         for name in PROGRAMS:
             self.program(name)
         minutes = max(1, math.ceil(seconds / 60))
+        asked = dict(settings.options)
+        if apart_from:
+            left_out = (*filter(None, (asked.get("exclude"),)), *apart_from)
+            asked["exclude"] = ",".join(map(str, left_out))
         options = tuple(
             f"--{name}" if text is True else f"--{name}={text}"
-            for name, text in sorted(settings.options.items())
+            for name, text in sorted(asked.items())
             if text is not False
         )
         answer = self._answer(

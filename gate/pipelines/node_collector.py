@@ -156,7 +156,7 @@ def facts_of_this_node(name: str) -> NodeFacts:
         gpus=machine.gpus,
         clocks=gpu_clocks(path),
         topology=machine.topology,
-        networks=machine.networks,
+        networks=hardware.networks,
         rdma=hardware.rdma,
         address=safe_line(os.environ.get("SLURM_TOPOLOGY_ADDR", ""), limit=200),
     )

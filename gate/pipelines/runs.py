@@ -422,7 +422,12 @@ class Trainings:
         with prepared.call.own(OwnWork.PREPARING, planned.label):
             prepared.aside.put(lane.root)
             prepared.adapters.files.fresh_folder(lane.root)
-            return launcher.prepared(planned, snapshot, folders, lane, cpus)
+            request = launcher.prepared(planned, snapshot, folders, lane, cpus)
+        if request.step is not None and request.step.elsewhere:
+            prepared.adapters.cluster.allocate(
+                request.step.settings, 1, prepared.adapters.progress.step, elsewhere=True
+            )
+        return request
 
     def _taken(self, one: Begun) -> tuple[Launcher, RunFolders]:
         """The files of a run that has ended are the gate's from now on."""
@@ -436,7 +441,7 @@ class Trainings:
         self._turns.release(one)
         if one.request.step is not None:
             # a run that timed out on nodes that were lost is no run that timed out
-            prepared.adapters.cluster.refuse_lost()
+            prepared.adapters.cluster.refuse_lost(one.request.step)
             if not result.timed_out:
                 self._nodes[planned.label] = self._gathered(one.request.step, folders.out)
         begun, lane = prepared.call.at(one.begun_seconds), one.lane.number

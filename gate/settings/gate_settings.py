@@ -449,6 +449,12 @@ class GateSettings(Document):
                 self.isolation.mode not in {IsolationMode.AUTO, IsolationMode.NONE},
             ),
         )
+        if self.cluster.allocations > 1 and self.runs.when_reproduced == "one":
+            message = (
+                "cluster.allocations is 2, and with runs.when_reproduced: one there may be no "
+                "second run"
+            )
+            raise ValueError(message)
         for key, is_set in elsewhere:
             if is_set:
                 message = (

@@ -72,6 +72,7 @@ REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
                 "cluster.folder",
                 "cluster.queue_seconds",
                 "cluster.run_seconds",
+                "cluster.allocations",
             ),
             _CLUSTER,
         ),

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +40,8 @@ class NodeFacts(Document):
 
     `clocks` are graphics and memory clock and what slowed them (nvidia-smi), a line a GPU, after
     the run; `topology` is what `nvidia-smi topo -m` prints, `address` the node's place in Slurm's
-    topology, `rdma` its devices (`/sys/class/infiniband`), `networks` the speed of each interface
-    in Mbit/s.
+    topology, `rdma` its devices (`/sys/class/infiniband`), `networks` the speed of each card in
+    Mbit/s.
     """
 
     name: ShortText
@@ -80,7 +80,7 @@ def described_nodes(nodes: Sequence[NodeFacts]) -> str:
     # a node's name is the last part of its address, and the switches before it have names as well
     above = {node.switches for node in nodes}
     wires = "" if not any(above) else f", {'one switch' if len(above) == 1 else 'several switches'}"
-    # loopback has no speed; the fastest interface is the one that ranks are meant to use
+    # the fastest card is the one that ranks are meant to use
     fastest = {max(node.networks.values(), default=0) for node in nodes}
     speed = f", {min(fastest) / 1000:g} Gb/s" if min(fastest) else ""
     return (
@@ -94,12 +94,17 @@ def described_nodes(nodes: Sequence[NodeFacts]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeHardware:
-    """Processor, cores, memory in bytes, RDMA devices with their link's state and speed."""
+    """Processor, cores, memory in bytes, RDMA devices with their link's state and speed.
+
+    `networks` has the speed of each network card in Mbit/s. What is no hardware, such as a
+    container's end of a cable, comes and goes, and is left out.
+    """
 
     cpu: str
     cpus: int
     memory_bytes: int
     rdma: tuple[str, ...]
+    networks: dict[str, int]
 
 
 def node_hardware(proc: Path = PROC, classes: Path = SYS) -> NodeHardware:
@@ -110,7 +115,16 @@ def node_hardware(proc: Path = PROC, classes: Path = SYS) -> NodeHardware:
         cpus=os.cpu_count() or 0,
         memory_bytes=int(memory[1]) * 1024 if memory else 0,
         rdma=tuple(_rdma(classes / "infiniband")),
+        networks=dict(_networks(classes / "net")),
     )
+
+
+def _networks(folder: Path) -> Iterator[tuple[str, int]]:
+    for card in sorted(folder.glob("*/device"))[:MAX_DEVICES]:
+        # one that is down says -1, or nothing
+        speed = _text(card.with_name("speed"))
+        if speed.isascii() and speed.isdecimal():
+            yield safe_line(card.parent.name, limit=200), int(speed[:10])
 
 
 def _rdma(folder: Path) -> list[str]:

@@ -218,6 +218,7 @@ def on_cluster(settings: GateSettings) -> Isolation:
         "the gate but its list of variables goes with them",
         network=True,
         job=JobIsolation.USER,
+        other_nodes=settings.cluster.allocations > 1,
     )
 
 

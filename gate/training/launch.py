@@ -13,6 +13,7 @@ from pathlib import Path
 from gate.data.declared import FetchedData
 from gate.errors import RunError, RunTimeoutError
 from gate.isolation.cluster_processes import ON_NODE, new_step
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.settings.gate_settings import GateSettings
@@ -36,6 +37,7 @@ from gate.training.run_folders import (
     place_data,
 )
 from gate.training.runs import (
+    SECOND_STRICT,
     PlannedRun,
     RankEnd,
     RunEnd,
@@ -332,8 +334,15 @@ class Launcher:
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness, folders.data),
             mounts=mounts_of(self.data, folders, self.isolation),
-            step=None if cluster is None else new_step(cluster, root),
+            step=None
+            if cluster is None
+            else new_step(cluster, root, elsewhere=_elsewhere(planned, cluster)),
         )
+
+
+def _elsewhere(planned: PlannedRun, cluster: ClusterSettings) -> bool:
+    """Whether a run goes to other nodes than the rest: the repeat, where two jobs are asked for."""
+    return cluster.allocations > 1 and planned.label == SECOND_STRICT
 
 
 def _on_its_node(folders: RunFolders) -> RunFolders:

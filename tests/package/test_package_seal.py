@@ -86,6 +86,7 @@ def test_seal_says_where_it_was_made(tmp_path: Path) -> None:
         "image": "",
         "own": [],
         "job": None,
+        "otherNodes": False,
     }
 
 

@@ -155,6 +155,29 @@ def test_several_tasks_of_a_node_share_its_folder(bench: ClusterBench) -> None:
     assert {process.rank for process in gated.evidence.runs[0].processes} == {0, 1, 2, 3}
 
 
+def test_a_repeat_may_go_to_other_nodes(bench: ClusterBench, slurm: PlayedSlurm) -> None:
+    bench.settings(allocations=2, options={"exclude": "n9"})
+    slurm.next(each=True)
+    gated = bench.gate()
+    excluded = [
+        [word for word in words if word.startswith("--exclude")]
+        for words, _ in slurm.orders("sbatch")
+    ]
+    assert excluded == [["--exclude=n9"], ["--exclude=n9,n1,n2"]]
+    assert gated.verdict.isolation.described == (
+        "job user (none on the gate's machine; repeated on other nodes)"
+    )
+    nodes = [{node.name for node in run.nodes} for run in gated.evidence.runs]
+    assert nodes == [{"n1", "n2"}, {"n3", "n4"}]
+    assert {slurm.job(job)["state"] for job in ("1", "2")} == {"CANCELLED"}
+
+
+def test_other_nodes_that_are_the_same_are_an_error(bench: ClusterBench) -> None:
+    bench.settings(allocations=2)
+    with pytest.raises(RunError, match="Slurm gave job 2 nodes that it was told to leave out"):
+        bench.gate()
+
+
 def test_a_difference_on_the_second_node_is_found(bench: ClusterBench, project: Project) -> None:
     project.play(rank1={"random": True})
     assert bench.gate().verdict.outcome is Outcome.NONDETERMINISTIC
@@ -299,6 +322,10 @@ def test_a_minimum_that_a_job_cannot_have_is_refused(bench: ClusterBench) -> Non
 @pytest.mark.parametrize(
     ("section", "told"),
     [
+        (
+            "cluster: {engine: slurm, folder: /s, allocations: 2}\nruns: {when_reproduced: one}",
+            "there may be no second run",
+        ),
         ("cluster: {engine: slurm}", "engine: slurm needs folder"),
         ("cluster: {nodes: 2}", "more than one needs an engine"),
         ("cluster: {engine: slurm, folder: shared}", "absolute path"),

@@ -45,6 +45,7 @@ ASKS = {
     "cluster.folder": "cluster: {folder: /srv/shared}",
     "cluster.queue_seconds": "cluster: {queue_seconds: 1}",
     "cluster.run_seconds": "cluster: {run_seconds: 1}",
+    "cluster.allocations": "cluster: {allocations: 2}",
     "publish.history": "publish: {history: /srv/history}",
     "publish.pushgateway": "publish: {pushgateway: 'http://pushgateway:9091'}",
     "report.history": "report: {history: true}",

@@ -154,6 +154,7 @@ SHOWN_BY = {
         "pipelines/cluster: a_job_that_never_starts_is_an_error_and_is_cancelled",
     ),
     "cluster.folder": "pipelines/cluster: a_folder_that_is_not_there_is_an_error",
+    "cluster.allocations": "pipelines/cluster: a_repeat_may_go_to_other_nodes",
     "cluster.run_seconds": "pipelines/cluster: a_run_that_takes_too_long_names_the_setting",
     "cost.when": "pipelines/cost_when: a_call_that_is_not_priced_makes_strict_runs_alone",
     "cost.rounds": "pipelines/measured_cost: two_rounds_claim_nothing",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -154,3 +155,21 @@ def test_two_gates_at_once_do_not_meet(cluster: RealCluster, project: Project) -
     both = [cluster.start(project, "gate", out=name) for name in ("one", "two")]
     assert [ended(call)[0] for call in both] == [1, 1]
     assert list(cluster.shared.iterdir()) == []
+
+
+def test_a_repeat_on_other_nodes_says_so(
+    cluster: RealCluster, project: Project, tmp_path: Path
+) -> None:
+    cluster.settings(project, allocations=2)
+    code, told = cluster.call(project, "gate")
+    assert code == 1, told
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    assert verdict["outcome"] == "no-baseline"
+    assert verdict["isolation"]["other_nodes"] is True
+    runs = [f"{told.partition(f'job {job} on ')[2].split()[0:2]}" for job in jobs_of(told)]
+    assert len(set(runs)) == len(runs) == 2
+
+
+def jobs_of(told: str) -> list[str]:
+    """The jobs that a call had nodes from, in order."""
+    return re.findall(r"job ([0-9]+) on ", told)

@@ -36,8 +36,11 @@ if name == "sbatch":
         print("sbatch: error: " + wanted["refuse"], file=sys.stderr)
         sys.exit(1)
     job = str(1 + max([0, *(int(one.name) for one in jobs.iterdir())]))
+    # where each job is to have nodes of its own
+    first = 1 + (int(job) - 1) * int(options["nodes"]) * ("each" in wanted)
+    last = first + int(options["nodes"]) - 1
     write(job, {{"state": "RUNNING", "reason": "None", "restarts": 0,
-        "nodes": "n[1-%s]" % options["nodes"], "comment": options["comment"], **wanted}})
+        "nodes": "n[%d-%d]" % (first, last), "comment": options["comment"], **wanted}})
     print(job)
 elif name == "scancel":
     for job in arguments:
@@ -54,25 +57,27 @@ elif arguments[:2] == ["show", "job"]:
         arguments[2], facts["state"], facts["reason"], facts["restarts"],
         facts["nodes"] if facts["state"] != "PENDING" else "", facts["comment"]))
 elif arguments[:2] == ["show", "hostnames"]:
-    for number in range(int(arguments[2].partition("-")[2].rstrip("]"))):
-        print("n%d" % (number + 1))
+    first, last = arguments[2].strip("n[]").split("-")
+    for number in range(int(first), int(last) + 1):
+        print("n%d" % number)
 elif arguments[:2] == ["show", "node"]:
     print("NodeName=%s NodeAddr=127.0.0.1 Port=1" % arguments[2])
 elif name == "srun":
     each = int(options["ntasks-per-node"])
+    first = int(read(options["jobid"])["nodes"].strip("n[]").split("-")[0])
     command = arguments[[one.startswith("--") for one in arguments].index(False):]
     started = []
     for task in range(int(options["ntasks"])):
         env = {{"SLURM_PROCID": str(task), "SLURM_LOCALID": str(task % each),
-            "SLURM_NODEID": str(task // each), "SLURMD_NODENAME": "n%d" % (task // each + 1),
-            "SLURM_TOPOLOGY_ADDR": "s1.n%d" % (task // each + 1)}}
+            "SLURM_NODEID": str(task // each), "SLURMD_NODENAME": "n%d" % (task // each + first),
+            "SLURM_TOPOLOGY_ADDR": "s1.n%d" % (task // each + first)}}
         started.append(subprocess.Popen(command, env=env, start_new_session=True))
     worst, killed = 0, False
     while any(one.poll() is None for one in started):
         for task, one in enumerate(started):
             if one.poll() and not killed:
                 print("srun: error: n%d: task %d: Exited with exit code %d" % (
-                    task // each + 1, task, one.returncode), flush=True)
+                    task // each + first, task, one.returncode), flush=True)
                 killed = True
                 for other in started:
                     if other.poll() is None:

@@ -52,14 +52,20 @@ def test_names_of_nodes_and_switches_change_nothing() -> None:
     assert described_nodes(one) == described_nodes(other)
 
 
-def test_the_kernel_tells_processor_memory_and_rdma_devices(tmp_path: Path) -> None:
+def test_the_kernel_tells_processor_memory_cards_and_rdma_devices(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: AMD EPYC 9654\n")
     (tmp_path / "meminfo").write_text("MemTotal:       1024 kB\n")
     port = tmp_path / "infiniband/mlx5_0/ports/1"
     port.mkdir(parents=True)
     (port / "state").write_text("4: ACTIVE\n")
     (port / "rate").write_text("100 Gb/sec (4X EDR)\n")
+    for name, speed in (("eth0", "25000"), ("eth1", "-1"), ("veth0", "10000")):
+        (tmp_path / "net" / name).mkdir(parents=True)
+        (tmp_path / "net" / name / "speed").write_text(f"{speed}\n")
+        if name.startswith("eth"):
+            (tmp_path / "net" / name / "device").mkdir()
     found = node_hardware(tmp_path, tmp_path)
+    assert found.networks == {"eth0": 25_000}
     assert (found.cpu, found.memory_bytes) == ("AMD EPYC 9654", 1024**2)
     assert found.rdma == ("mlx5_0 port 1: 4: ACTIVE, 100 Gb/sec (4X EDR)",)
 
