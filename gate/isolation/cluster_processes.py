@@ -130,7 +130,7 @@ class Cluster:
         nodes = self.slurm.nodes(state.nodes)
         if not set(first).isdisjoint(nodes):
             raise RunError(
-                f"Slurm gave job {job} nodes that it was told to leave out",
+                f"Slurm gave job {job} a node of the first job, which it had to leave out",
                 hint="cluster.options.nodelist may name them: leave it out with allocations: 2.",
             )
         found = Allocation(job=job, nodes=nodes, address=self.slurm.address(nodes[0]))

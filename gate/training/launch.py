@@ -12,8 +12,7 @@ from pathlib import Path
 
 from gate.data.declared import FetchedData
 from gate.errors import RunError, RunTimeoutError
-from gate.isolation.cluster_processes import ON_NODE, new_step
-from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.cluster_processes import new_step
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import Processes, ProcessRequest, ProcessResult
 from gate.settings.gate_settings import GateSettings
@@ -31,13 +30,14 @@ from gate.training.missing_files import Lacking, data_hint, not_given
 from gate.training.plan import training_of
 from gate.training.run_folders import (
     HarnessCopy,
+    elsewhere,
     links_of,
     mounts_of,
+    on_its_node,
     place_checkpoint,
     place_data,
 )
 from gate.training.runs import (
-    SECOND_STRICT,
     PlannedRun,
     RankEnd,
     RunEnd,
@@ -304,7 +304,7 @@ class Launcher:
         root = folders.tree.parent
         cluster = self.settings.cluster if self.settings.cluster.on_nodes else None
         if cluster is not None:
-            folders = _on_its_node(folders)
+            folders = on_its_node(folders)
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
@@ -336,23 +336,8 @@ class Launcher:
             mounts=mounts_of(self.data, folders, self.isolation),
             step=None
             if cluster is None
-            else new_step(cluster, root, elsewhere=_elsewhere(planned, cluster)),
+            else new_step(cluster, root, elsewhere=elsewhere(planned, cluster)),
         )
-
-
-def _elsewhere(planned: PlannedRun, cluster: ClusterSettings) -> bool:
-    """Whether a run goes to other nodes than the rest: the repeat, where two jobs are asked for."""
-    return cluster.allocations > 1 and planned.label == SECOND_STRICT
-
-
-def _on_its_node(folders: RunFolders) -> RunFolders:
-    """What each node has of its own: a shared folder is slow, and has no sockets of its own."""
-    return replace(
-        folders,
-        home=ON_NODE / folders.home.name,
-        tmp=ON_NODE / folders.tmp.name,
-        out=ON_NODE / folders.out.name,
-    )
 
 
 def may_be_stopped(result: ProcessResult) -> bool:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import cache_from_source
 from pathlib import Path, PurePath
 
 from gate.data.declared import CopiedFile, FetchedData
 from gate.errors import DataError, RunError, StorageError
+from gate.isolation.cluster_processes import ON_NODE
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ReadOnlyMount
 from gate.system.files.port import Files
-from gate.training.runs import CarriedCheckpoint, RunFolders
+from gate.training.runs import SECOND_STRICT, CarriedCheckpoint, PlannedRun, RunFolders
 
 HARNESS = Path(__file__).resolve().parent.parent / "harness"
 HARNESS_PACKAGE = "repro_gate_harness"
@@ -206,3 +208,18 @@ def _refuse_links(files: Files, one: FetchedData, target: Path, tree: Path) -> N
             f"{one.name}: the commit has a link on the way to {target.relative_to(tree)}",
             hint="Declared data is not put behind a link: remove the link from the commit.",
         ) from error
+
+
+def elsewhere(planned: PlannedRun, cluster: ClusterSettings) -> bool:
+    """Whether a run goes to other nodes than the rest: the repeat, where two jobs are asked for."""
+    return cluster.allocations > 1 and planned.label == SECOND_STRICT
+
+
+def on_its_node(folders: RunFolders) -> RunFolders:
+    """What each node has of its own: a shared folder is slow, and has no sockets of its own."""
+    return replace(
+        folders,
+        home=ON_NODE / folders.home.name,
+        tmp=ON_NODE / folders.tmp.name,
+        out=ON_NODE / folders.out.name,
+    )
