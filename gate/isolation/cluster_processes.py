@@ -22,7 +22,7 @@ from typing import Final
 
 import gate
 from gate.errors import RunError
-from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.cluster_settings import ON_NODE, ClusterSettings
 from gate.isolation.process_request import ClusterStep, ProcessRequest
 from gate.isolation.processes import GroupedProcesses, RunningProcess, start_process
 from gate.isolation.slurm import (
@@ -41,8 +41,6 @@ from gate.system.files import writing
 from gate.text.untrusted_text import safe_line
 
 PACKAGE_ROOT = Path(gate.__file__).resolve().parents[1]
-# a run's folders on the node's own disk; the script puts the real path in
-ON_NODE: Final = Path("/@node@")
 REPORTS: Final = "nodes"
 STARTS: Final = "start"
 # what a new file takes to be seen elsewhere: NFS keeps what it knows of a folder for up to 60 s,

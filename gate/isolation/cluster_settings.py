@@ -22,6 +22,8 @@ OPTIONS: Final = frozenset(
 )
 OPTION_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;@=+*&|!\[\]()/-]{1,200}\Z", re.ASCII)
 FOLDER: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
+# a run's folders on the node's own disk; the script that starts it puts the real path in
+ON_NODE: Final = PurePosixPath("/@node@")
 OptionName = Annotated[str, Field(max_length=40)]
 
 

@@ -14,8 +14,7 @@ from pathlib import Path, PurePath
 
 from gate.data.declared import CopiedFile, FetchedData
 from gate.errors import DataError, RunError, StorageError
-from gate.isolation.cluster_processes import ON_NODE
-from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.cluster_settings import ON_NODE, ClusterSettings
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ReadOnlyMount
 from gate.system.files.port import Files
@@ -219,7 +218,7 @@ def on_its_node(folders: RunFolders) -> RunFolders:
     """What each node has of its own: a shared folder is slow, and has no sockets of its own."""
     return replace(
         folders,
-        home=ON_NODE / folders.home.name,
-        tmp=ON_NODE / folders.tmp.name,
-        out=ON_NODE / folders.out.name,
+        home=Path(ON_NODE / folders.home.name),
+        tmp=Path(ON_NODE / folders.tmp.name),
+        out=Path(ON_NODE / folders.out.name),
     )
