@@ -119,8 +119,8 @@ READ = _CHUNKS.replace(
     "hasher.update(buffer[: os.preadv(file.fileno(), [buffer], position)])",
 )
 
-# What no reader in Python can do without, each alone: looking at every opcode of the pickle and
-# doing nothing about it, and hashing as many tensors of 4 KiB. The last number is the pickle in the
+# Parts of the work, each alone: looking at every opcode of the pickle and doing nothing about it,
+# and hashing as many tensors of 4 KiB. The last number is the pickle in the
 # unpickler that the interpreter has in C, with stubs for all names, for files that it made itself.
 SMALL_LIMITS = """
 import hashlib, io, pickle, pickletools, struct, sys, time, zipfile

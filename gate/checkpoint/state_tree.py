@@ -82,7 +82,13 @@ def node_leaves(root: object, source_of: SourceOf) -> list[Leaf]:
 
     Raises `StateError` for a state that cannot be walked, and whatever `source_of` raises.
     """
-    return [_leaf(path, node, source_of) for path, node in leaves(root)]
+    return [
+        # nearly all of a large state: a tensor whose bytes mean what they are
+        TensorLeaf(path, node.dtype, node.shape, source_of(node))
+        if type(node) is TensorNode and not node.conjugated and not node.negated
+        else _leaf(path, node, source_of)
+        for path, node in leaves(root)
+    ]
 
 
 def below(prefix: str, leaves: Iterable[Leaf]) -> list[Leaf]:

@@ -224,3 +224,12 @@ def test_a_part_that_is_moved_means_the_same_in_both_ways(
     part = data[source : source + length]
     check(data[:target] + part + data[target + len(part) :])
     check(data[:target] + part + data[target:])
+
+
+def test_a_call_that_is_swapped_for_a_command_between_two_runs_is_seen() -> None:
+    swapped = b"ucposix\nsystem\nq\x020("
+    second = [tensor(index, first=FIRST + COUNT * PUTS) for index in range(COUNT)]
+    data = state([*tensors(), swapped, *second])
+    check(data)
+    with pytest.raises(StateError, match=r"calls 'posix\.system' when it is loaded"):
+        interpret(data, 0)

@@ -135,14 +135,16 @@ def tensor_run(data: bytes, position: int, memo: Mapping[int, object]) -> Tensor
         return None
     counts = [sizes[text][0] for text in elements]
     kinds = [dtype for get in types if (dtype := dtypes[get])]
-    storages = map(StorageNode, map(_text, keys), kinds, counts, repeat(0), counts, repeat(""))
+    storages = map(
+        StorageNode, map(bytes.decode, keys), kinds, counts, repeat(0), counts, repeat("")
+    )
     tensors = map(
         TensorNode, storages, kinds, [sizes[text][0] for text in offsets], shape_sizes, stride_sizes
     )
     return TensorRun(
         position,
         first,
-        list(map(_text, names)),
+        list(map(bytes.decode, names)),
         list(tensors),
         [recalled[get] for get in types],
         [recalled[get] for get in locations],
@@ -154,10 +156,6 @@ def tensor_run(data: bytes, position: int, memo: Mapping[int, object]) -> Tensor
 def _expression() -> re.Pattern[bytes]:
     """To compile it takes longer than to read a state that has no such run."""
     return re.compile(_TENSOR, re.DOTALL)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("ascii")
 
 
 def _have_lengths(texts: Sequence[bytes], lengths: Sequence[bytes]) -> bool:
