@@ -34,7 +34,7 @@ def test_the_doctor_sees_what_the_action_will_have(
     found = {row["name"]: row for row in json.loads(result.log)["examined"]}
     assert result.exit_code == 3
     assert found["engine"]["found"] == "a container engine answers"
-    assert found["isolation"]["found"].startswith("container: ")
+    assert found["isolation"]["found"].startswith("container ")
     assert found["training"]["found"] == (
         "its Python failed: ModuleNotFoundError: No module named 'torch'"
     )
