@@ -51,6 +51,7 @@ from gate.pipelines.runs import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
 from gate.settings.levels import EVERY, FINAL, CostSettings, steps_of
 from gate.settings.load import training_digest
+from gate.settings.train_sections import with_ranks
 from gate.system.files.port import Files
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
@@ -66,7 +67,6 @@ from gate.training.plan import (
     judged_arm,
     plan_noise,
     plan_rounds,
-    with_ranks,
     without,
 )
 from gate.training.runs import RunMode

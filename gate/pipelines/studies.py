@@ -31,13 +31,13 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
-from gate.settings.train_sections import MAX_LANES
+from gate.settings.train_sections import MAX_LANES, RANKS_WORD, with_ranks
 from gate.system.files.port import Files
 from gate.text.documents import RecordForm, read_document
 from gate.text.phrases import count
 from gate.text.strict_json import outline_of_json
 from gate.text.untrusted_text import safe_line
-from gate.training.plan import RANKS_WORD, plan_study, study_label, with_ranks
+from gate.training.plan import plan_study, study_label
 from gate.training.runs import PlannedRun, RunMode
 from gate.verdict.request import GateRequest
 

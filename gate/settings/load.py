@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gate.errors import SettingsError
 from gate.settings.data import Verify
 from gate.settings.gate_settings import GateSettings
+from gate.settings.train_sections import RANKS_WORD, with_ranks
 from gate.text.digests import sha256_hex
 from gate.text.documents import KeyPath, fault_lines
 from gate.text.json_text import canonical_json
@@ -137,6 +138,9 @@ def training_settings(settings: GateSettings) -> dict[str, str]:
     train = settings.train.model_dump(
         mode="json", exclude_defaults=True, exclude={"timeout_seconds", "output_limit_bytes"}
     )
+    # how many ranks there are is a part of the environment, as it is where a launcher counts GPUs
+    command = settings.train.command
+    train["command"] = list(with_ranks(command, RANKS_WORD) or command)
     determinism = settings.determinism.parts_of_the_experiment()
     variants = {
         name: variant.model_dump(mode="json", exclude_defaults=True)

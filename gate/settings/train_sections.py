@@ -286,3 +286,24 @@ class ResumeSettings(Document):
     def _stays_inside(cls, value: str) -> str:
         # a slash at the end means the same folder
         return folder_inside_project(value)
+
+
+# torchrun, accelerate, deepspeed, mpirun: how each one is told the number of processes
+RANK_OPTIONS: Final = (
+    *("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes"),
+    *("--num_gpus", "--num-gpus", "-np"),
+)
+RANKS_WORD: Final = "{ranks}"
+
+
+def with_ranks(command: tuple[str, ...], ranks: int | str) -> tuple[str, ...] | None:
+    """The command with another number of ranks; None where nothing in it says their number."""
+    if any(RANKS_WORD in word for word in command):
+        return tuple(word.replace(RANKS_WORD, str(ranks)) for word in command)
+    found = list(command)
+    for place, word in enumerate(found):
+        option, equals, _ = word.partition("=")
+        if option in RANK_OPTIONS and (equals or place + 1 < len(found)):
+            found[place if equals else place + 1] = f"{option}={ranks}" if equals else str(ranks)
+            return tuple(found)
+    return None

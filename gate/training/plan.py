@@ -205,27 +205,6 @@ def plan_study(
     )
 
 
-# torchrun, accelerate, deepspeed, mpirun: how each one is told the number of processes
-RANK_OPTIONS = (
-    *("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes"),
-    *("--num_gpus", "--num-gpus", "-np"),
-)
-RANKS_WORD = "{ranks}"
-
-
-def with_ranks(command: tuple[str, ...], ranks: int) -> tuple[str, ...] | None:
-    """The command with another number of ranks; None where nothing in it says their number."""
-    if any(RANKS_WORD in word for word in command):
-        return tuple(word.replace(RANKS_WORD, str(ranks)) for word in command)
-    found = list(command)
-    for place, word in enumerate(found):
-        option, equals, _ = word.partition("=")
-        if option in RANK_OPTIONS and (equals or place + 1 < len(found)):
-            found[place if equals else place + 1] = f"{option}={ranks}" if equals else str(ranks)
-            return tuple(found)
-    return None
-
-
 def study_label(arm: str, seed: int) -> str:
     """The name of an arm's run with a seed."""
     return f"{arm}-seed-{seed}"

@@ -192,6 +192,9 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
 
 
 def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
+    ranks = reasons.other_ranks(baseline, facts.settings.policy.level)
+    if ranks:
+        return _environment_drift(ranks, baseline)
     if needs_base_run(baseline, facts.settings):
         return _environment_moved(facts, baseline)
     if baseline.comparable_environment and not baseline.comparable:
@@ -311,6 +314,9 @@ def needs_base_run(
         return True
     if data_moved and not baseline.numerically_equal:
         return True
+    # the base commit has as many ranks here as the head
+    if reasons.other_ranks(baseline, settings.policy.level) and not own_environments:
+        return False
     # settled either way: equal bits need no base, and in one environment the code alone can differ
     if baseline.numerically_equal or (baseline.same_environment and not own_environments):
         return False

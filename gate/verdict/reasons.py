@@ -29,8 +29,8 @@ from gate.data.data_sets import DataMoves, UnrepeatedData, move_sentence
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import BY_CLAIM, DATA
 from gate.evidence.trace import Claim, TraceFinding
-from gate.settings.levels import Quarantine
-from gate.text.phrases import rank_words
+from gate.settings.levels import Level, Quarantine
+from gate.text.phrases import count, rank_words
 from gate.text.untrusted_text import escaped_lines, safe_line
 from gate.verdict.verdict import NotFiniteResult, Outcome
 
@@ -69,6 +69,7 @@ def _proved(found: TraceFinding | None) -> CauseClass | None:
     return BY_CLAIM.get(found.claim)
 
 
+WORLD_SIZE: Final = "world_size"
 SHOWN_SETTINGS: Final = 3
 SHOWN_WORDS: Final = 6
 MAX_WORD: Final = 60
@@ -376,6 +377,23 @@ def moved_parts(baseline: Comparison) -> str:
         else change.part
         for change in baseline.environment
     )
+
+
+def other_ranks(baseline: Comparison, level: Level) -> str:
+    """Why an entry of another number of ranks cannot judge bits or tolerances, or nothing."""
+    moved = next((one for one in baseline.environment if one.part == WORLD_SIZE), None)
+    if moved is None or moved.comparable:
+        return ""
+    here, then = (
+        count(int(number) if number.isdecimal() else 1, "rank")
+        for number in (moved.observed, moved.expected)
+    )
+    why = (
+        f"trained with {here}, and the baseline with {then}: another number of ranks splits "
+        "batches and adds gradients differently, so neither bits nor tolerances show whether this "
+        "change moved the result"
+    )
+    return why if level is Level.STATISTICAL else f"{why}; policy.level: statistical can judge it"
 
 
 def software_moved(baseline: Comparison, moved: str) -> str:

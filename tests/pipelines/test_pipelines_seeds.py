@@ -103,6 +103,17 @@ def test_another_order_of_draws_drifts_and_passes_at_the_statistical_level(
     assert len(gated.proposed.seeded) == 3
 
 
+def test_another_number_of_ranks_is_judged_at_the_statistical_level(
+    bench: Bench, seeded: Project
+) -> None:
+    bench.record()
+    seeded.play(order=1, environment={"world_size": "4"})
+    verdict = bench.gate().verdict
+    assert (verdict.outcome, verdict.passes) == (Outcome.ENVIRONMENT_DRIFT, True)
+    assert verdict.level is ReachedLevel.STATISTICAL
+    assert "trained with 4 ranks, and the baseline with 1 rank: " in verdict.cause
+
+
 def test_a_regression_fails_at_the_statistical_level_and_says_by_how_much(
     bench: Bench, seeded: Project
 ) -> None:

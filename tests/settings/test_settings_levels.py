@@ -89,3 +89,18 @@ def test_seeds_are_no_part_of_the_experiment_and_variants_are() -> None:
     assert "seeds" not in " ".join(training_settings(_parsed(SEEDS + MARGIN)))
     names = training_settings(_parsed(SEEDS + VARIANTS + RANKING))
     assert names["variants.a.arguments"] == '["--x"]'
+
+
+@pytest.mark.parametrize(
+    ("command", "same"),
+    [
+        ("torchrun --nproc-per-node 4 train.py", True),
+        ("torchrun --nproc-per-node=2 train.py", False),
+        ("torchrun --nproc-per-node 2 train.py --lr 2", False),
+    ],
+)
+def test_the_number_of_ranks_is_no_part_of_the_experiment(command: str, same: bool) -> None:  # noqa: FBT001 - a case
+    train = "version: 1\ntrain: {{command: {}, max_steps: 3}}\n"
+    texts = (train.format(one) for one in ("torchrun --nproc-per-node 2 train.py", command))
+    one, other = (training_settings(parse_settings(text.encode(), "x")) for text in texts)
+    assert (one == other) is same

@@ -40,7 +40,7 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepDigests
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Level
-from gate.verdict.decision import decide
+from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Decision, EntropyDraw
 from gate.verdict.verdict import Answer, Outcome
 
@@ -201,6 +201,17 @@ def test_a_base_run_that_disagrees_puts_it_on_the_code() -> None:
     decision = with_base(FAR)
     assert row(decision) == (Outcome.CODE_DRIFT, False)
     assert "the base commit run on this machine" in decision.cause
+
+
+def test_another_number_of_ranks_is_judged_by_no_tolerance_and_no_base_run() -> None:
+    facts = facts_of(TOLERANT, baseline=moved(NEAR, {**PARTS, "world_size": "4"}))
+    base = compare(RUN, RUN, TOLERANT)
+    decision = decide(replace(facts, base_run=base, base_repeat=base))
+    assert row(decision) == (Outcome.ENVIRONMENT_DRIFT, False)
+    assert decision.cause.startswith("trained with 1 rank, and the baseline with 4 ranks: ")
+    assert decision.cause.endswith("; policy.level: statistical can judge it")
+    assert facts.baseline is not None
+    assert not needs_base_run(facts.baseline, TOLERANT)
 
 
 def test_a_base_that_does_not_repeat_itself_decides_nothing() -> None:
