@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,10 +33,12 @@ from gate.errors import SettingsError
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.gate import gate
+from gate.pipelines.studies import packed_study
 from gate.settings.event import SigningMethod
 from gate.verdict.request import GateRequest
 
 REPEATS_HELP = "Strict runs, more than `repeats` of the settings; all must be equal."
+STUDY_HELP = "A study.json of this commit, to put into the package."
 
 
 def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
@@ -50,6 +53,7 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     ] = "",
     *,
     repeats: Annotated[int | None, typer.Option(min=2, max=10, help=REPEATS_HELP)] = None,
+    study: Annotated[Path | None, typer.Option("--study", help=STUDY_HELP)] = None,
     sign: Sign = SigningMethod.KEY,
     allow_plain_key: AllowPlainKey = False,
     allow_dirty: AllowDirty = False,
@@ -67,6 +71,8 @@ def gate_command(  # noqa: PLR0913 - each parameter is an option of the command
     call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty, sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
     request = _with_repeats(request, repeats)
+    if study is not None:
+        request = replace(request, study=packed_study(request, adapters, study))
     if sign is SigningMethod.SIGSTORE:
         # slow to import, as all that talks to GitHub
         from gate.action.main import isolated  # noqa: PLC0415

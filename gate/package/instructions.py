@@ -245,6 +245,7 @@ MEMBER_MEANINGS = {
     "evidence/": "each run: metrics at full precision, digests of steps and tensors, output",
     "locks/": "lock files of the commit",
     "source.pack": "the commit itself: its files as a git pack",
+    "study.json": "mean and spread over seeds, measured before this call at this commit",
     "uncommitted.diff": "what was not committed when it was trained",
     SUMS_NAME: "SHA-256 of every other file; check with `sha256sum -c SHA256SUMS`",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gate.baseline.entry import Baseline
 from gate.evidence.capture import FIRST_STATE, SAVED_FOLDER
 from gate.evidence.evidence_folder import READABLE_NAMES, WrittenDocument
@@ -17,6 +19,8 @@ from gate.text.documents import write_document
 from gate.text.package_names import MODEL_FOLDER, STATE_MEMBER
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
+
+STUDY_NAME: Final = "study.json"
 
 
 def write_package(
@@ -38,6 +42,8 @@ def write_package(
         *_evidence_members(evidence, request, documents),
         *code_members(request.out, evidence.locks, files),
     ]
+    if request.study:
+        members.append(PackageMember(name=STUDY_NAME, content=request.study))
     source = any(member.name == SOURCE_MEMBER for member in members)
     call = _call(verdict, request, source=source)
     members.append(PackageMember(name=CALL_NAME, content=write_document(call)))

@@ -31,9 +31,10 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
+from gate.settings.load import training_digest
 from gate.settings.train_sections import MAX_LANES, RANKS_WORD, with_ranks
 from gate.system.files.port import Files
-from gate.text.documents import RecordForm, read_document
+from gate.text.documents import RecordForm, read_document, write_document
 from gate.text.phrases import count
 from gate.text.strict_json import outline_of_json
 from gate.text.untrusted_text import safe_line
@@ -42,6 +43,7 @@ from gate.training.runs import PlannedRun, RunMode
 from gate.verdict.request import GateRequest
 
 Commands = Mapping[str, tuple[str, ...]]
+SHORT: Final = 12
 TRAINING: Final = "training"
 # a run's label is `<arm>-seed-<seed>`, and has 40 characters at most
 ARM_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,19}\Z")
@@ -221,6 +223,27 @@ def _notes(
         )
     if evidence.gpu_missed:
         yield f"the training used no GPU: {evidence.gpu_missed.found}"
+
+
+def packed_study(request: GateRequest, adapters: Adapters, path: Path) -> bytes:
+    """A study to put into this call's package; `SettingsError` where it is of another training."""
+    study, shown = read_printable(adapters.files, path), safe_line(str(path))
+    if not isinstance(study, StudyDocument):
+        raise SettingsError(
+            f"--study {shown}: compares two commits",
+            hint="Name the study.json that seeds, scaling or compare --arm wrote.",
+        )
+    commit, origin = request.commit or adapters.git.resolve("HEAD"), study.provenance
+    problem = ""
+    if origin.commit != commit:
+        problem = f"is of commit {origin.commit[:SHORT]}, and this call trains {commit[:SHORT]}"
+    elif origin.changed_files:
+        problem = "was made with uncommitted changes"
+    elif origin.training_digest != training_digest(request.settings):
+        problem = "was made under other training settings"
+    if problem:
+        raise SettingsError(f"--study {shown}: {problem}", hint="Make the study again.")
+    return write_document(study)
 
 
 def read_printable(files: Files, path: Path) -> Printable:

@@ -31,6 +31,7 @@ class GateRequest:
     of the environment. `sign` says what a pass is signed with. `history`: earlier runs, for the
     reports. `named_gate`: the gate's id where the workflow gives one, which goes before that of the
     settings; `artifact`: what it calls its upload, empty for the usual name.
+    `study`: the `study.json` of this very commit that goes into the package, empty for none.
     `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
     event of a pull request, a merge queue or a branch other than the default one is the reason for
     the call.
@@ -63,6 +64,7 @@ class GateRequest:
     nightly: bool = True
     named_gate: str = ""
     artifact: str = ""
+    study: bytes = b""
 
     @property
     def gate_id(self) -> str:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,40 @@ def test_a_package_that_becomes_shorter_meanwhile_is_told() -> None:
     assert done.stderr.startswith(
         "error: a file became shorter, or its disk failed, while it was read\n"
     )
+
+
+def test_a_study_of_the_commit_goes_into_the_package_and_under_its_seal(
+    project: Project, run: Run, sealed: Path, tmp_path: Path
+) -> None:
+    study = tmp_path / "study" / "study.json"
+    run("seeds", "--n", "2", "-q", "--out", study.parent)
+    key = sealed.parent / "keys" / "signing-key.pem"
+    ended = run("gate", "--out", sealed, "--signing-key", key, "--study", study, "-q")
+    assert ended.code == 0, ended.err
+    with tarfile.open(sealed / "package.tar") as package:
+        packed = package.extractfile("study.json")
+        assert packed is not None
+        assert json.loads(packed.read()) == json.loads(study.read_text())
+        readme = package.extractfile("README.md")
+        assert readme is not None
+        assert b"mean and spread over seeds, measured before this call" in readme.read()
+    commit = project.git("rev-parse", "HEAD")
+    assert _verify(run, sealed, commit)[0] == 0
+    data = bytearray((sealed / "package.tar").read_bytes())
+    place = data.index(b'"seeds":')
+    data[place + 1 : place + 2] = b"S"
+    (sealed / "package.tar").write_bytes(data)
+    assert _verify(run, sealed, commit)[0] == 1
+
+
+def test_a_study_of_another_training_is_refused(project: Project, run: Run, tmp_path: Path) -> None:
+    study = tmp_path / "study" / "study.json"
+    run("seeds", "--n", "2", "-q", "--out", study.parent)
+    project.settings("determinism: {threads: 2}\n")
+    ended = run("gate", "--study", study)
+    assert (ended.code, "study.json: is of commit " in ended.err) == (2, True)
+    text = study.read_text()
+    study.write_text(text.replace(json.loads(text)["provenance"]["commit"], project.commit()))
+    ended = run("gate", "--study", study)
+    assert (ended.code, "was made under other training settings" in ended.err) == (2, True)
+    assert "No such file" in run("gate", "--study", tmp_path / "nowhere.json").err
