@@ -122,6 +122,11 @@ class Slurm:
             )
         return found
 
+    def refuse_absent(self) -> None:
+        """Raise `RunError` where a program is missing here."""
+        for name in PROGRAMS:
+            self.program(name)
+
     def submit(
         self,
         settings: ClusterSettings,
@@ -131,8 +136,6 @@ class Slurm:
         apart_from: tuple[str, ...] = (),
     ) -> str:
         """Submit the job that holds the nodes, none of `apart_from`; its number."""
-        for name in PROGRAMS:
-            self.program(name)
         minutes = max(1, math.ceil(seconds / 60))
         asked = dict(settings.options)
         if apart_from:

@@ -448,6 +448,13 @@ def _check_record(record: RunRecord, planned: PlannedRun, request: GateRequest) 
     code = 0 if planned.preemption is None else record.exit_code
     asked = (planned.mode, planned.commit, planned.environment, command, code, False)
     given = (record.mode, record.commit, record.environment)
+    on_nodes = request.settings.cluster.on_nodes
+    if on_nodes != (record.isolation.job is not None):
+        raise EvidenceError(
+            f"run {record.label}: ran {'here' if on_nodes else 'on a cluster'}, and the settings "
+            "ask for the other",
+            hint="Let `run` have the settings that judge: those of the base commit.",
+        )
     if asked != (*given, record.argv, record.exit_code, record.timed_out):
         raise EvidenceError(
             f"run {record.label}: did not run or end as the settings require", hint=ALTERED_HINT
@@ -472,6 +479,8 @@ def _claimed_isolation(evidence: EvidenceSet) -> Isolation:
     weakest = min((run.mode for run in runs), key=lambda mode: mode.strength)
     guards = [run.guard for run in runs if run.guard is not None]
     return Isolation(
+        job=next((run.job for run in runs if run.job is not None), None),
+        other_nodes=all(run.other_nodes for run in runs),
         mode=weakest,
         credentials=None,
         reason="as reported by the job that ran it",

@@ -394,8 +394,8 @@ def isolation(used: Isolation) -> tuple[Finding, ...]:
             "job-isolation",
             message=f"the training ran on a cluster, kept apart as {used.job.value}: it can read "
             "what the account that submitted the job can read",
-            remedy="Keep keys and tokens away from that account: train with mode: run, judge and "
-            "sign with mode: judge elsewhere.",
+            remedy="Keep keys and tokens away from that account: `repro-gate run` on the cluster, "
+            "`repro-gate judge` where the key is.",
         )
     if used.mode is IsolationMode.NONE:
         return notice(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.entry import build_adapters
+from gate.pipelines.gate import judging, run_only
 from gate.settings.load import parse_settings
 from gate.settings.reach import refuse_reach
 from gate.system.console import QuietProgress
@@ -295,20 +297,27 @@ def test_what_sbatch_refuses_is_shown(bench: ClusterBench, slurm: PlayedSlurm) -
 def test_a_machine_without_slurm_is_told_what_it_lacks(
     bench: ClusterBench, slurm: PlayedSlurm
 ) -> None:
-    (slurm.programs / "scancel").unlink()
-    (slurm.programs / "sbatch").unlink()
-    (slurm.programs / "squeue").unlink()
-    adapters = build_adapters(
-        FILES,
-        bench.project.path,
-        QuietProgress(),
-        StopSignals(),
-        {**slurm.variables(os.environ), "PATH": f"{slurm.programs}:{os.defpath}"},
-    )
-    if any((Path(place) / "squeue").exists() for place in os.defpath.split(":")):
+    for program in slurm.programs.iterdir():
+        program.unlink()
+    if shutil.which("sbatch") is not None:
         pytest.skip("Slurm is installed here")
-    with pytest.raises(RunError, match="squeue is not on PATH"):
-        gate_call(bench.request(), adapters)
+    with pytest.raises(RunError, match="sbatch is not on PATH"):
+        bench.gate()
+
+
+def test_the_nodes_evidence_is_judged_elsewhere_without_slurm(
+    bench: ClusterBench, tmp_path: Path
+) -> None:
+    here = replace(bench.request(), out=tmp_path / "ran")
+    run_only(here, bench.adapters())
+    elsewhere = build_adapters(
+        FILES, bench.project.path, QuietProgress(), StopSignals(), {"PATH": os.defpath}
+    )
+    request = replace(bench.request(), imported_runs=True)
+    judged = judging(tmp_path / "ran" / "evidence")(request, elsewhere, None).verdict
+    assert judged.outcome is Outcome.NO_BASELINE
+    assert judged.imported_evidence
+    assert judged.isolation.described == "job user (none on the gate's machine)"
 
 
 def test_a_minimum_that_a_job_cannot_have_is_refused(bench: ClusterBench) -> None:

@@ -221,6 +221,14 @@ def examined_isolation(isolation: Isolation, *, on_runner: bool) -> Examined:
     found = f"{isolation.described}: {isolation.reason}"
     if isolation.mode is not IsolationMode.NONE:
         return Examined(name="isolation", health=CheckResult.OK, found=found)
+    if isolation.job is not None and not on_runner:
+        return Examined(
+            name="isolation",
+            health=CheckResult.WARN,
+            found=found,
+            fix="Keep keys and tokens away from that account: `repro-gate run` here, `repro-gate "
+            "judge` where the key is.",
+        )
     return Examined(
         name="isolation",
         health=CheckResult.FAIL if on_runner else CheckResult.WARN,
