@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any, Final
 
 from ..output import Output
+from ..recording.recorder import Recorder
 from ..settings import HarnessSettings
 from ..user_code import caller_of
 from .preemption import files_at
@@ -41,7 +42,7 @@ Line = tuple[str, int]
 class KilledSave:
     """When this process is to be ended inside a save, and what it tells of that."""
 
-    def __init__(self, settings: HarnessSettings, output: Output, steps: Callable[[], int]) -> None:
+    def __init__(self, settings: HarnessSettings, output: Output, recorder: Recorder) -> None:
         """For a run with `settings.kill_save`."""
         self._point = settings.kill_save
         self._step = settings.preempt_step
@@ -50,7 +51,7 @@ class KilledSave:
         self._output = output
         # several ranks have one folder
         self._scratch = Path(settings.out).absolute() / f"{SCRATCH}-{output.pid}"
-        self._steps = steps
+        self._recorder = recorder
         # by device and number of the file: where it was written, and by which line
         self._saved: dict[tuple[int, int], tuple[Path, Line]] = {}
         self._became: set[tuple[int, int]] = set()
@@ -61,7 +62,7 @@ class KilledSave:
     @property
     def is_due(self) -> bool:
         """Whether the next save of the checkpoint is the one to be ended inside."""
-        return not self._told and self._steps() >= self._step
+        return not self._told and self._recorder.steps >= self._step
 
     def save(self, write: Write, target: Any, frame: FrameType) -> None:
         """Let `write` save to its target for whoever has this frame; the right one never returns.
@@ -141,6 +142,8 @@ class KilledSave:
             return
         byte = {FIRST: 1, MIDDLE: max(1, size // 2)}.get(self._point, max(1, size - 1))
         self._tell(path, place, size=size, byte=byte)
+        # the lines of the last steps wait to be written with those of the next
+        self._recorder.flush()
         self._output.silent = True
         own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
@@ -190,7 +193,7 @@ class KilledSave:
             "pid": self._output.pid,
             "rank": self._output.rank,
             "point": self._point,
-            "step": self._steps(),
+            "step": self._recorder.steps,
             "path": told[-MAX_TEXT:],
             "file": place[0][-MAX_TEXT:],
             "line": place[1],

@@ -202,7 +202,7 @@ class HarnessSession:
         self._border = Border()
         self.killed_save: KilledSave | None = None
         if settings.kill_save:
-            self.killed_save = KilledSave(settings, self.output, lambda: self.recorder.steps)
+            self.killed_save = KilledSave(settings, self.output, self.recorder)
 
     def working_step(self) -> int:
         """The optimizer step that is being worked on, from 1."""
