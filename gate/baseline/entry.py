@@ -11,6 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from gate.baseline.acceptance import FarFromPeers, Movement, RecordedPrice
 from gate.comparison.differences import KnobCosts
 from gate.data.data_sets import DataSets
+from gate.evidence.configuration import ConfigurationValues
 from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, RankRecord
 from gate.evidence.step_columns import StepDigests
 from gate.evidence.step_work import Given, SeedResults
@@ -50,6 +51,7 @@ class BaselineEntry(Document):
     of the gate that recorded it, where a repository has several: two may train the same command.
     `files_sha256` is the digest of the files that the training got, empty where it got all of the
     commit, or where something that it did might have read others.
+    `configuration` is what the training parsed, composed and read, for a reader alone.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """
 
@@ -77,6 +79,7 @@ class BaselineEntry(Document):
     data: DataSets = ()
     price: RecordedPrice | None = None
     files_sha256: str = Field(default="", max_length=64)
+    configuration: ConfigurationValues = Field(default_factory=dict)
     digest: str = Field(default="", max_length=64)
 
     @model_serializer(mode="wrap")
@@ -93,6 +96,8 @@ class BaselineEntry(Document):
             written.pop("gate_id", None)
         if not self.files_sha256:
             written.pop("files_sha256", None)
+        if not self.configuration:
+            written.pop("configuration", None)
         return written
 
     @property

@@ -17,10 +17,12 @@ from gate.comparison.differences import (
 from gate.comparison.measurements import CostDocument, KnobState
 from gate.data.data_sets import same_data
 from gate.errors import BaselineError
+from gate.evidence.configuration import configuration_of
 from gate.evidence.run_evidence import EvidenceSet
 from gate.evidence.step_work import SeedResults
 from gate.text.digests import sha256_hex
 from gate.text.json_text import canonical_json, canonical_sha256
+from gate.training.runs import RunMode
 
 FINGERPRINTED_STEPS = 20
 
@@ -65,6 +67,7 @@ def propose_entry(
         )
     # the first of two that are equal: which one is taken changes no bit
     run = evidence.runs[0]
+    found = configuration_of([one.configuration for one in evidence.runs_of(RunMode.STRICT)])
     return BaselineEntry(
         commit=evidence.commit,
         recorded_at=evidence.created_at,
@@ -77,6 +80,7 @@ def propose_entry(
         checkpoint=run.checkpoint,
         seeded=seeded,
         data=evidence.data,
+        configuration=found.values if found is not None else {},
     )
 
 

@@ -129,6 +129,8 @@ class OptimizerSettingChange(Document):
     learning rate those that the scheduler was given. `revert_to` is the number to set again, empty
     where none is known. `scheduled`: it moves from step to step, and what the script sets is not
     known; `factor` is then what it is multiplied by at every step, empty where nothing fits.
+    `configured` is the value of the training's configuration that changed from the same number to
+    the same number, and where it is; empty where none or several did.
     """
 
     optimizer: int
@@ -140,6 +142,7 @@ class OptimizerSettingChange(Document):
     equal_until: int | None = None
     scheduled: bool = False
     factor: str = ""
+    configured: str = Field(default="", max_length=500)
 
 
 class OtherSetting(Document):

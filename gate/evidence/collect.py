@@ -9,6 +9,7 @@ from types import MappingProxyType
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.capture import SAVED_COPY
 from gate.evidence.carried import resumability
+from gate.evidence.configuration import plain_values
 from gate.evidence.harness_files import (
     BoundaryFile,
     HarnessFile,
@@ -145,7 +146,7 @@ def _by_rank(
     processes: tuple[HarnessProcess, ...],
     checkpoint: CheckpointManifest,
 ) -> dict[str, object]:
-    """What each rank recorded by itself, and where replicas differ.
+    """What each rank recorded by itself, where replicas differ, and the configuration.
 
     The metrics of rank 0 are the run's.
     """
@@ -153,6 +154,7 @@ def _by_rank(
     return {
         "ranks": rank_records(ranks, processes, others),
         "replica_drift": replica_drift(ranks, checkpoint),
+        "configuration": plain_values(ranks[0].summary.configuration),
     }
 
 

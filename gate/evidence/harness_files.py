@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.columns import MAX_STEP
+from gate.evidence.configuration import ConfigurationValues
 from gate.evidence.observations import BoundaryFacts, Carried, KillFacts, OverrideLine, SourceLine
 from gate.evidence.run_evidence import MAX_PARAMETER_NAMES, Devices, FloatType
 from gate.evidence.step_columns import MeasuredSeconds, SamplingGroup
@@ -262,6 +263,7 @@ class Summary(Document):
     ] = ()
     carried: Carried | None = None
     replicated: Annotated[tuple[Replicated, ...], Field(max_length=MAX_REPLICATED)] = ()
+    configuration: ConfigurationValues = Field(default_factory=dict)
     problems: Problems
     left_out: Problems = ()
 

@@ -16,6 +16,7 @@ from pydantic import (
 
 from gate.data.data_sets import DataSets, UnrepeatedData
 from gate.evidence.columns import MAX_BYTES, MAX_STEP, Memory, Points
+from gate.evidence.configuration import ConfigurationValues
 from gate.evidence.lock_files import Locks
 from gate.evidence.observations import (
     Boundary,
@@ -345,7 +346,8 @@ class RunEvidence(Document):
     `nodes` are those of a cluster that it ran on; what they are is a part of its environment.
     `ranks` is what each rank recorded by itself, empty where only one trained; `metrics` and
     `steps` are rank 0's and those of all ranks together. `replica_drift` is where replicas of one
-    model first differ, for a finding only.
+    model first differ, for a finding only. `configuration` is what rank 0 parsed, composed and read
+    from files of the commit.
 
     `first_step_seconds` is the cold start: from the start of the process to the end of step 1,
     without what it waited for its turn. `ready_seconds` are those of it until it could be let go,
@@ -393,6 +395,7 @@ class RunEvidence(Document):
     nodes: Annotated[tuple[NodeFacts, ...], Field(max_length=512)] = ()
     ranks: Annotated[tuple[RankRecord, ...], Field(max_length=MAX_RANKS)] = ()
     replica_drift: ReplicaDrift | None = None
+    configuration: ConfigurationValues = Field(default_factory=dict)
 
 
 class SeededRun(Document):

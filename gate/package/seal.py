@@ -127,6 +127,7 @@ def statement_facts(verdict: Verdict, package: Package, context: SealContext) ->
         strict_runs=verdict.strict_runs,
         one_run=verdict.one_run,
         settings_digest=verdict.settings_digest,
+        configuration_digest=verdict.configuration.digest if verdict.configuration else "",
         baseline_digest=context.baseline_digest,
         snapshot_digest=verdict.snapshot_digest,
         isolation=verdict.isolation,

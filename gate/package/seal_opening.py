@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import AttestationError
+from gate.evidence.configuration import configuration_digest
 from gate.evidence.run_evidence import StateRoots
 from gate.isolation.modes import RunIsolation
 from gate.package.archive import MAX_KEPT_BYTES
@@ -97,6 +98,7 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
         "checkpoint_algorithm": (_algorithms(verdict), {facts.checkpoint_algorithm}),
         "properties": (properties_of(verdict), facts.properties),
         "settings_digest": (verdict.settings_digest, facts.settings_digest),
+        "configuration_digest": (_configuration(verdict), facts.configuration_digest),
         "snapshot_digest": (verdict.snapshot_digest, facts.snapshot_digest),
         "isolation": (verdict.isolation, facts.isolation),
         "imported_evidence": (verdict.imported_evidence, facts.imported_evidence),
@@ -111,6 +113,11 @@ def check_verdict(archive: Archive, facts: StatementFacts) -> None:
                 f"{VERDICT_MEMBER} says {name} {_shown(found)}, the seal says {_shown(sealed)}",
                 hint=CLAIM_HINT,
             )
+
+
+def _configuration(verdict: Verdict) -> str:
+    """The digest of what the verdict says of the configuration, recomputed; empty without any."""
+    return configuration_digest(verdict.configuration.values) if verdict.configuration else ""
 
 
 def _algorithms(verdict: Verdict) -> set[str]:

@@ -213,7 +213,8 @@ class VerifiedPackage:
     Either `key_id` says who sealed, or `identity` and `issuer` do; only then is `logged_at`, the
     log's own time (UTC), there. `seals` are the names of the files that were checked, `statements`
     what they say, `states` the roots of what is packed. `one_run` says which recorded runs a single
-    strict run equals, and is empty where there were several. `model_folder` is the folder that the
+    strict run equals, and is empty where there were several. `configuration_digest` is that of
+    `repro-gate config-hash`, empty where nothing was seen. `model_folder` is the folder that the
     model's own signature covers, empty without one.
     """
 
@@ -226,6 +227,7 @@ class VerifiedPackage:
     level: str
     strict_runs: int
     one_run: str
+    configuration_digest: str
     created_at: str
     checkpoint_root: str
     states: States

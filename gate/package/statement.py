@@ -65,7 +65,8 @@ class StatementFacts:
     one `one_run` says which runs of the baseline it equals;
     `base_branch` and `base_commit` are what the commit was to be merged into, empty where it was
     judged alone. With `imported_evidence` another job says how the training was isolated.
-    `baseline_digest` is empty when no baseline was used. Digests are SHA-256 in lowercase
+    `baseline_digest` is empty when no baseline was used, and `configuration_digest` when nothing of
+    the training's configuration was seen. Digests are SHA-256 in lowercase
     hexadecimal, `created_at` is UTC with whole seconds and a `Z`.
     """
 
@@ -93,6 +94,7 @@ class StatementFacts:
     states: States
     data: tuple[tuple[str, str], ...] = ()
     one_run: RecordedRuns | None = None
+    configuration_digest: str = ""
 
 
 class CamelDocument(Document):
@@ -166,7 +168,8 @@ class ClaimedRuns(CamelDocument, RecordedRuns):
 class GateClaims(CamelDocument):
     """What repro-gate adds to a Simple Verification Result.
 
-    `one_run` is there exactly where `strict_runs` is 1.
+    `one_run` is there exactly where `strict_runs` is 1, `configuration_digest` where something of
+    the training's configuration was seen.
     """
 
     schema_version: Literal["repro-gate.claims/1"] = CLAIMS_SCHEMA
@@ -174,6 +177,7 @@ class GateClaims(CamelDocument):
     level: ReachedLevel
     strict_runs: int = Field(ge=1, le=1000)
     one_run: ClaimedRuns | None = None
+    configuration_digest: Sha256 | Literal[""] = ""
     package_size_bytes: int = Field(ge=0, le=2**53)
     checkpoint_algorithm: ShortText
     checkpoint_root: Sha256
@@ -196,12 +200,15 @@ class GateClaims(CamelDocument):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_one_run(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        """Most passes rest on runs of their own: their statement says nothing of it."""
+    def _without_the_unseen(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Most passes rest on runs of their own: their statement says nothing of others."""
         written: dict[str, object] = handler(self)
         if self.one_run is None:
             written.pop("oneRun", None)
             written.pop("one_run", None)
+        if not self.configuration_digest:
+            written.pop("configurationDigest", None)
+            written.pop("configuration_digest", None)
         return written
 
 
@@ -284,6 +291,7 @@ def _claims(facts: StatementFacts) -> GateClaims:
         level=facts.level,
         strict_runs=facts.strict_runs,
         one_run=ClaimedRuns(**dict(facts.one_run)) if facts.one_run is not None else None,
+        configuration_digest=facts.configuration_digest,
         package_size_bytes=facts.package_size_bytes,
         checkpoint_algorithm=facts.checkpoint_algorithm,
         checkpoint_root=facts.checkpoint_root,
@@ -359,6 +367,7 @@ def _facts(statement: Statement) -> StatementFacts:
         level=claims.level,
         strict_runs=claims.strict_runs,
         one_run=RecordedRuns(**dict(claims.one_run)) if claims.one_run is not None else None,
+        configuration_digest=claims.configuration_digest,
         properties=predicate.properties,
         settings_digest=settings.digest.sha256,
         baseline_digest=baseline[0].digest.sha256 if baseline else "",

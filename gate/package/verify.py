@@ -193,6 +193,7 @@ def _verified_package(
         level=facts.level.value,
         strict_runs=facts.strict_runs,
         one_run=facts.one_run.described if facts.one_run is not None else "",
+        configuration_digest=facts.configuration_digest,
         created_at=facts.created_at,
         checkpoint_root=facts.checkpoint_root,
         states=facts.states,

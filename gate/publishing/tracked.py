@@ -109,7 +109,11 @@ def tracked_run(
         name=f"{verdict.commit[:SHORT_COMMIT]} {verdict.outcome.value}",
         commit=verdict.commit,
         milliseconds=milliseconds,
-        parameters={**_settings(request.settings), **_knobs(evidence)},
+        parameters={
+            **_settings(request.settings),
+            **_knobs(evidence),
+            **_configuration(verdict),
+        },
         metrics=tuple(_metrics(evidence))[:MAX_METRICS],
         tags={name: value for name, value in tags.items() if value},
         files=(artifact.package, *artifact.seals),
@@ -130,6 +134,23 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
             yield from _flat(item, f"{path}.{key}" if path else str(key))
     elif value not in (None, {}, []):
         yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def _configuration(verdict: Verdict) -> dict[str, str]:
+    """What the training itself was configured with: texts without their quotes, as people search.
+
+    Secrets were hidden before anything of it was written.
+    """
+    found = verdict.configuration
+    if found is None:
+        return {}
+    values = {f"configuration.{name}": _bare(text) for name, text in found.values.items()}
+    return {"configuration_sha256": found.digest, **values}
+
+
+def _bare(text: str) -> str:
+    value = json.loads(text)
+    return value if isinstance(value, str) else text
 
 
 def _knobs(evidence: EvidenceSet) -> dict[str, str]:

@@ -381,6 +381,7 @@ def _sections(verdict: Verdict, links: ReportLinks, limits: Limits) -> tuple[Sec
         *comparison_sections("Baseline", verdict.baseline, limits, judged=True),
         *comparison_sections("Base commit", verdict.base_run, limits, judged=True),
         *level_sections(verdict, limits),
+        context.configuration_section(verdict, limits),
         environment_changes(verdict.baseline, limits),
         *operators_sections(verdict.operator_audit, limits),
         context.cost_section(verdict, limits),

@@ -299,6 +299,7 @@ def provenance_section(verdict: Verdict, limits: Limits) -> Section:
         ("Checkpoint digest", Cell(verdict.checkpoint_digest, code=True)),
         ("Snapshot digest", Cell(verdict.snapshot_digest, code=True)),
         ("Settings digest", Cell(verdict.settings_digest, code=True)),
+        ("Configuration hash", Cell(_configuration_digest(verdict), code=True)),
         ("Settings read from", Cell(verdict.settings_from)),
         ("Level reached", Cell(verdict.level.value if verdict.level else "none")),
         ("Isolation", Cell(verdict.isolation.described)),
@@ -306,6 +307,33 @@ def provenance_section(verdict: Verdict, limits: Limits) -> Section:
         *(("Not committed", Cell(path, code=True)) for path in verdict.changed_files),
     )
     return Section(title="What was judged", table=facts_table(facts, limits.rows))
+
+
+def _configuration_digest(verdict: Verdict) -> str:
+    return verdict.configuration.digest if verdict.configuration is not None else ""
+
+
+def configuration_section(verdict: Verdict, limits: Limits) -> Section | None:
+    """Values of the training's configuration that differ from those the baseline was recorded with.
+
+    They are facts beside a difference, and a cause only where the diagnosis names one.
+    """
+    changes = verdict.configuration_changes
+    if not changes:
+        return None
+    rows = (
+        (
+            Cell(change.name, code=True),
+            Cell(change.before or "none", code=True),
+            Cell(change.after or "none", code=True),
+        )
+        for change in changes
+    )
+    return Section(
+        title=f"Training configuration: values that differ ({len(changes):,})",
+        table=table_of(("Value", "Baseline", "Here"), rows, limits.rows),
+        leading=not verdict.passes,
+    )
 
 
 def published_section(published: PublishedPackage, limits: Limits) -> Section | None:

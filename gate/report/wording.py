@@ -198,7 +198,8 @@ def setting_words(change: OptimizerSettingChange) -> str:
         when = "at the end" if change.step is None else f"at step {change.step}"
         return f"optimizer {number}, another schedule: {words} {when}"
     late = f" from step {change.step} on" if change.step is not None and change.step > 1 else ""
-    return f"optimizer {number}, {words}{late}"
+    where = f" ({change.configured})" if change.configured else ""
+    return f"optimizer {number}, {words}{late}{where}"
 
 
 def not_finite_words(result: NotFiniteResult) -> str:

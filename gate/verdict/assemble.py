@@ -10,12 +10,24 @@ from functools import cached_property
 
 from gate.baseline.acceptance import InQuarantine, Movement
 from gate.baseline.entry import BaselineEntry
-from gate.comparison.differences import Comparison, EventKind, ToleranceUse
+from gate.comparison.differences import (
+    Comparison,
+    EventKind,
+    OptimizerSettingChange,
+    ToleranceUse,
+)
 from gate.comparison.performance import performance_of
 from gate.comparison.tolerances import tolerance_uses
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis
 from gate.errors import GateError, RunError
 from gate.evidence.capture import state_roots
+from gate.evidence.configuration import (
+    Configuration,
+    ConfigurationChange,
+    configuration_changes,
+    configuration_of,
+    proven_change,
+)
 from gate.evidence.operator_records import OperatorReport
 from gate.evidence.run_evidence import EvidenceSet, MetricSeries, RunEvidence
 from gate.evidence.trace import Claim, ShownChange
@@ -98,6 +110,35 @@ class Assessment:
         return self.evidence.runs_of(RunMode.STRICT)[0]
 
     @cached_property
+    def configuration(self) -> Configuration | None:
+        """What the training was configured with, as far as it was seen."""
+        return configuration_of(
+            [one.configuration for one in self.evidence.runs_of(RunMode.STRICT)]
+        )
+
+    @property
+    def configuration_changes(self) -> tuple[ConfigurationChange, ...]:
+        """What of it the entry has differently; nothing where one side has none."""
+        before = self.entry.configuration if self.entry is not None else {}
+        if not before or self.configuration is None:
+            return ()
+        varies = self.configuration.varies
+        known = {name: value for name, value in before.items() if name not in varies}
+        return configuration_changes(known, self.configuration.values)
+
+    @property
+    def told_diagnosis(self) -> Diagnosis | None:
+        """The diagnosis; a setting of an optimizer names the configuration that it comes from."""
+        if self.diagnosis is None:
+            return None
+        settings = tuple(map(self._configured, self.diagnosis.optimizer_settings))
+        return self.diagnosis.model_copy(update={"optimizer_settings": settings})
+
+    def _configured(self, setting: OptimizerSettingChange) -> OptimizerSettingChange:
+        found = proven_change(self.configuration_changes, setting.before, setting.after)
+        return setting.model_copy(update={"configured": found.place}) if found else setting
+
+    @cached_property
     def tolerances(self) -> tuple[ToleranceUse, ...]:
         """What each tolerance of the settings applies to."""
         return tolerance_uses(self.first, self.facts.settings.compare.tolerances)
@@ -145,7 +186,7 @@ def assemble(assessment: Assessment, request: GateRequest) -> Verdict:
         movement=assessment.movement,
         brought=request.environment_change,
         baseline_facts=about_baseline,
-        diagnosis=assessment.diagnosis,
+        diagnosis=assessment.told_diagnosis,
         cost=facts.cost,
         performance=performance_of(evidence.runs, request.settings.cost),
         recorder=evidence.runs_of(RunMode.STRICT)[-1].recorder,
@@ -217,6 +258,8 @@ def _seen(assessment: Assessment, request: GateRequest) -> dict[str, object]:
         "states": state_roots(run, evidence),
         "snapshot_digest": evidence.snapshot_digest,
         "settings_digest": settings_digest(request.settings),
+        "configuration": assessment.configuration,
+        "configuration_changes": assessment.configuration_changes,
         "series": tuple(_summaries(run.metrics[:MAX_SERIES])),
         "runs": tuple(run_evidence.run for run_evidence in evidence.runs),
         "not_exercised": _not_exercised(assessment, request),

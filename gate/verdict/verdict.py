@@ -24,6 +24,7 @@ from gate.comparison.level_records import LevelResult, Performance
 from gate.data.data_sets import DataMoves, DataSets, UnrepeatedData
 from gate.diagnosis.diagnosis import CodePlace, Diagnosis, ResumeResult, ResumeState
 from gate.errors import ExitCode
+from gate.evidence.configuration import MAX_CHANGES, Configuration, ConfigurationChange
 from gate.evidence.lock_files import NOTHING_BROUGHT, BroughtEnvironment
 from gate.evidence.operator_records import OperatorReport
 from gate.evidence.run_evidence import (
@@ -365,6 +366,8 @@ class Verdict(Document):
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     `base_branch` is the branch that the change is to be merged into, empty where none is known.
     `imported_evidence`: another job made the runs, so `isolation` is what that job says of them.
+    `configuration` is what the training parsed, composed and read, None where nothing of it was
+    seen; `configuration_changes` is what of it differs from the baseline's entry.
     `timeline` is None then. `not_run` is what this call left out.
     """
 
@@ -425,6 +428,10 @@ class Verdict(Document):
     states: States = ()
     snapshot_digest: str = ""
     settings_digest: str = ""
+    configuration: Configuration | None = None
+    configuration_changes: Annotated[
+        tuple[ConfigurationChange, ...], Field(max_length=MAX_CHANGES)
+    ] = ()
     series: tuple[SeriesSummary, ...] = ()
     runs: tuple[RunRecord, ...] = ()
     not_exercised: tuple[str, ...] = ()

@@ -77,6 +77,7 @@ summary = {
     "device_memory_bytes": 0,
     "first_step_seconds": 1.5,
     "problems": play.get("problems", []),
+    "configuration": play.get("configuration", {}),
 }
 write("summary", ".json", json.dumps(summary).encode())
 if "counted" in play:

@@ -46,7 +46,7 @@ from ..settings import (
     process_id,
     started_at,
 )
-from ..sources import outside
+from ..sources import configuration, outside
 from ..sources.concurrency import tell_unwaited
 from ..sources.draw_lines import draw_lines
 from ..sources.found import ADDRESS, IN_CODE, SPLIT, Source
@@ -519,6 +519,7 @@ class HarnessSession:
             "constant_infinities": self._constant_infinities,
             "carried": self.carried.record(self.recorder.optimizers, draw_lines),
             "replicated": self._replicas.record(self.recorder.optimizer_numbers),
+            "configuration": configuration.recorded(self.settings.tree),
             "problems": self._problems_at_the_end(),
             "left_out": self.problems.left_out,
         }

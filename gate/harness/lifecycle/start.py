@@ -127,6 +127,14 @@ def start(environ: Mapping[str, str]) -> None:
         "numpy.random": lambda: _begin_numpy(settings),
         "torch": lambda: _begin(settings),
         "tensorboard.summary.writer.event_file_writer": _hook_event_files,
+        "argparse": lambda: _hook_configuration("argparse", settings.tree),
+        "omegaconf.omegaconf": lambda: _hook_configuration("omegaconf.omegaconf", settings.tree),
+        "hydra.core.hydra_config": lambda: _hook_configuration(
+            "hydra.core.hydra_config", settings.tree
+        ),
+        "transformers.training_args": lambda: _hook_configuration(
+            "transformers.training_args", settings.tree
+        ),
     }
     # what is varied or tried comes before what the harness does there in every run
     ImportHook(*_shaken(settings.shake), _trial(settings), callbacks).install()
@@ -263,6 +271,16 @@ def _hook_completions(name: str) -> None:
         hook_completions(sys.modules[name])
     except Exception as error:
         _complain(f"the order in which results are done is not recorded: {error}")
+
+
+def _hook_configuration(name: str, tree: str) -> None:
+    """A module has been imported that scripts take their configuration from."""
+    try:
+        from ..sources.configuration import hook
+
+        hook(sys.modules[name], tree)
+    except Exception as error:
+        _complain(f"the configuration of the script is not recorded: {error}")
 
 
 def _hook_event_files() -> None:

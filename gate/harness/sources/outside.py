@@ -18,6 +18,8 @@ import stat
 import sys
 import time
 
+from .configuration import note_opened
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -204,6 +206,7 @@ class OutsideReads:
 
     def _look(self, path: str) -> None:
         if path.startswith(self._tree):
+            note_opened(path)
             self._look_for_pointer(path)
             return
         if path.startswith(self._passed):

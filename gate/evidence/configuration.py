@@ -1,0 +1,141 @@
+"""The configuration that a training really had, as the harness recorded it: names and values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from gate.text.document import Document
+from gate.text.json_text import canonical_sha256
+from gate.text.untrusted_text import plain_text
+
+MAX_VALUES: Final = 2000
+MAX_NAME: Final = 200
+MAX_VALUE: Final = 500
+MAX_CHANGES: Final = 200
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+Value = Annotated[str, Field(max_length=MAX_VALUE)]
+# each value as JSON, by a name such as `argparse.lr` or `conf/train.yaml.optimizer.lr`
+ConfigurationValues = Annotated[dict[Name, Value], Field(max_length=MAX_VALUES)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+SOURCES: Final = {
+    "argparse": "the parsed arguments",
+    "TrainingArguments": "TrainingArguments",
+    "hydra": "Hydra's configuration",
+    "omegaconf": "the OmegaConf configuration",
+}
+_IN_FILE: Final = re.compile(r"(.+?\.(?:yaml|yml|toml|json))(?:\.(.*))?\Z")
+
+
+class Configuration(Document):
+    """What the first strict run was configured with.
+
+    `digest` is the SHA-256 of the canonical JSON of `values`. `varies` names values that other
+    strict runs of the same call had differently, such as a time: they are in neither.
+    """
+
+    digest: Sha256
+    values: ConfigurationValues
+    varies: Annotated[tuple[Name, ...], Field(max_length=MAX_VALUES)] = ()
+
+
+class ConfigurationChange(Document):
+    """A value that differs, as JSON; empty on the side that has none."""
+
+    name: Name
+    before: Value = ""
+    after: Value = ""
+
+    @property
+    def place(self) -> str:
+        """Its own name and where it is, for example `lr in the parsed arguments`."""
+        return " in ".join(named(self.name))
+
+    @property
+    def described(self) -> str:
+        """For example `lr: 0.1 → 0.2 in the parsed arguments`."""
+        name, source = named(self.name)
+        before, after = self.before or "nothing", self.after or "nothing"
+        return f"{name}: {before} → {after} in {source}"
+
+
+def plain_values(values: Mapping[str, str]) -> dict[str, str]:
+    """What the harness wrote, with every character that a reader could be misled by escaped."""
+    plain = {
+        plain_text(name)[:MAX_NAME]: plain_text(text)[:MAX_VALUE] for name, text in values.items()
+    }
+    return {name: text for name, text in plain.items() if name}
+
+
+def configuration_digest(values: Mapping[str, str]) -> str:
+    """SHA-256 over names and values, whatever their order."""
+    return canonical_sha256(dict(values))
+
+
+def configuration_of(runs: Sequence[Mapping[str, str]]) -> Configuration | None:
+    """The configuration of equal runs, the first of which speaks; None where nothing was seen."""
+    if not runs or not runs[0]:
+        return None
+    first = runs[0]
+    varies = tuple(
+        name for name in sorted(first) if any(run.get(name) != first[name] for run in runs[1:])
+    )
+    values = {name: first[name] for name in sorted(first) if name not in varies}
+    return Configuration(digest=configuration_digest(values), values=values, varies=varies)
+
+
+def configuration_changes(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[ConfigurationChange, ...]:
+    """The values that differ, by their names."""
+    changed = (
+        ConfigurationChange(name=name, before=before.get(name, ""), after=after.get(name, ""))
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    )
+    return tuple(changed)[:MAX_CHANGES]
+
+
+def named(name: str) -> tuple[str, str]:
+    """A value's own name, and the words for where it is."""
+    source, _, rest = name.partition(".")
+    if source in SOURCES:
+        return rest or name, SOURCES[source]
+    found = _IN_FILE.match(name)
+    return (found[2] or "the file", found[1]) if found else (name, "the configuration")
+
+
+def proven_change(
+    changes: Sequence[ConfigurationChange], before: str, after: str
+) -> ConfigurationChange | None:
+    """The one change of exactly these numbers; None where none or several others fit.
+
+    The same value is often in several sources, as in a file and in what was parsed of it: then the
+    first of them speaks, as long as all have one name.
+    """
+    fitting = [
+        change
+        for change in changes
+        if _number(change.before) == _number(before) is not None
+        and _number(change.after) == _number(after) is not None
+    ]
+    names = {named(change.name)[0].rpartition(".")[2] for change in fitting}
+    order = list(SOURCES)
+
+    def rank(change: ConfigurationChange) -> int:
+        source = change.name.partition(".")[0]
+        return order.index(source) if source in order else len(order)
+
+    return min(fitting, key=rank) if len(names) == 1 else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

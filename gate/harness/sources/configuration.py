@@ -1,0 +1,286 @@
+"""The configuration that the training really had: what it parsed, composed and read.
+
+Imported by every Python process of a training that uses one of these modules, so nothing heavy is
+imported here. Values are flattened to texts of JSON under names such as `argparse.lr`. A value
+whose name or form is that of a secret is hidden before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ..user_code import calling_frame, named_as, users_frame
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+MAX_VALUES = 2_000
+MAX_NAME = 200
+MAX_VALUE = 400
+MAX_DEPTH = 12
+MAX_FILES = 20
+MAX_FILE_BYTES = 64 * 1024
+ENDINGS = (".yaml", ".yml", ".toml", ".json")
+# written by tools, and never what somebody configures a training with
+NO_CONFIGURATION = ("package.json", "package-lock.json", "tokenizer.json", "vocab.json")
+HIDDEN = '"(hidden)"'
+# a part of a name, between underscores and the like
+SECRET_WORDS = frozenset(
+    ("token", "secret", "password", "passwd", "passphrase", "credential", "credentials", "apikey")
+)
+SECRET_PAIRS = ("api_key", "access_key", "private_key", "secret_key", "auth_key", "signing_key")
+# tokens of GitHub, Hugging Face, OpenAI, AWS, Slack, GitLab, JWT; a key's file; a login in a URL
+SECRET_BEGINNINGS = (
+    *("ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "hf_", "sk-", "AKIA", "ASIA", "xoxb-"),
+    *("xoxp-", "glpat-", "eyJ", "-----BEGIN"),
+)
+MIN_SECRET = 16
+# where the training writes, with host and time in it
+VOLATILE = frozenset(("logging_dir",))
+
+_values: dict[str, str] = {}
+_files: dict[str, None] = {}
+_parsing: list[int] = []
+_tree = ""
+
+
+def hook(module: Any, tree: str) -> None:
+    """Watch one of the modules that scripts take their configuration from."""
+    begin(tree)
+    {
+        "argparse": _hook_argparse,
+        "omegaconf.omegaconf": _hook_omegaconf,
+        "hydra.core.hydra_config": _hook_hydra,
+        "transformers.training_args": _hook_training_arguments,
+    }[module.__name__](module)
+
+
+def begin(tree: str) -> None:
+    """`tree` is the copy of the commit: paths in it are told from there."""
+    global _tree
+    _tree = os.path.realpath(tree or os.getcwd())  # noqa: PTH109 - pathlib is slow to import
+
+
+def _hook_argparse(module: Any) -> None:
+    """Keep what each outermost `parse_args` gives."""
+    plain = module.ArgumentParser.parse_known_args
+
+    def parse_known_args(self: Any, *args: Any, **named: Any) -> Any:
+        _parsing.append(1)
+        try:
+            found = plain(self, *args, **named)
+        finally:
+            _parsing.pop()
+        # a parser of a command below calls this too
+        if not _parsing:
+            _keep("argparse", lambda: vars(found[0]))
+        return found
+
+    module.ArgumentParser.parse_known_args = named_as(parse_known_args, plain)
+
+
+def _hook_training_arguments(module: Any) -> None:
+    """Keep the fields of transformers' TrainingArguments, and of its subclasses, once complete."""
+    kind = module.TrainingArguments
+    plain = kind.__post_init__
+
+    def __post_init__(self: Any) -> None:  # noqa: N807 - a dataclass looks for this name
+        plain(self)
+        _keep("TrainingArguments", lambda: _fields(self))
+
+    kind.__post_init__ = named_as(__post_init__, plain)
+
+
+def _fields(arguments: Any) -> dict[str, object]:
+    fields = type(arguments).__dataclass_fields__
+    return {name: getattr(arguments, name) for name, field in fields.items() if field.init}
+
+
+def _hook_hydra(module: Any) -> None:
+    """Keep the configuration that Hydra composed for the job."""
+    plain = module.HydraConfig.set_config
+
+    def set_config(self: Any, cfg: Any) -> Any:
+        done = plain(self, cfg)
+        _keep("hydra", lambda: {k: v for k, v in _container(cfg).items() if k != "hydra"})
+        return done
+
+    module.HydraConfig.set_config = named_as(set_config, plain)
+
+
+def _hook_omegaconf(module: Any) -> None:
+    """Keep what the script itself loads, merges and takes from the command line."""
+    kind = module.OmegaConf
+    for name in ("load", "merge", "from_cli", "from_dotlist", "create"):
+        setattr(kind, name, staticmethod(_kept(getattr(kind, name))))
+
+
+def _kept(plain: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
+        found = plain(*args, **named)
+        frame = calling_frame(1)
+        # libraries make configurations of their own
+        if users_frame(frame, frozenset()) is frame:
+            _keep("omegaconf", lambda: _container(found))
+        return found
+
+    return named_as(call, plain)
+
+
+def _container(config: Any) -> dict[str, object]:
+    from omegaconf import OmegaConf
+
+    found = OmegaConf.to_container(config, resolve=False)
+    return {str(k): v for k, v in found.items()} if isinstance(found, dict) else {"": found}
+
+
+def note_opened(path: str) -> None:
+    """A file of the commit is about to be read; one that may be a configuration is kept."""
+    name = path.rpartition(os.sep)[2]
+    if path.endswith(ENDINGS) and name not in NO_CONFIGURATION and len(_files) < MAX_FILES:
+        _files[path] = None
+
+
+def recorded(tree: str) -> dict[str, str]:
+    """Every value by its name, sorted; files are read now, when their parsers are there."""
+    begin(tree)
+    for path in _files:
+        _read(path)
+    return dict(sorted(_values.items())[:MAX_VALUES])
+
+
+def _read(path: str) -> None:
+    """A file's values, or its digest where nothing here can read it."""
+    import hashlib
+
+    shown = os.path.relpath(path, _tree)
+    try:
+        if os.stat(path).st_size > MAX_FILE_BYTES:  # noqa: PTH116 - as above
+            return
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
+            data = file.read(MAX_FILE_BYTES)
+    except OSError:
+        return
+    try:
+        found = _parsed(path, data)
+    except Exception:
+        found = None
+    if isinstance(found, dict):
+        _keep(shown, lambda: found)
+    elif found is None:
+        _put(shown, hashlib.sha256(data).hexdigest())
+
+
+def _parsed(path: str, data: bytes) -> object:
+    if path.endswith(".json"):
+        import json
+
+        return json.loads(data)
+    if path.endswith(".toml"):
+        import tomllib
+
+        return tomllib.loads(data.decode("utf-8"))
+    # the script reads YAML by this very module, or the file is none of its own
+    yaml: Any = sys.modules.get("yaml")
+    return None if yaml is None else yaml.safe_load(data)
+
+
+def _keep(source: str, values: Any) -> None:
+    """Put the values of a source on record; what cannot be read is no worry of the script's."""
+    try:
+        found = values()
+        for name, value in _flat(found, source, MAX_DEPTH) if found else ():
+            _put(name, value)
+    except Exception:
+        return
+
+
+def _put(name: str, value: object) -> None:
+    if len(_values) >= MAX_VALUES and name not in _values:
+        return
+    if name.rpartition(".")[2] in VOLATILE or len(name) > MAX_NAME or not name.isprintable():
+        return
+    _values[name] = HIDDEN if _secret(name, value) else _text(value)
+
+
+def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
+    """Names with dots between them; a list of plain values is one value."""
+    mapping: Any = value
+    nested = isinstance(value, list | tuple) and any(
+        isinstance(item, dict | list | tuple) for item in value
+    )
+    if not depth and value and (nested or isinstance(value, dict)):
+        yield path, type(value)
+    elif isinstance(value, dict) and value:
+        for key in mapping:
+            yield from _flat(mapping[key], f"{path}.{key}" if str(key) else path, depth - 1)
+    elif nested:
+        for place, item in enumerate(mapping):
+            yield from _flat(item, f"{path}.{place}", depth - 1)
+    else:
+        yield path, value
+
+
+def _secret(name: str, value: object) -> bool:
+    last = name.rpartition(".")[2].lower().replace("-", "_")
+    words = SECRET_WORDS.intersection(last.split("_")) or last.endswith(SECRET_PAIRS)
+    # the number of a token of a vocabulary is none
+    of_secret = words and not last.endswith("_id")
+    items = value if isinstance(value, list | tuple) else [value]
+    return any(
+        (isinstance(item, str) and item and (of_secret or _looks_secret(item)))
+        or (of_secret and isinstance(item, int | float) and not isinstance(item, bool))
+        for item in items
+    )
+
+
+def _looks_secret(text: str) -> bool:
+    if len(text) >= MIN_SECRET and text.startswith(SECRET_BEGINNINGS):
+        return True
+    scheme, found, rest = text.partition("://")
+    login = rest.partition("/")[0]
+    return bool(found) and scheme.isalnum() and "@" in login and ":" in login
+
+
+def _text(value: object) -> str:
+    """A value as JSON; of a long one the digest."""
+    import json
+
+    text = json.dumps(_plain(value), ensure_ascii=True, sort_keys=True)
+    if len(text) <= MAX_VALUE:
+        return text
+    import hashlib
+
+    return json.dumps(f"sha256:{hashlib.sha256(text.encode()).hexdigest()}")
+
+
+def _plain(value: object) -> object:
+    """What JSON can hold; of anything else its kind, since its own text may have an address."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, str | os.PathLike):
+        return _without_tree(os.fsdecode(value))
+    if value in (None, {}) or isinstance(value, bool | int | float):
+        return value
+    return _kind(value)
+
+
+def _kind(value: object) -> object:
+    kind = type(value)
+    member = getattr(value, "value", None)
+    # an enumeration's member says what it is, and so do torch's types and devices
+    if isinstance(member, str | int) and hasattr(kind, "__members__"):
+        return member
+    if kind.__module__ == "torch":
+        return str(value)
+    named = getattr(value, "__qualname__", None)
+    return f"<{named if isinstance(named, str) else kind.__qualname__}>"
+
+
+def _without_tree(text: str) -> str:
+    return text.replace(f"{_tree}{os.sep}", "").replace(_tree, ".") if _tree else text

@@ -1,0 +1,59 @@
+"""The configuration that a verdict, a package or a baseline entry tells of; all are untrusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from gate.baseline.folder import read_entry
+from gate.checkpoint.untrusted_files import open_untrusted
+from gate.errors import EvidenceError
+from gate.evidence.configuration import Configuration, configuration_digest
+from gate.package.ustar import BLOCK_BYTES, looks_like_package, member_index
+from gate.system.files.port import Files
+from gate.text.documents import read_document
+from gate.text.untrusted_text import safe_line
+from gate.verdict.verdict import Verdict
+
+VERDICT_MEMBER: Final = "verdict.json"
+MAX_PACKAGE_BYTES: Final = 2**40
+MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
+ENTRY_MARK: Final = b'"repro-gate.baseline-entry/1"'
+PLACE_HINT: Final = (
+    "Name an output folder, its verdict.json, a package.tar, or a file of the baseline."
+)
+
+
+def open_configuration(files: Files, path: Path) -> Configuration | None:
+    """What the document at `path` says of a training's configuration; None where it says nothing.
+
+    To be called in a confined child. Raises `EvidenceError` for anything else than the four, and
+    where the digest is not that of the values.
+    """
+    file = path / VERDICT_MEMBER if files.is_folder(path) else path
+    shown = safe_line(str(file))
+    if not files.exists(file):
+        raise EvidenceError(f"there is nothing at {shown}", hint=PLACE_HINT)
+    data = _document(files, file, shown)
+    if ENTRY_MARK in data:
+        values = read_entry(data, shown).configuration
+        return Configuration(digest=configuration_digest(values), values=values) if values else None
+    found = read_document(Verdict, data, shown, max_bytes=MAX_DOCUMENT_BYTES).configuration
+    if found is not None and found.digest != configuration_digest(found.values):
+        raise EvidenceError(
+            f"{shown}: the configuration does not have the digest that stands beside it",
+            hint="The file was changed; fetch it again from where it was made.",
+        )
+    return found
+
+
+def _document(files: Files, file: Path, shown: str) -> bytes:
+    with open_untrusted(files, file, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
+        if not looks_like_package(opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))):
+            if opened.size_bytes > MAX_DOCUMENT_BYTES:
+                raise EvidenceError(f"{shown}: larger than any verdict", hint=PLACE_HINT)
+            return opened.read_at(0, opened.size_bytes)
+        for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes):
+            if name == VERDICT_MEMBER and size_bytes <= MAX_DOCUMENT_BYTES:
+                return opened.read_at(start, size_bytes)
+    raise EvidenceError(f"{shown}: the package contains no {VERDICT_MEMBER}", hint=PLACE_HINT)
