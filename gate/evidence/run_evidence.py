@@ -137,6 +137,7 @@ class MetricSource(StrEnum):
     LOGGED = "logged"
     FILE = "file"
     TENSORBOARD = "tensorboard"
+    WANDB = "wandb"
     STDOUT = "stdout"
 
 

@@ -105,7 +105,7 @@ SHAPE_FIELD = 2
 DIMENSION_FIELD = 2
 RAW_FIELD = 4
 CONTINUES = 0x80
-Field = tuple[int, int, int, bytes]
+ProtobufField = tuple[int, int, int, bytes]
 
 
 class MalformedEventError(EvidenceError):
@@ -128,7 +128,7 @@ def scalars(event: bytes) -> tuple[Scalar, ...]:
     Raises `MalformedEventError`.
     """
     step, summaries = 0, []
-    for number, wire, varint, data in _fields(event):
+    for number, wire, varint, data in protobuf_fields(event):
         if (number, wire) == (2, VARINT):
             # int64 is written as 64 bits of two's complement (Protocol Buffers, Encoding)
             step = varint - (1 << 64) if varint >> 63 else varint
@@ -137,7 +137,7 @@ def scalars(event: bytes) -> tuple[Scalar, ...]:
     values = [
         data
         for summary in summaries
-        for number, wire, _, data in _fields(summary)
+        for number, wire, _, data in protobuf_fields(summary)
         if (number, wire) == (1, BYTES)
     ]
     event_scalars = [_scalar(value, step) for value in values]
@@ -147,7 +147,7 @@ def scalars(event: bytes) -> tuple[Scalar, ...]:
 def _scalar(value: bytes, step: int) -> Scalar | None:
     tag = ""
     number_found: tuple[float, FloatType] | None = None
-    for number, wire, _, data in _fields(value):
+    for number, wire, _, data in protobuf_fields(value):
         if (number, wire) == (1, BYTES):
             tag = _text(data)
         elif (number, wire) == (2, FIXED32):
@@ -161,12 +161,13 @@ def _scalar(value: bytes, step: int) -> Scalar | None:
 
 def _tensor_scalar(tensor: bytes) -> tuple[float, FloatType] | None:
     """The only element of a float tensor without dimensions, else None."""
-    fields = list(_fields(tensor))
+    fields = list(protobuf_fields(tensor))
     kinds = [varint for number, wire, varint, _ in fields if (number, wire) == (1, VARINT)]
     # of a field that stands there twice the last one counts (Protocol Buffers, Encoding)
     known = TENSOR_TYPES.get(kinds[-1]) if kinds else None
     has_dimensions = any(
-        number == SHAPE_FIELD and any(inner == DIMENSION_FIELD for inner, *_ in _fields(data))
+        number == SHAPE_FIELD
+        and any(inner == DIMENSION_FIELD for inner, *_ in protobuf_fields(data))
         for number, wire, _, data in fields
         if wire == BYTES
     )
@@ -186,7 +187,7 @@ def _text(data: bytes) -> str:
         raise MalformedEventError("a tag is not UTF-8") from error
 
 
-def _fields(message: bytes) -> Iterator[Field]:
+def protobuf_fields(message: bytes) -> Iterator[ProtobufField]:
     """Number, wire type, and the value: an integer for varints, bytes for all else."""
     position = 0
     while position < len(message):

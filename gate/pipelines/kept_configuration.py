@@ -41,7 +41,7 @@ def open_configuration(files: Files, path: Path) -> Configuration | None:
     found = read_document(Verdict, data, shown, max_bytes=MAX_DOCUMENT_BYTES).configuration
     if found is not None and found.digest != configuration_digest(found.values):
         raise EvidenceError(
-            f"{shown}: the configuration does not have the digest that stands beside it",
+            f"{shown}: the configuration does not match its digest",
             hint="The file was changed; fetch it again from where it was made.",
         )
     return found

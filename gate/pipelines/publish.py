@@ -1,4 +1,7 @@
-"""A sealed package is sent where the settings say; what fails there changes no verdict."""
+"""A sealed package is sent where the settings say, and a verdict to a tracker.
+
+What fails there changes no verdict.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,12 @@ def publish(
     """Push the package to the registry and tell the tracker; each fault becomes a sentence."""
     wanted = request.settings.publish
     nowhere = wanted.oci is None and wanted.mlflow is None
-    if nowhere or not gated.verdict.passes or request.from_fork:
+    if nowhere or request.from_fork:
         return NOT_PUBLISHED
-    why_not = _why_not(request, sealing)
-    if why_not:
-        return PublishedPackage(notes=(f"Not published: {why_not}.",))
+    why_not = _why_not(request, sealing) if gated.verdict.passes else ""
+    if why_not or not gated.verdict.passes:
+        noted = PublishedPackage(notes=(f"Not published: {why_not}.",) if why_not else ())
+        return _told_anyway(noted, gated, package, sealing, request, adapters)
     adapters.progress.step("publishing the sealed package")
     try:
         artifact = _artifact(gated.verdict, package, request, adapters.files)
@@ -53,10 +57,37 @@ def publish(
     return _tracked(published, gated, artifact, sealing, request, adapters)
 
 
+def _told_anyway(
+    published: PublishedPackage,
+    gated: Gated,
+    package: Package,
+    sealing: Sealing,
+    request: GateRequest,
+    adapters: Adapters,
+) -> PublishedPackage:
+    """A verdict without a seal, for a tracker that is to have all of them; no file goes there."""
+    wanted = request.settings.publish.mlflow
+    if wanted is None or wanted.when != "always" or _own_rules(request):
+        return published
+    adapters.progress.step("sending the verdict to the tracker")
+    try:
+        artifact = _artifact(gated.verdict, package, request, adapters.files)
+    except CancelledError:
+        raise
+    except Exception as raised:  # noqa: BLE001 - a verdict stays what it is, whatever happens here
+        told = _sentence(f"The MLflow server {wanted.uri} has no run of this", raised)
+        return replace(published, faults=(*published.faults, told))
+    return _tracked(published, gated, artifact, sealing, request, adapters)
+
+
+def _own_rules(request: GateRequest) -> bool:
+    """Whether the settings, which say where credentials are sent, come with a pull request (T2)."""
+    return request.pull_request and request.settings_from == "head"
+
+
 def _why_not(request: GateRequest, sealing: Sealing) -> str:
     """Why a pass stays here; empty where it may go."""
-    # credentials are sent to where the settings say: a pull request's own could name anybody (T2)
-    if request.pull_request and request.settings_from == "head":
+    if _own_rules(request):
         return "the settings, which say where to, come with the pull request"
     return sealing.why_not
 
@@ -129,6 +160,9 @@ def _tracked(
             reference=published.reference,
         )
         run = tracked_run(gated.verdict, gated.evidence, artifact, request, words)
+        if sealing.why_not or not run.passes:
+            # what nobody sealed stays here, and is no version of a model
+            run = replace(run, files=(), passes=False)
         tracked = adapters.publishers.tracker(wanted).track(run)
     except CancelledError:
         raise

@@ -1,4 +1,4 @@
-"""One run on an MLflow server for each sealed pass, over its REST API 2.0."""
+"""One run on an MLflow server for a sealed pass or a verdict, over its REST API 2.0."""
 
 from __future__ import annotations
 

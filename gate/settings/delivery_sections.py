@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
@@ -80,7 +80,7 @@ _NAME: Final = r"^[^\x00-\x1f\x7f]+$"
 
 
 class MlflowSettings(Document):
-    """An MLflow server that gets a run for each sealed pass."""
+    """An MLflow server that gets a run for each sealed pass, or for every verdict."""
 
     uri: ServiceAddress = Field(
         description="The address of the tracking server. It has to store artifacts "
@@ -101,6 +101,12 @@ class MlflowSettings(Document):
         pattern=r"^[^/:\x00-\x1f\x7f]+$",
         description="A name in the model registry: each sealed pass becomes a version of it. "
         "Without it no model is registered.",
+    )
+    when: Literal["passes", "always"] = Field(
+        default="passes",
+        description="Which calls leave a run: `passes` those with a sealed pass, `always` every "
+        "call with a verdict, without the package if it is not sealed. Pull requests from forks "
+        "leave none.",
     )
 
 

@@ -60,6 +60,7 @@ REACHES_OUT: Final[Mapping[str, str]] = MappingProxyType(
                 "publish.mlflow.uri",
                 "publish.mlflow.experiment",
                 "publish.mlflow.registered_model",
+                "publish.mlflow.when",
             ),
             _PUBLISH,
         ),
@@ -97,6 +98,8 @@ INSIDE: Final = frozenset(
         "train.metrics.stdout_pattern",
         "train.metrics.tensorboard",
         "train.metrics.tensorboard_tags",
+        "train.metrics.wandb",
+        "train.metrics.wandb_keys",
         "train.checkpoint",
         # fewer files of its own commit
         "train.files",

@@ -158,7 +158,21 @@ class MetricsSettings(Document):
         "`train/*`. Leave out tags that depend on time.",
     )
 
-    @field_validator("file", "tensorboard")
+    wandb: RelativePath | None = Field(
+        default=None,
+        description="Folder where Weights & Biases writes its offline run, relative to "
+        "train.workdir, usually `wandb`. Set `train.env: {WANDB_MODE: offline}`. Every logged "
+        "number becomes a metric such as `wandb.eval/loss`.",
+    )
+    wandb_keys: tuple[str, ...] = Field(
+        default=("*",),
+        min_length=1,
+        max_length=100,
+        description="Shell-style patterns of the logged names to compare, for example `train/*`. "
+        "Leave out names that depend on time.",
+    )
+
+    @field_validator("file", "tensorboard", "wandb")
     @classmethod
     def _file_stays_inside(cls, value: str | None) -> str | None:
         return None if value is None else path_inside_project(value)

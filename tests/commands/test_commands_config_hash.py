@@ -67,7 +67,7 @@ def test_a_changed_value_in_the_verdict_is_seen(run: Run, gated: tuple[Path, Pat
     path.write_text(path.read_text().replace('"argparse.lr": "0.2"', '"argparse.lr": "0.3"'))
     ended = run("config-hash", path)
     assert ended.code == 3
-    assert "does not have the digest that stands beside it" in ended.err
+    assert "the configuration does not match its digest" in ended.err
 
 
 @pytest.mark.usefixtures("project")

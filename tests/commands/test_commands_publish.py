@@ -188,6 +188,27 @@ def test_what_does_not_pass_is_not_published(
     assert "ublished" not in (tmp_path / "out" / "comment.md").read_text()
 
 
+def test_a_tracker_that_wants_every_verdict_gets_drifts_and_unsealed_passes_without_files(
+    project: Project, gated: Gate, mlflow: MlflowDouble, tmp_path: Path
+) -> None:
+    wanted = f"{{mlflow: {{uri: '{mlflow.url}', registered_model: tiny, when: always}}}}"
+    assert gated(wanted, sealed=False).code == 0
+    secret = {"argparse.lr": "0.1", "argparse.token": '"(hidden)"', "argparse.name": '"small"'}
+    project.play(losses=["2.5", "2.25", "9.0"], configuration=secret)
+    assert gated(wanted).code == 1
+    passed, drifted = mlflow.runs["run1"], mlflow.runs["run2"]
+    outcomes = [run["tags"]["repro-gate.outcome"] for run in (passed, drifted)]
+    assert outcomes == ["reproduced", "code-drift"]
+    assert drifted["params"]["configuration.argparse.lr"] == "0.1"
+    assert drifted["params"]["configuration.argparse.name"] == "small"
+    assert drifted["params"]["configuration.argparse.token"] == "(hidden)"
+    assert len(drifted["params"]["configuration_sha256"]) == 64
+    assert (9.0, 3) in [(one["value"], one["step"]) for one in drifted["metrics"]]
+    assert not mlflow.artifacts
+    assert not mlflow.models
+    assert "run2" in (tmp_path / "out" / "comment.md").read_text()
+
+
 def test_credentials_reach_no_training_and_no_file(
     project: Project,
     run: Run,

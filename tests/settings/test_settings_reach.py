@@ -36,6 +36,7 @@ ASKS = {
     "publish.oci": "publish: {oci: registry.example.org/x}",
     "publish.mlflow.uri": "publish: {mlflow: {uri: 'https://example.org'}}",
     "publish.mlflow.experiment": "publish: {mlflow: {uri: 'https://example.org', experiment: x}}",
+    "publish.mlflow.when": "publish: {mlflow: {uri: 'https://example.org', when: always}}",
     "publish.mlflow.registered_model": "publish: "
     "{mlflow: {uri: 'https://example.org', registered_model: x}}",
     "cluster.engine": "cluster: {engine: slurm, folder: /s}",

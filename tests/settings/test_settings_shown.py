@@ -24,6 +24,8 @@ SHOWN_BY = {
     "train.metrics.file": "evidence/collect: all_sources_are_joined",
     "train.metrics.stdout_pattern": "pipelines/settings: "
     "a_metric_is_read_from_what_the_script_prints",
+    "train.metrics.wandb": "evidence/wandb: folder_and_keys_are_those_of_the_settings",
+    "train.metrics.wandb_keys": "evidence/wandb: folder_and_keys_are_those_of_the_settings",
     "train.metrics.tensorboard": "evidence/tensorboard: folder_and_tags_are_those_of_the_settings",
     "train.metrics.tensorboard_tags": "evidence/tensorboard: "
     "folder_and_tags_are_those_of_the_settings",
@@ -193,6 +195,8 @@ SHOWN_BY = {
         ),
         "commands/publish: the_settings_say_which_server_experiment_and_model",
     ),
+    "publish.mlflow.when": "commands/publish: "
+    "a_tracker_that_wants_every_verdict_gets_drifts_and_unsealed_passes_without_files",
     "publish.history": "commands/history: a_gate_keeps_a_line_of_a_pass_and_of_what_fails",
     "publish.pushgateway": "commands/history: a_gate_keeps_a_line_of_a_pass_and_of_what_fails",
     **dict.fromkeys(

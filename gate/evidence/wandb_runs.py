@@ -1,0 +1,190 @@
+"""Metrics from an offline run of Weights & Biases, without its client; nothing of it is executed.
+
+The file `run-ID.wandb` is a log as LevelDB writes one (its `doc/log_format.md`), behind a header of
+seven bytes: `:W&B`, a magic number and a version. It is blocks of 32 KiB; a record that does not
+fit is in pieces. Each piece has a checksum (CRC-32 of its type and data), a length of two bytes and
+its type. Together they are a message `Record` of `wandb_internal.proto`.
+
+Fields by number: a record may have a history (2), which has items (1) and a step (2) with a number
+(1); an item has a key (1) or the parts of a nested key (2), and its value as JSON (16).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
+from gate.errors import EvidenceError, MissingMetricError, StorageError
+from gate.evidence.metric_series import SeriesCollector
+from gate.evidence.run_evidence import MetricSeries, MetricSource
+from gate.evidence.tensorboard import BYTES, VARINT, MalformedEventError, protobuf_fields
+from gate.system.files.port import Files
+from gate.text.untrusted_text import plain_text
+
+BLOCK_BYTES: Final = 32 * 1024
+FILE_HEADER: Final = struct.Struct("<4sHB")
+IDENT: Final = b":W&B"
+MAGIC: Final = 0xBEE1
+PIECE_HEADER: Final = struct.Struct("<IHB")
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+BEGINS: Final = frozenset((FULL, FIRST))
+# a record with a few hundred numbers; what is longer (configuration, media, tables) is passed over
+MAX_RECORD_BYTES: Final = 256 * 1024
+MAX_PIECES: Final = 2_000_000
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+MAX_NAMES: Final = 20_000
+MAX_DEPTH: Final = 8
+RUN_FOLDERS: Final = ("offline-run-", "run-")
+# of the client itself: the step, which the record has too, and times
+OWN_KEYS: Final = "_"
+CUT_HINT: Final = "End the run with `run.finish()`; a process that is killed leaves half a record."
+OFFLINE_HINT: Final = (
+    "Set `train.env: {WANDB_MODE: offline}`, and check train.metrics.wandb: the path is relative "
+    "to train.workdir, and the client writes below `wandb` by default."
+)
+ONE_HINT: Final = "Log in one run, for example from rank 0 alone."
+
+
+def wandb_series(
+    files: Files, folder: Path, shown: str, keys: tuple[str, ...], *, required: bool = True
+) -> tuple[MetricSeries, ...]:
+    """Each logged number whose name matches one of the patterns, as `wandb.<name>` in float64.
+
+    Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
+    is `required`, for a folder without a run or without a matching number.
+    """
+    found = _run_files(files, folder)
+    if len(found) > 1:
+        raise EvidenceError(f"{shown}: contains {len(found)} runs of the client", hint=ONE_HINT)
+    collector = SeriesCollector(MetricSource.WANDB, shown)
+    for path in found:
+        name = plain_text(f"{shown}/{path.relative_to(folder)}")
+        with open_untrusted(files, path, name, max_bytes=MAX_FILE_BYTES) as opened:
+            for step, key, value, where in _numbers(opened):
+                if any(fnmatchcase(key, pattern) for pattern in keys):
+                    collector.add(f"wandb.{key}", step, value, where=where)
+    series = collector.series()
+    if required and not found:
+        raise MissingMetricError(f"{shown}: there is no offline run", hint=OFFLINE_HINT)
+    if required and not series:
+        raise MissingMetricError(
+            f"{shown}: no logged number matches train.metrics.wandb_keys",
+            hint="Compare the patterns with the names that the script logs.",
+        )
+    return series
+
+
+def _run_files(files: Files, folder: Path) -> list[Path]:
+    """The logs of runs, in the order of their folders; `latest-run` is a link to one of them."""
+    found = []
+    for name in _names(files, folder):
+        if name.startswith(RUN_FOLDERS):
+            inside = _names(files, folder / name)
+            found += [folder / name / one for one in inside if one.endswith(".wandb")]
+    return sorted(found)
+
+
+def _names(files: Files, folder: Path) -> tuple[str, ...]:
+    try:
+        return files.list_names(folder, max_names=MAX_NAMES)
+    except StorageError:
+        # nothing there, a file or a link: no run
+        return ()
+
+
+def _numbers(opened: UntrustedFile) -> Iterator[tuple[int, str, float, str]]:
+    """Step, name, number and place of everything that was logged, in the order of the file."""
+    for offset, data in log_records(opened):
+        where = f"the record at byte {offset}"
+        try:
+            for number, wire, _, history in protobuf_fields(data):
+                if (number, wire) == (2, BYTES):
+                    for step, key, value in _history(history):
+                        yield step, key, value, where
+        except (MalformedEventError, ValueError, OverflowError, RecursionError) as error:
+            raise opened.fault(f"{where} is not a record of the client") from error
+
+
+def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
+    """Offset and data of each record that is short enough for numbers.
+
+    Raises `EvidenceError` for another header, a wrong checksum, a piece out of order, or a file
+    that ends inside a record.
+    """
+    head = opened.read_at(0, min(FILE_HEADER.size, opened.size_bytes))
+    if len(head) < FILE_HEADER.size or FILE_HEADER.unpack(head)[:2] != (IDENT, MAGIC):
+        raise opened.fault("is not an offline run of Weights & Biases", hint=OFFLINE_HINT)
+    offset, began, parts, length = FILE_HEADER.size, -1, list[bytes](), 0
+    for _ in range(MAX_PIECES):
+        left = BLOCK_BYTES - offset % BLOCK_BYTES
+        if left < PIECE_HEADER.size:
+            # too little for a header: zeros up to the next block
+            offset += left
+        if offset >= opened.size_bytes:
+            if began >= 0:
+                raise opened.fault(f"the record at byte {began} is truncated", hint=CUT_HINT)
+            return
+        kind, data, end = _piece(opened, offset)
+        if (kind in BEGINS) != (began < 0):
+            raise opened.fault(f"the piece at byte {offset} is out of order", hint=CUT_HINT)
+        began = offset if began < 0 else began
+        length += len(data)
+        parts = [*parts, data] if length <= MAX_RECORD_BYTES else []
+        if kind in {FULL, LAST}:
+            if length <= MAX_RECORD_BYTES:
+                yield began, b"".join(parts)
+            began, parts, length = -1, [], 0
+        offset = end
+    raise opened.fault(f"more than {MAX_PIECES:,} records", hint="Log less often.")
+
+
+def _piece(opened: UntrustedFile, offset: int) -> tuple[int, bytes, int]:
+    """Type and data of the piece at `offset`, and where it ends."""
+    rest = min(BLOCK_BYTES - offset % BLOCK_BYTES, opened.size_bytes - offset)
+    if rest < PIECE_HEADER.size:
+        raise opened.fault(f"the record at byte {offset} is truncated", hint=CUT_HINT)
+    checksum, length, kind = PIECE_HEADER.unpack(opened.read_at(offset, PIECE_HEADER.size))
+    begin = offset + PIECE_HEADER.size
+    if kind not in {FULL, FIRST, MIDDLE, LAST} or length > rest - PIECE_HEADER.size:
+        raise opened.fault(f"the record at byte {offset} is truncated", hint=CUT_HINT)
+    data = opened.read_at(begin, length)
+    if zlib.crc32(data, zlib.crc32(bytes((kind,)))) != checksum:
+        raise opened.fault(f"the record at byte {offset} has a wrong checksum", hint=CUT_HINT)
+    return kind, data, begin + length
+
+
+def _history(message: bytes) -> Iterator[tuple[int, str, float]]:
+    """Step, name and value of each number of one call of `run.log`."""
+    step, items = 0, []
+    for number, wire, _, data in protobuf_fields(message):
+        if (number, wire) == (1, BYTES):
+            items.append(data)
+        elif (number, wire) == (2, BYTES):
+            steps = [value for n, w, value, _ in protobuf_fields(data) if (n, w) == (1, VARINT)]
+            step = steps[-1] if steps else 0
+    for item in items:
+        parts, text = list[str](), ""
+        for number, wire, _, data in protobuf_fields(item):
+            if (number, wire) in {(1, BYTES), (2, BYTES)}:
+                parts.append(data.decode("utf-8"))
+            elif (number, wire) == (16, BYTES):
+                text = data.decode("utf-8")
+        key = ".".join(filter(None, parts))
+        if key and not key.startswith(OWN_KEYS):
+            value = json.loads(text)
+            yield from ((step, name, number) for name, number in _flat(key, value, MAX_DEPTH))
+
+
+def _flat(name: str, value: object, depth: int) -> Iterator[tuple[str, float]]:
+    """The numbers of a value; text, lists and media are passed over, as is what is too deep."""
+    if isinstance(value, int | float):
+        yield name, float(value)
+    elif isinstance(value, dict) and depth and "_type" not in value:
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}", inner, depth - 1)

@@ -1,0 +1,198 @@
+"""Offline runs of Weights & Biases, written here by hand so that each byte can be wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from evidence_cases import record_of
+from harness_folder import HarnessFolder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gate.errors import EvidenceError, MissingMetricError
+from gate.evidence.collect import collect_run
+from gate.evidence.run_evidence import MetricSource
+from gate.evidence.wandb_runs import BLOCK_BYTES, wandb_series
+from gate.settings.gate_settings import TrainSettings
+from gate.settings.train_sections import MetricsSettings
+from gate.system.files.files import LocalFiles
+
+HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+RUN = "offline-run-20261126_154251-82alu6jm"
+
+
+def varint(value: int) -> bytes:
+    parts = []
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def field(number: int, data: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def history(step: int, **values: object) -> bytes:
+    """A record of one call of `run.log`, as the client writes it."""
+    items = b"".join(
+        field(1, field(2, name.encode()) + field(16, json.dumps(value).encode()))
+        for name, value in {**values, "_step": step, "_timestamp": 1.75e9}.items()
+    )
+    return varint(1 << 3) + varint(step) + field(2, items + field(2, varint(1 << 3) + varint(step)))
+
+
+def piece(kind: int, data: bytes) -> bytes:
+    checksum = zlib.crc32(data, zlib.crc32(bytes((kind,))))
+    return struct.pack("<IHB", checksum, len(data), kind) + data
+
+
+def log(*records: bytes) -> bytes:
+    """The file: each record is cut at the ends of blocks."""
+    out = bytearray(HEAD)
+    for data in records:
+        rest, first = data, True
+        while first or rest:
+            room = BLOCK_BYTES - len(out) % BLOCK_BYTES
+            if room < 7:
+                out += b"\0" * room
+                continue
+            part, rest = rest[: room - 7], rest[room - 7 :]
+            kinds = (FULL, FIRST) if first else (LAST, MIDDLE)
+            out += piece(kinds[bool(rest)], part)
+            first = False
+    return bytes(out)
+
+
+def read(folder: Path, data: bytes, *keys: str) -> dict[str, list[tuple[int, float]]]:
+    place = folder / "wandb" / RUN
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "run-82alu6jm.wandb").write_bytes(data)
+    found = wandb_series(LocalFiles(), folder / "wandb", "wandb", keys or ("*",))
+    assert {series.source for series in found} <= {MetricSource.WANDB}
+    return {series.name: list(series.points.pairs()) for series in found}
+
+
+def test_numbers_are_read_step_by_step_and_nothing_else(tmp_path: Path) -> None:
+    first = history(0, loss=0.1, text="x", media={"_type": "histogram", "bins": [1]}, flag=True)
+    second = history(1, loss=1 / 3, **{"eval/acc": 1}, deep={"a": {"b": 2.5}, "c": "x"}, rows=[1])
+    other = field(3, b"\x08\x01")
+    assert read(tmp_path, log(first, other, second)) == {
+        "wandb.deep.a.b": [(1, 2.5)],
+        "wandb.eval/acc": [(1, 1.0)],
+        "wandb.flag": [(0, 1.0)],
+        "wandb.loss": [(0, 0.1), (1, 1 / 3)],
+    }
+
+
+def test_nan_stays_nan_for_the_verdict_to_refuse(tmp_path: Path) -> None:
+    (points,) = read(tmp_path, log(history(0, loss=math.nan))).values()
+    assert math.isnan(points[0][1])
+
+
+def test_records_go_over_blocks_and_long_ones_are_passed_over(tmp_path: Path) -> None:
+    fillers = [history(step, loss=step / 7, note="x" * 20_000) for step in range(8)]
+    huge = field(5, b"c" * 600_000)
+    found = read(tmp_path, log(*fillers[:4], huge, *fillers[4:]))
+    assert found == {"wandb.loss": [(step, step / 7) for step in range(8)]}
+
+
+def test_a_block_ends_with_zeros_where_no_header_fits(tmp_path: Path) -> None:
+    for gap in range(9):
+        start = history(0, loss=0.5, note="")
+        room = BLOCK_BYTES - len(HEAD) - 7 - gap
+        padded = history(0, loss=0.5, note="x" * (room - len(start) - 6))
+        while len(padded) < room:
+            padded = history(0, loss=0.5, note="x" * (room - len(start) - 6 + room - len(padded)))
+        folder = tmp_path / str(gap)
+        found = read(folder, log(padded, history(1, loss=0.25)))
+        assert found == {"wandb.loss": [(0, 0.5), (1, 0.25)]}, gap
+
+
+def test_folder_and_keys_are_those_of_the_settings(harness: HarnessFolder) -> None:
+    harness.whole()
+    place = harness.path.parent / "logs" / RUN
+    place.mkdir(parents=True)
+    (place / "run-1.wandb").write_bytes(log(history(0, loss=0.5, seconds=3.0)))
+    metrics = MetricsSettings(wandb="logs", wandb_keys=("lo*",))
+    evidence = collect_run(
+        files=LocalFiles(),
+        run=record_of(),
+        out=harness.path,
+        workdir_tree=harness.path.parent,
+        output=b"",
+        train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
+    )
+    assert [series.name for series in evidence.metrics] == ["loss", "wandb.loss"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "is not an offline run of Weights & Biases"),
+        (b":W&B\0\0\0", "is not an offline run of Weights & Biases"),
+        (log(history(0, loss=1.0))[:-3], "the record at byte 7 is truncated"),
+        (log(history(0, loss=1.0)) + b"\1\2", "is truncated"),
+        (HEAD + piece(FIRST, b"x"), "the record at byte 7 is truncated"),
+        (HEAD + piece(LAST, b"x"), "the piece at byte 7 is out of order"),
+        (HEAD + piece(FIRST, b"x") + piece(FULL, b"x"), "is out of order"),
+        (HEAD + piece(9, b"x"), "the record at byte 7 is truncated"),
+        (log(field(2, field(1, b"\xff\xff"))), "is not a record of the client"),
+        (log(field(2, field(1, field(1, b"a") + field(16, b"1e")))), "is not a record of the"),
+        (log(field(2, field(1, field(1, b"\xff") + field(16, b"1")))), "is not a record of the"),
+        (log(field(2, field(1, field(1, b"a") + field(16, b"[" * 99_999)))), "is not a record"),
+        (log(field(2, field(1, field(1, b"a") + field(16, b"9" * 999)))), "is not a record"),
+        (log(history(1, loss=1.0), history(1, loss=2.0)), "step 1"),
+        (log(history(2, loss=1.0), history(1, loss=2.0)), "step 1"),
+    ],
+)
+def test_damage_is_an_error_that_names_the_place(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(EvidenceError) as raised:
+        read(tmp_path, data)
+    assert message in str(raised.value)
+    assert "82alu6jm.wandb" in str(raised.value) or "wandb: " in str(raised.value)
+
+
+def test_a_flipped_bit_is_a_wrong_checksum(tmp_path: Path) -> None:
+    data = bytearray(log(history(0, loss=0.5)))
+    data[-5] ^= 1
+    with pytest.raises(EvidenceError, match="wrong checksum"):
+        read(tmp_path, bytes(data))
+
+
+def test_no_run_and_several_runs_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(MissingMetricError) as missing:
+        wandb_series(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
+    assert "train.env: {WANDB_MODE: offline}" in missing.value.hint
+    with pytest.raises(MissingMetricError, match="no logged number matches"):
+        read(tmp_path, log(history(0, loss=1.0)), "other*")
+    second = tmp_path / "wandb" / "offline-run-2"
+    second.mkdir()
+    (second / "run-2.wandb").write_bytes(log())
+    with pytest.raises(EvidenceError, match="contains 2 runs of the client") as several:
+        read(tmp_path, log(history(0, loss=1.0)))
+    assert "rank 0" in several.value.hint
+
+
+def test_a_link_to_a_run_is_none(tmp_path: Path) -> None:
+    read(tmp_path, log(history(0, loss=1.0)))
+    (tmp_path / "wandb" / "run-latest").symlink_to(RUN)
+    assert read(tmp_path, log(history(0, loss=1.0))) == {"wandb.loss": [(0, 1.0)]}
+
+
+@given(st.binary(max_size=300), st.integers(0, 200))
+def test_any_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, noise: bytes, place: int
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    sound = log(history(0, loss=0.5), history(1, loss=0.25))
+    for data in (HEAD + piece(FULL, noise), sound[:place] + noise + sound[place:]):
+        with suppress(EvidenceError):
+            read(folder, data)

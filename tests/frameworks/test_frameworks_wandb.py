@@ -1,0 +1,42 @@
+"""The client of Weights & Biases itself writes the run that is read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gate.evidence.wandb_runs import wandb_series
+from gate.system.files.files import LocalFiles
+
+SCRIPT = """
+import wandb
+run = wandb.init(project="trial", config={"lr": 0.1})
+for step in range(5):
+    run.log({"loss": 1 / (step + 3), "eval": {"accuracy": step}, "note": "x"})
+run.log({"late": 3.5}, step=10)
+run.finish()
+"""
+
+
+@pytest.mark.slow
+def test_an_offline_run_of_the_client_is_read_exactly(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "WANDB_MODE": "offline"}
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    found = wandb_series(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
+    assert {series.name: list(series.points.pairs()) for series in found} == {
+        "wandb.eval.accuracy": [(step, float(step)) for step in range(5)],
+        "wandb.late": [(10, 3.5)],
+        "wandb.loss": [(step, 1 / (step + 3)) for step in range(5)],
+    }
