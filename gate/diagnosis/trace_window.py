@@ -11,7 +11,7 @@ from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.causes import OF_THE_RUN
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
-from gate.evidence.trace import Claim, TraceFinding
+from gate.evidence.trace import Claim, NoTrace, TraceFinding
 from gate.training.runs import EarlyEnd
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
@@ -189,11 +189,16 @@ def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagn
 def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     """Named for certain: a message that nobody waited for, where the value came by a message.
 
-    Its line is only a possible one where nothing shows that it brought what differs.
+    That is so too where one rank differs first and what it computes with was written by no traced
+    call, or a traced run, which takes its time otherwise, gave one more result: then it is time
+    that decides. Else its line is only a possible one.
     """
     messages = [one for one in diagnosis.suspects if one.begins_a_message]
-    came = trace.claim in {Claim.OUTSIDE_VALUE, Claim.COLLECTIVE}
-    if diagnosis.likely or not messages or not (came and trace.operator.startswith(BY_MESSAGE)):
+    by_message = trace.operator.startswith(BY_MESSAGE)
+    came = by_message and trace.claim in {Claim.OUTSIDE_VALUE, Claim.COLLECTIVE}
+    beside = trace.claim is Claim.BELOW_DISPATCHER and trace.rank in diagnosis.ranks
+    timed = beside or (trace.reason is NoTrace.OTHER_RESULT and bool(diagnosis.ranks))
+    if diagnosis.likely or not messages or not (came or timed):
         return diagnosis
     certain = tuple(one.model_copy(update={"possible": False}) for one in messages)
     others = (one for one in diagnosis.suspects if not one.begins_a_message)

@@ -151,7 +151,10 @@ def cause_words(diagnosis: Diagnosis) -> str:
     if diagnosis.optimizer_settings:
         return "; ".join(map(setting_words, diagnosis.optimizer_settings))
     if diagnosis.suspects:
-        return f"{diagnosis.cause}. Possibly: {suspect_words(diagnosis.suspects[0])}"
+        suspect = diagnosis.suspects[0]
+        other = diagnosis.ranks and suspect.rank not in diagnosis.ranks
+        of_rank = f"{rank_words((suspect.rank,))}: " if other else ""
+        return f"{diagnosis.cause}. Possibly: {of_rank}{suspect_words(suspect)}"
     changed = "; ".join(map(setting_words, diagnosis.settings_beside))
     return f"{diagnosis.cause}. Also changed: {changed}" if changed else diagnosis.cause
 

@@ -418,3 +418,24 @@ def test_a_message_that_nobody_waited_for_is_named_where_it_brought_what_differs
     assert (found.cause_class is CauseClass.MESSAGE_RACE) is proved
     assert bool(found.likely) is proved
     assert ("Call wait() on what torch.distributed.irecv()" in found.remedy) is proved
+
+
+@pytest.mark.parametrize("ranks", [(), (1,)])
+def test_a_race_that_gives_a_traced_run_one_more_result_is_that_of_its_rank(
+    ranks: tuple[int, ...],
+) -> None:
+    plain = Diagnosis(
+        first_step=1,
+        kind=EventKind.INPUT,
+        subject="input",
+        cause="",
+        remedy="",
+        suspects=(BEGUN,),
+        ranks=ranks,
+    )
+    other = TraceFinding(claim=Claim.NOT_FOUND, sentence="it", reason=NoTrace.OTHER_RESULT)
+    beside = TraceFinding(claim=Claim.BELOW_DISPATCHER, sentence="it", rank=1, operator="aten::div")
+    for finding in (other, beside):
+        found = with_trace(plain, finding)
+        assert found is not None
+        assert (found.cause_class is CauseClass.MESSAGE_RACE) is bool(ranks)

@@ -366,3 +366,25 @@ def test_tensors_that_differ_beside_equal_metrics_are_not_called_within_toleranc
     assert "within tolerance" not in f"{brief.happened} {brief.this_change}"
     assert brief.happened.endswith("after the last step, and no tolerance bounds them.")
     assert brief.this_change == "Yes. It changes weights or buffers, but no metric."
+
+
+def test_the_rank_that_differs_first_is_named_where_not_all_do() -> None:
+    found = NONDETERMINISTIC.diagnosis
+    assert found is not None
+    line = found.suspects[0].model_copy(update={"possible": False, "rank": 1})
+    named = found.model_copy(update={"ranks": (1,), "suspects": (line,)})
+    told = brief_of(NONDETERMINISTIC.model_copy(update={"diagnosis": named})).happened
+    assert " of rank 1. Cause: rank 1: " in told
+    everywhere = named.model_copy(update={"ranks": ()})
+    plain = brief_of(NONDETERMINISTIC.model_copy(update={"diagnosis": everywhere})).happened
+    assert "rank" not in plain
+
+
+def test_a_possible_line_of_another_rank_has_its_own_number() -> None:
+    found = NONDETERMINISTIC.diagnosis
+    assert found is not None
+    line = found.suspects[0].model_copy(update={"possible": True, "rank": 0})
+    named = found.model_copy(update={"ranks": (1, 2), "suspects": (line,)})
+    told = brief_of(NONDETERMINISTIC.model_copy(update={"diagnosis": named})).happened
+    assert "Cause: ranks 1 and 2: " in told
+    assert "Possibly: rank 0: " in told

@@ -25,7 +25,7 @@ from gate.comparison.differences import (
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.errors import ExitCode, GateError, InternalError, RunError
 from gate.evidence.observations import UnattestedChild
-from gate.evidence.run_evidence import MetricSource, RunEvidence
+from gate.evidence.run_evidence import MetricSource, ReplicaDrift, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode, RunIsolation, WriteGuard
 from gate.settings.policy_change import PolicyChange
 from gate.training.environment import Environment, UnlikeRank
@@ -33,7 +33,7 @@ from gate.verdict.assemble import Assessment, assemble, error_verdict
 from gate.verdict.decision import decide
 from gate.verdict.environment_findings import packages_aside, unlike_ranks
 from gate.verdict.facts import EntropyDraw, Facts
-from gate.verdict.findings import ended_early, not_exercised
+from gate.verdict.findings import ended_early, not_exercised, replicas_differ
 from gate.verdict.next_step import ANOTHER_RESULT, REVIEW, ReaderPlace, next_steps
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import DRIFTS, Outcome, Severity, Verdict
@@ -434,3 +434,33 @@ def test_a_pass_that_a_draw_stops_is_told_which_draw_to_seed() -> None:
     assert [step.text for step in assemble(stopped, REQUEST).next_steps] == [seed]
     # equal bits pass, draw or not: nothing is to be done about it
     assert seed not in [step.text for step in assemble(drawn, REQUEST).next_steps]
+
+
+def drifted(**changes: object) -> RunEvidence:
+    drift = ReplicaDrift(
+        step=4,
+        equal_until=3,
+        like=0,
+        ranks=(1,),
+        parameters=("model/0/module.1.bias",),
+        differing=3,
+    )
+    return evidence_of().model_copy(
+        update={"replica_drift": drift.model_copy(update=dict(changes))}
+    )
+
+
+def test_replicas_that_differ_are_named_by_rank_step_and_parameter() -> None:
+    (finding,) = replicas_differ(drifted())
+    assert finding.message == (
+        "rank 1 has different weights than rank 0 after step 4 (equal after step 3), although "
+        "DistributedDataParallel keeps them equal: module.1.bias and 2 more at the end"
+    )
+    (finding,) = replicas_differ(
+        drifted(ranks=(1, 3), parameters=(), differing=0, equal_until=None)
+    )
+    assert finding.message == (
+        "ranks 1 and 3 have different weights than rank 0 after step 4, although "
+        "DistributedDataParallel keeps them equal"
+    )
+    assert replicas_differ(evidence_of()) == ()

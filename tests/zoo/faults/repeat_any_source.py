@@ -1,7 +1,7 @@
 """Rank 0 adds what it receives from any rank, in the order of arrival.
 
 kind: repeat
-class: collective
+class: message-race
 step: null
 ranks: 3
 """

@@ -17,13 +17,14 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+messages = []
 for step in range(6):
     batch = torch.full((8, 4), float(step))
     if rank == 0:
         time.sleep(time.perf_counter_ns() // 1000 % 40 / 1000)
         dist.send(batch + 1, 1)
     else:
-        dist.irecv(batch, 0)  # planted
+        messages.append(dist.irecv(batch, 0))  # planted
         time.sleep(0.02)
     loss = (model(batch) - 2).square().mean()
     optimizer.zero_grad()

@@ -16,10 +16,11 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+messages = []
 for step in range(6):
     batch = torch.full((1_000_000, 8), float(step + 1))
     if rank == 0:
-        dist.isend(batch, 1)  # planted
+        messages.append(dist.isend(batch, 1))  # planted
         time.sleep(time.perf_counter_ns() // 1000 % 13 / 1000)
         batch += 1
     else:
