@@ -51,6 +51,9 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
 # A host whose Docker uses NVIDIA's runtime by default hands over its GPUs when asked like this;
 # a step's own `env:` overrides it, for example to name one GPU.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+# The version, in the images of a release alone: without it the action knows that a job built it.
+ARG RELEASE=
+ENV REPRO_GATE_RELEASE=${RELEASE}
 # -I: neither the working directory, which is the code under test, nor PYTHON* variables nor a
 # user's site-packages may decide what the gate itself imports.
 ENTRYPOINT ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]

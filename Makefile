@@ -169,6 +169,10 @@ security: $(READY) ## Make every hostile attempt, as root, and write docs/securi
 vectors: $(READY) ## Write the test vectors of docs/digest.md anew; review the diff
 	PYTHONPATH=.:tests/support $(BIN)/python tests/vectors/make.py
 
+.PHONY: distribution
+distribution: ## Build source archive and wheel into dist/, look at them with twine, install each into a bare environment
+	@scripts/distribution.sh dist
+
 .PHONY: settings-reference
 settings-reference: $(READY) ## Write docs/settings.md anew from the schema of the settings
 	$(BIN)/python scripts/settings_reference.py

@@ -42,12 +42,19 @@ PUBLISHED: Final = (
     "docs/*.md",
     "examples/**/*.yml",
     "examples/**/*.md",
-    # `init` writes it into projects
-    "gate/pipelines/scaffold.py",
+    # `init` writes some of it into projects, and hints name the action
+    "gate/**/*.py",
+    # what a package index shows
+    "pyproject.toml",
+    # where an alert sends somebody, and what writes it
+    "ops/**/*.yml",
+    "scripts/ops_kit.py",
 )
 NOT_PUBLISHED: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
 PLACEHOLDER: Final = re.compile(r"(?<![\w.-])org/(?=repro-gate)")
 FOLLOWED: Final = re.compile(r"\brepro-gate(?:/[a-z]+)?@(v[0-9]+)\b")
+# what a reader of a release page reads
+MOST_NOTES_WORDS: Final = 300
 VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 BOT: Final = (
     "-c",
@@ -149,7 +156,12 @@ def faults(root: Path, version: str, tags: frozenset[str]) -> tuple[str, ...]:
     if f"v{version}" in tags:
         found.append(f"the tag v{version} is there already: released versions never change")
     try:
-        notes((root / "CHANGELOG.md").read_text("utf-8"), version)
+        words = len(notes((root / "CHANGELOG.md").read_text("utf-8"), version).split())
+        if words > MOST_NOTES_WORDS:
+            found.append(
+                f"CHANGELOG.md has {words:,} words under {version}, and a release page "
+                f"{MOST_NOTES_WORDS} at most: shorten them"
+            )
     except ReleaseError as error:
         found.append(str(error))
     return (*found, *text_faults(root, version))

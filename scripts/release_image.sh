@@ -53,7 +53,7 @@ build() {
     metadata=$(mktemp)
     # Provenance is signed by the workflow. BuildKit's own would make a list out of each image.
     docker buildx build --platform "linux/$architecture" --provenance=false --push --metadata-file "$metadata" \
-        "${variant[@]}" "${options[@]}" --tag "$name:$tag" "$@" . >&2
+        --build-arg "RELEASE=$version" "${variant[@]}" "${options[@]}" --tag "$name:$tag" "$@" . >&2
     by_digest containerimage.digest <"$metadata"
     rm "$metadata"
 }

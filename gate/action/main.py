@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets as randomness
 import traceback
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ from gate.report.comment import (
     publish_comment,
     summary_text,
 )
-from gate.report.escape import safe_url
+from gate.report.escape import command_data, safe_url
 from gate.report.outputs import (
     StepOutputs,
     fault_outputs,
@@ -268,6 +269,23 @@ def _comment_fault(
         _append(runner, context.summary_path, summary_text(verdict, links, gate_id=gate_id))
 
 
+# set in the images of a release alone
+RELEASED = "REPRO_GATE_RELEASE"
+RELEASE_TAG = re.compile(r"v[0-9]+(?:\.[0-9]+\.[0-9]+)?")
+PUSHED_BY_HAND = (
+    "the tag {tag} of this action was pushed by hand: its image was built in this job, and may be "
+    "another one in the next. A release names its image by digest: docs/releasing.md"
+)
+
+
+def hand_pushed_tag(variables: Mapping[str, str]) -> str:
+    """What is wrong with the tag that this action was called by; empty where nothing is."""
+    tag = variables.get("GITHUB_ACTION_REF", "")
+    if variables.get(RELEASED) or not RELEASE_TAG.fullmatch(tag):
+        return ""
+    return PUSHED_BY_HAND.format(tag=tag)
+
+
 def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
     path = runner.variables.get("GITHUB_EVENT_PATH", "")
     # capped: the title and text of a pull request are in it, as long as anybody writes them
@@ -286,6 +304,8 @@ def _act(
     runner: Runner, context: ActionContext, inputs: ActionInputs, known: CallProgress
 ) -> ExitCode:
     raise_start_fault(runner.variables, runner.files)
+    if by_hand := hand_pushed_tag(runner.variables):
+        runner.say(f"::warning title=repro-gate::{command_data(by_hand)}")
     adapters = runner.adapters(context.workspace)
     told = inputs.mode is Mode.JUDGE
     if not told:

@@ -8,8 +8,10 @@ from fake_registry import registry
 from git_workshop import Repository
 from release_action import (
     ACTIONS,
+    PLACEHOLDER,
     ReleaseError,
     faults,
+    git,
     git_variables,
     notes,
     pinned,
@@ -126,7 +128,34 @@ def test_each_file_that_a_user_copies_is_looked_at() -> None:
     copied = [*(ROOT / "examples" / "workflows").iterdir(), *(ROOT / "docs").glob("*.md")]
     assert {str(path.relative_to(ROOT)) for path in copied} <= looked_at
     assert {"README.md", "SECURITY.md", "container/action.yml", *ACTIONS} <= looked_at
-    assert "gate/pipelines/scaffold.py" in looked_at
+    assert {"gate/pipelines/scaffold.py", "gate/data/fetching.py", "pyproject.toml"} <= looked_at
+    assert {"ops/prometheus/rules.yml", "scripts/ops_kit.py"} <= looked_at
+
+
+def test_every_file_that_names_the_placeholder_is_looked_at() -> None:
+    """Or is a test, or the changelog: nobody follows an address there."""
+    names = set(git(ROOT, "ls-files").splitlines()) - set(map(str, published(ROOT)))
+    left = [
+        name
+        for name in names
+        if not name.startswith(("tests/", "scripts/newcomer"))
+        and (ROOT / name).is_file()
+        and PLACEHOLDER.search((ROOT / name).read_text("utf-8", "replace"))
+    ]
+    assert sorted(left) == ["CHANGELOG.md"]
+
+
+def test_notes_that_nobody_would_read_are_not_released(clone: Repository) -> None:
+    long = CHANGELOG.replace("- A thing.", "- A thing. " * 150)
+    (clone.path / "CHANGELOG.md").write_text(long)
+    (fault,) = faults(clone.path, "1.2.3", frozenset())
+    assert fault == (
+        "CHANGELOG.md has 452 words under 1.2.3, and a release page 300 at most: shorten them"
+    )
+
+
+def test_each_file_of_the_action_is_looked_at() -> None:
+    looked_at = set(map(str, published(ROOT)))
     assert {".github/CODEOWNERS", ".github/ISSUE_TEMPLATE/config.yml"} <= looked_at
 
 

@@ -25,7 +25,8 @@ def _of_each_image(action: str) -> list[dict[str, Any]]:
 
 def test_the_tags_wait_for_the_gate_and_the_gate_for_the_images() -> None:
     assert [JOBS[name]["needs"] for name in ("image", "join", "gate")] == ["check", "image", "join"]
-    assert set(JOBS["publish"]["needs"]) == {"join", "gate", "contents"}
+    assert set(JOBS["publish"]["needs"]) == {"join", "gate", "contents", "distribution"}
+    assert JOBS["index"]["needs"] == "publish"
     assert not [name for name, job in JOBS.items() if "if" in job and name != "check"]
 
 
@@ -34,6 +35,13 @@ def test_only_the_last_job_may_write_to_the_repository() -> None:
     assert writing == ["publish"]
     # reviewers can be asked for before it: docs/releasing.md
     assert JOBS["publish"]["environment"] == "release"
+
+
+def test_the_index_is_reached_by_trust_in_this_workflow_and_no_secret() -> None:
+    index = JOBS["index"]
+    assert (index["environment"], index["permissions"]["id-token"]) == ("pypi", "write")
+    assert 'uv" publish --trusted-publishing always' in index["steps"][-1]["run"]
+    assert "secrets." not in TEXT
 
 
 def test_what_trains_can_write_nothing() -> None:
