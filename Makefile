@@ -217,7 +217,7 @@ SHARED_BIN := $(VENV)-shared/bin
 .PHONY: shared-python
 shared-python: $(READY)
 	@test -x $(SHARED_BIN)/repro-gate || { $(SHARED_PYTHON) -m venv $(VENV)-shared && \
-	  $(SHARED_BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,container]'; }
+	  $(SHARED_BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[torch,container]' pytest; }
 	@# as an installed package has it, also where the interpreter is told to write none
 	@env -u PYTHONDONTWRITEBYTECODE $(SHARED_BIN)/python -m compileall -q gate
 

@@ -109,8 +109,10 @@ class PullScene:
         }
         event = self.top / ".git/event.json"
         event.write_text(json.dumps({"pull_request": {"number": 7, **sides}}), "utf-8")
+        # what an earlier call left is no answer of this one
+        (self.top / "out/verdict.json").unlink(missing_ok=True)
         begun = time.perf_counter()
-        self._gate(
+        said = self._gate(
             "action",
             GITHUB_ACTIONS="true",
             GITHUB_EVENT_NAME="pull_request",
@@ -122,9 +124,10 @@ class PullScene:
             INPUT_OUT="out",
         )
         seconds = time.perf_counter() - begun
-        verdict = json.loads((self.top / "out/verdict.json").read_bytes())
+        path = self.top / "out/verdict.json"
+        verdict = json.loads(path.read_bytes()) if path.is_file() else {"outcome": "error"}
         if verdict["outcome"] == "error":
-            raise CallError(verdict["cause"])
+            raise CallError(verdict.get("cause") or said.splitlines()[0])
         return Pull(seconds=seconds, outcome=verdict["outcome"], runs=len(verdict["runs"]))
 
     def _change(self, name: str, text: str) -> str:
@@ -138,15 +141,18 @@ class PullScene:
     def _commit(self) -> str:
         return git(self.top, "rev-parse", "HEAD").strip()
 
-    def _gate(self, *words: str, **variables: str) -> None:
-        self._run("-m", "gate", *words, **variables)
+    def _gate(self, *words: str, **variables: str) -> str:
+        return self._run("-m", "gate", *words, **variables)
 
-    def _run(self, *words: str, **variables: str) -> None:
+    def _run(self, *words: str, **variables: str) -> str:
         # a difference has exit code 1, and is an answer all the same
-        subprocess.run(
+        done = subprocess.run(
             (sys.executable, *words),
             cwd=self.top,
             env={**child_environment(), **variables},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             check=False,
         )
+        return done.stdout or "no output"
