@@ -41,9 +41,11 @@ Ranked = tuple[int, Row]
 def overview(verdict: Verdict, history: tuple[HistoryLine, ...] = ()) -> tuple[Table, Table]:
     """One row a question, and of these the four that decide; a question not asked says so."""
     ranked = _ranked(verdict, history)
+    # a check that failed compared nothing: its rows would say just that
+    judged = bool(verdict.runs) or verdict.outcome is not Outcome.ERROR
     # sorted by rank alone, so that rows of one rank keep their order
     most = sorted(range(len(ranked)), key=lambda place: ranked[place][0])[:DECIDING_ROWS]
-    deciding = [ranked[place][1] for place in sorted(most)] if verdict.runs else []
+    deciding = [ranked[place][1] for place in sorted(most)] if judged else []
     rows = [row for _, row in ranked]
     headings = ("Compared", "Result")
     return table_of(headings, rows, len(rows)), table_of(headings, deciding, DECIDING_ROWS)
