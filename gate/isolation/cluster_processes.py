@@ -112,9 +112,6 @@ class Cluster:
         Raises `RunError` where they do not come in time: the call then gives back what it has.
         """
         assert settings.folder is not None  # noqa: S101 - its settings demand one; tells the checker
-        for job in self.slurm.orphans():
-            say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
-            self.slurm.cancel(job)
         first = self._nodes[False].nodes if elsewhere else ()
         extra = 0 if elsewhere else EXTRA_RUNS
         seconds = settings.run_seconds * (runs + extra) + SPARE_SECONDS
@@ -135,6 +132,14 @@ class Cluster:
         self._nodes[elsewhere] = found
         say(f"cluster: {found.described}")
         return found
+
+    def cancel_orphans(self, say: Callable[[str], object]) -> tuple[str, ...]:
+        """Cancel the jobs of calls of this machine that were killed; the runs of those calls."""
+        found = self.slurm.orphans()
+        for job, _ in found:
+            say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
+            self.slurm.cancel(job)
+        return tuple(run for _, run in found)
 
     def _started(self, job: str, settings: ClusterSettings) -> JobState:
         until = time.monotonic() + settings.queue_seconds

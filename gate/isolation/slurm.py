@@ -229,14 +229,17 @@ class Slurm:
         listed = self._answer("squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i")
         return tuple(step for step in listed.split() if step.partition(".")[2].isdecimal())
 
-    def orphans(self) -> tuple[str, ...]:
-        """Jobs of gate calls of this machine that have ended without cancelling them."""
+    def orphans(self) -> tuple[tuple[str, str], ...]:
+        """Jobs of gate calls of this machine that ended without cancelling them, each with its run.
+
+        The run is the name of the call, as in the job's comment.
+        """
         listed = self._answer(
             "squeue", "--me", "--noheader", f"--name={JOB_NAME}", "--format=%i|%k"
         )
         found = (line.partition("|") for line in listed.splitlines())
         return tuple(
-            job.strip()
+            (job.strip(), owner.run)
             for job, _, comment in found
             if (owner := owner_of(comment)) is not None and owner.is_gone
         )

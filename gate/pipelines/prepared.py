@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from gate.data.data_sets import DataSets, UnrepeatedData
 from gate.diagnosis.touched_lines import data_files
-from gate.errors import RepositoryError, RunError
+from gate.errors import RepositoryError, RunError, StorageError
 from gate.evidence.lock_files import LockFile
+from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ProcessGroup
 from gate.package.packing import keep_code
@@ -226,7 +227,15 @@ def _allocate(settings: GateSettings, adapters: Adapters) -> None:
     if settings.cluster.on_nodes:
         seeded = len(settings.seeds) * max(1, len(settings.variants))
         runs = max(settings.repeats, settings.noise.runs) + seeded
+        for run in adapters.cluster.cancel_orphans(adapters.progress.step):
+            # what it holds on to is not this call's to wait for
+            with suppress(StorageError):
+                adapters.files.remove_tree(_call_folder(settings.cluster, run))
         adapters.cluster.allocate(settings.cluster, runs, adapters.progress.step)
+
+
+def _call_folder(cluster: ClusterSettings, run: str) -> Path:
+    return Path(cluster.folder or "") / f"call-{run}"
 
 
 def _work_place(request: GateRequest, adapters: Adapters) -> Path:
@@ -243,7 +252,7 @@ def _work_place(request: GateRequest, adapters: Adapters) -> Path:
             f"cluster.folder {folder} is not a folder of this machine",
             hint="Make it, on a file system that this machine and every node see at that path.",
         )
-    return folder / f"call-{adapters.run}"
+    return _call_folder(cluster, adapters.run)
 
 
 def _launchers(

@@ -259,7 +259,10 @@ def test_the_job_of_a_call_that_was_killed_is_cancelled_by_the_next(
     for number, comment in enumerate((mine.comment, dead, elsewhere, "somebody's"), 1):
         facts = {"state": "RUNNING", "reason": "", "restarts": 0, "nodes": "", "comment": comment}
         (slurm.state / "jobs" / str(number)).write_text(json.dumps(facts))
+    for run in ("b", "c"):
+        (slurm.shared / f"call-{run * 16}" / "run").mkdir(parents=True)
     bench.gate()
+    assert [path.name for path in slurm.shared.iterdir()] == [f"call-{'c' * 16}"]
     states = [slurm.job(str(number))["state"] for number in range(1, 5)]
     assert states == ["RUNNING", "CANCELLED", "RUNNING", "RUNNING"]
 
