@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.node_reports import REPORT_NAME, NodeReport
 from gate.evidence.run_evidence import RunEvidence
 from gate.isolation.cluster_processes import REPORTS, VISIBLE_SECONDS
-from gate.isolation.process_request import ClusterStep
+from gate.isolation.process_request import ClusterStep, ProcessResult
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.reading import Ask, NodesQuestion
 from gate.system.files.port import Files
@@ -96,13 +97,25 @@ def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeRep
         )
 
 
+def as_its_task_ended(result: ProcessResult, reports: tuple[NodeReport, ...]) -> ProcessResult:
+    """The result with the exit code of the first task that failed by itself.
+
+    `srun` gives the largest of all, which is that of a task that it ended for the failed one.
+    """
+    codes = [code for report in reports for code in report.exits.values() if code]
+    if not codes or not result.exit_code:
+        return result
+    number = codes[0] - SIGNALLED
+    return replace(result, exit_code=-number if number in set(signal.Signals) else codes[0])
+
+
 def with_node_at_fault(fault: RunError, reports: tuple[NodeReport, ...]) -> RunError:
     """The fault with the nodes and ranks whose task failed by itself; the others were ended."""
     told = list(_failed(reports))
     if not told:
         return fault
     return type(fault)(
-        f"{fault.message}; {'; '.join(told[:MAX_SHOWN])}",
+        f"{fault.message} ({'; '.join(told[:MAX_SHOWN])})",
         hint=fault.hint,
         details=fault.details,
         file=fault.file,
@@ -118,12 +131,5 @@ def _failed(reports: tuple[NodeReport, ...]) -> Iterator[str]:
             ranks = ", ".join(map(str, report.ranks))
             who = f"rank{'s' * (len(report.ranks) > 1)} {ranks}" if ranks else f"task {task}"
             steps = report.steps.values()
-            last = f" after step {min(steps)}" if steps else " before a step"
-            yield f"{who} on node {report.node.name} {_exit(code)}{last}"
-
-
-def _exit(code: int) -> str:
-    try:
-        return f"was killed by {signal.Signals(code - SIGNALLED).name}"
-    except ValueError:
-        return f"exited with {code}"
+            last = f"after step {min(steps)}" if steps else "before a step"
+            yield f"{who} on node {report.node.name}, {last}"

@@ -37,7 +37,7 @@ from gate.evidence.trace import TraceFinding, Traces, TriedSettings
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.modes import Isolation
 from gate.isolation.process_request import ClusterStep, ProcessRequest
-from gate.pipelines.cluster_runs import gather, with_node_at_fault, with_nodes
+from gate.pipelines.cluster_runs import as_its_task_ended, gather, with_node_at_fault, with_nodes
 from gate.pipelines.environments import GpuSearch
 from gate.pipelines.prepared import Prepared
 from gate.pipelines.reading import (
@@ -461,6 +461,7 @@ class Trainings:
         prepared, planned, result = self.prepared, one.planned, one.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
         launcher, folders = self._taken(one)
+        result = as_its_task_ended(result, self._nodes.get(planned.label, ()))
         snapshot = prepared.snapshots[planned.commit]
         begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         if one.beside and short_of_room(result):

@@ -189,7 +189,7 @@ def test_a_rank_that_fails_is_named_with_node_exit_code_and_step(
     bench: ClusterBench, project: Project
 ) -> None:
     project.play(rank0={"sleep": 30}, rank1={"exit": 7, "counted": {}})
-    with pytest.raises(RunError, match="rank 1 on node n2 exited with 7 after step 3"):
+    with pytest.raises(RunError, match=r"exited with 7 .*\(rank 1 on node n2, after step 3\)"):
         bench.gate()
 
 
@@ -199,7 +199,7 @@ def test_a_rank_that_is_killed_is_named_with_the_signal(
     kills = "import os\nif os.environ['RANK'] == '1': os.kill(os.getpid(), 9)\n"
     project.write("train.py", kills + WITH_RANKS)
     project.commit()
-    with pytest.raises(RunError, match="task 1 on node n2 was killed by SIGKILL before a step"):
+    with pytest.raises(RunError, match=r"killed by SIGKILL \(task 1 on node n2, before a step\)"):
         bench.gate()
 
 

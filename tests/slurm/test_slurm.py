@@ -100,7 +100,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
     cluster.settings(project, script=kills + SLEEPS + WITH_RANKS)
     code, told = cluster.call(project, "gate")
     assert code == 3, told
-    assert "on node n2 was killed by SIGKILL before a step" in told, told
+    assert "was killed by SIGKILL (task 1 on node n2, before a step)" in told, told
 
 
 def test_a_job_that_somebody_cancels_is_an_error(cluster: RealCluster, project: Project) -> None:
