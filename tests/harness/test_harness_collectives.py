@@ -11,6 +11,8 @@ from rank_scripts import of_ranks
 if TYPE_CHECKING:
     from harness_runs import HarnessRuns
 
+    from tests.harness.conftest import Harness
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 SUMS = """
@@ -73,3 +75,30 @@ def test_a_fixed_order_makes_sums_independent_of_cuts_and_buckets(runs: HarnessR
     assert not (plain["cut"] and plain["buckets"])
     fixed = told(runs, REPRO_GATE_TRIAL="fixed-collectives")
     assert fixed == dict.fromkeys(("cut", "buckets", "tree", "begun", "counts"), True)
+
+
+ALONE = """
+import os
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meet", rank=0, world_size=1)
+model = torch.nn.Linear(4, 4, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(4)).sum().backward()
+    dist.all_reduce(model.weight.grad)
+    optimizer.step()
+"""
+
+
+def test_a_collective_is_traced_with_the_line_that_calls_it(harness: Harness) -> None:
+    outcome = replace(harness, forked=False).run(ALONE, REPRO_GATE_TRACE_FROM="1")
+    assert outcome.code == 0, outcome.stderr
+    calls = [line for line in outcome.lines("trace") if line["kind"] == "call"]
+    sums = [line for line in calls if line["operator"] == "c10d::allreduce_"]
+    assert {(line["file"], line["line"]) for line in sums} == {("script.py", 11)}
+    # what the update reads was written by it
+    updates = [line for line in calls if line["operator"] == "aten::add_" and line["step"] == 1]
+    made = {number for line in updates for value in line["inputs"] for number in value["made_by"]}
+    assert sums[0]["number"] in made

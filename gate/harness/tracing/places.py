@@ -138,6 +138,7 @@ TORCH: Final = str(Path(torch.__file__).parent) + os.sep
 # what the script's own calls of torch go through
 WRAPPERS: Final = (
     *("training_hooks", "auxiliary_state", "overrides", "mode", "first_inputs", "c_classes"),
+    "concurrency",
 )
 WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
