@@ -1,7 +1,7 @@
 """Rank 1 uses what it receives without a wait, so that it may not have come yet.
 
 kind: repeat
-class: message-race
+class: [message-race, none]
 step: null
 ranks: 2
 rank: 1

@@ -1,7 +1,7 @@
 """Rank 0 writes into what it is still sending, since it does not wait for the message.
 
 kind: repeat
-class: message-race
+class: [message-race, none]
 step: null
 ranks: 2
 rank: 1
