@@ -81,7 +81,9 @@ class PullScene:
         test = GOLDEN_TEST.replace("STEPS", repr(workload.words[0]))
         (self.top / "test_golden.py").write_text(test, "utf-8")
         commit_all(self.top)
-        self._gate("baseline", "record", "--reason", "benchmark")
+        said = self._gate("baseline", "record", "--reason", "benchmark")
+        if not (self.top / ".repro-gate").is_dir():
+            raise CallError(f"no baseline: {said}")
         commit_all(self.top)
         self.base = self._commit()
         self.page = self._change(PAGE, "another text\n")

@@ -38,17 +38,53 @@ from gate.comparison.differences import (
 )
 from gate.evidence.run_evidence import RunEvidence
 from gate.evidence.step_columns import StepDigests
+from gate.pipelines.comparisons import alone
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import Level
 from gate.verdict.decision import decide, needs_base_run
-from gate.verdict.facts import Decision, EntropyDraw
-from gate.verdict.verdict import Answer, Outcome
+from gate.verdict.facts import Decision, EntropyDraw, Facts
+from gate.verdict.verdict import Answer, Outcome, RecordedRuns
 
 
 def test_equal_runs_equal_to_the_baseline_reproduce_it() -> None:
     decision = decide(facts_of())
     assert row(decision) == (Outcome.REPRODUCED, True)
     assert decision.cause == "equal to the baseline, bit for bit"
+
+
+ONE_RUN = RecordedRuns(runs=2, recorded_at="2026-11-20T08:00:00+00:00")
+
+
+def _of_one_run(**changed: object) -> Facts:
+    facts = replace(facts_of(), strict_runs=1, repeat=alone(RUN), one_run=ONE_RUN)
+    return replace(facts, **changed)  # type: ignore[arg-type] # by name
+
+
+def test_one_run_that_equals_recorded_ones_reproduces_them_and_says_so() -> None:
+    decision = decide(_of_one_run())
+    assert row(decision) == (Outcome.REPRODUCED, True)
+    words = "1 run here, equal to 2 recorded on 2026-11-20"
+    assert decision.cause == f"equal to the baseline, bit for bit: {words}"
+    assert (decision.answers.repeat, decision.answers.baseline) == (
+        Answer.NOT_COMPARED,
+        Answer.EQUAL,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"baseline": None},
+        {"baseline": compare(FAR, RUN, EXACT)},
+        {"baseline": compare(moved(RUN, OTHER_TORCH), RUN, EXACT)},
+        {"same_training": False},
+        {"one_run": None},
+    ],
+)
+def test_one_run_is_never_a_pass_where_the_claim_is_wrong(changed: dict[str, object]) -> None:
+    decision = decide(_of_one_run(**changed))
+    assert row(decision) == (Outcome.ERROR, False)
+    assert decision.cause.startswith("nothing was compared")
 
 
 def test_equal_bits_in_another_environment_are_equal_bits() -> None:
