@@ -95,6 +95,7 @@ SOURCES: Mapping[str, PageSources] = {
     "resume-differs": _sources(both(), base=resumed_runs(NO_MOMENT)),
     "checkpoint-torn": _sources(both(), base=resumed_runs()),
     "error": PageSources(),
+    "unaffected": PageSources(entry=PLAIN),
     "one-run": PageSources(runs=(_with_memory(ran()),), entry=PLAIN),
     "nan": _sources((not_finite_from(1, ran()), not_finite_from(1, ran("strict-2")))),
 }
