@@ -8,6 +8,7 @@ from gate.baseline.entry import Baseline
 from gate.evidence.capture import FIRST_STATE, SAVED_FOLDER
 from gate.evidence.evidence_folder import READABLE_NAMES, WrittenDocument
 from gate.evidence.run_evidence import EvidenceSet
+from gate.package.aibom import AIBOM_NAME, aibom
 from gate.package.instructions import WORKFLOW_OPTIONS, package_readme
 from gate.package.packing import CALL_NAME, SOURCE_MEMBER, CallDocument, code_members, pack
 from gate.package.seal_files import PACKAGE
@@ -36,10 +37,13 @@ def write_package(
     `documents` are what the evidence was written to, and are taken from there.
     """
     path = request.out / PACKAGE
+    kept = _evidence_members(evidence, request, documents)
+    state = next((one.sha256 for one in kept if one.name == STATE_MEMBER), "") or ""
     members = [
         PackageMember(name="verdict.json", content=write_document(verdict)),
         PackageMember(name="repro-gate.yml", content=request.settings_text),
-        *_evidence_members(evidence, request, documents),
+        PackageMember(name=AIBOM_NAME, content=aibom(verdict, evidence, request, state)),
+        *kept,
         *code_members(request.out, evidence.locks, files),
     ]
     if request.study:
