@@ -21,6 +21,7 @@ RUN python -m venv --without-pip /opt/repro-gate \
 FROM dependencies AS code
 COPY pyproject.toml README.md LICENSE ./
 COPY gate gate
+COPY repro_gate repro_gate
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
     && pip install --no-cache-dir --no-deps --target /code dist/*.whl
 COPY container/post-step /code/bin/post-step

@@ -114,7 +114,7 @@ layers() {
     docker image inspect --format '{{range .RootFS.Layers}}{{println .}}{{end}}' "$1"
 }
 mkdir "$state/changed"
-cp -a Dockerfile .dockerignore pyproject.toml README.md LICENSE gate container requirements "$state/changed"
+cp -a Dockerfile .dockerignore pyproject.toml README.md LICENSE gate repro_gate container requirements "$state/changed"
 echo '# changed' >>"$state/changed/gate/cli.py"
 build --build-arg TRAINING_REQUIREMENTS= -t repro-gate:changed "$state/changed"
 diff <(layers repro-gate:test) <(layers repro-gate:changed) >"$state/layers" || true

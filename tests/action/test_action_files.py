@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -272,3 +273,12 @@ def test_the_pages_show_a_few_small_pictures() -> None:
     for picture in pictures:
         assert picture.stat().st_size < 150_000
         assert f"screenshots/{picture.name}" in shown
+
+
+def test_the_image_gets_every_package_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    patterns = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    for package in (pattern.removesuffix("*") for pattern in patterns):
+        assert f"\nCOPY {package} {package}\n" in DOCKERFILE
+        assert f"!{package}" in ignored
