@@ -25,9 +25,7 @@ def bench(tmp_path: Path) -> Bench:
     project = Project(tmp_path / "project")
     (tmp_path / "numbers").mkdir()
     (tmp_path / "numbers" / "a.csv").write_text("x\n1\n")
-    project.settings(
-        f"data: [{{path: {tmp_path}/numbers, as: numbers}}]\ncost: {{when: never}}\n"
-    )
+    project.settings(f"data: [{{path: {tmp_path}/numbers, as: numbers}}]\ncost: {{when: never}}\n")
     project.play(configuration={"argparse.lr": "0.1", "argparse.token": '"(hidden)"'})
     made = Bench(project, tmp_path / "out")
     made.priced = False
