@@ -32,8 +32,8 @@ GATES = 200
 FILE_LINES = 100_000
 DAY_SECONDS = 86400
 ABOUT = (
-    "`slo` keeps no lines: its memory grows with the number of commits (M4) and with the lines of "
-    "one day. Peak memory is that of the confined process. The page is what `--format html` prints."
+    "`slo` keeps no lines: it remembers a million commits at most (M4), and 8 bytes for each line "
+    "of one day. Peak memory is that of the confined process. The page is what `--format html` prints."
 )
 REPORT: RecordForm[SloReport] = RecordForm(SloReport)
 

@@ -25,6 +25,8 @@ from gate.verdict.verdict import FailureMode, Outcome
 
 SLO_SCHEMA: Final = "repro-gate.slo/1"
 LOOKED_BACK: Final = 20
+# commits of gates: at least so many, and at most twice as many, of those heard of last
+REMEMBERED: Final = 500_000
 MAX_GROUPS: Final = 10_000
 REST: Final = "(others)"
 SPANS: Final[Mapping[BurnWindow, timedelta]] = {
@@ -152,19 +154,23 @@ Gate = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _LookedBack:
-    """What M4 and M7 remember of earlier lines."""
+class LookedBack:
+    """What M4 and M7 remember of earlier lines; M4 of the last `remembered` commits of gates."""
 
+    remembered: int = REMEMBERED
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+    older: dict[int, Outcome] = field(default_factory=dict)
     steps: dict[tuple[str, str, str], deque[float]] = field(default_factory=dict)
 
     def same_outcome(self, line: HistoryLine) -> bool | None:
         """Whether the last verdict of this gate on this commit had this outcome; None: none had."""
         if line.cancelled:
             return None
-        # a hash keeps a year of commits in memory
         key = hash((line.repository, line.gate_id, line.commit))
-        before = self.outcomes.get(key)
+        before = self.outcomes.get(key) or self.older.get(key)
+        # however long the history is: the memory of two such dictionaries
+        if len(self.outcomes) >= self.remembered and key not in self.outcomes:
+            self.outcomes, self.older = {}, self.outcomes
         self.outcomes[key] = line.outcome
         return None if before is None else before is line.outcome
 
@@ -179,7 +185,7 @@ class _LookedBack:
         return None if usual is None else abs(line.step_seconds / usual - 1)
 
 
-def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: _LookedBack) -> Events:
+def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: LookedBack) -> Events:
     """What a line counts for, from M1 to M10."""
     if isinstance(line, RollbackLine):
         return tuple(line.succeeded if one is Indicator.ROLLBACKS else None for one in Indicator)
@@ -223,7 +229,7 @@ class _Fleet:
     largest_spread: float | None = None
     groups: dict[tuple[str, ...], _Counts] = field(default_factory=dict)
     last: dict[Gate, Moment] = field(default_factory=dict)
-    back: _LookedBack = field(default_factory=_LookedBack)
+    back: LookedBack = field(default_factory=LookedBack)
     levels: dict[str, GateLevels] = field(default_factory=dict)
 
     def count(self, moment: Moment) -> None:

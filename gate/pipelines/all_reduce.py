@@ -13,6 +13,7 @@ from gate.comparison.measurements import AllReduceSpread
 from gate.errors import SettingsError
 from gate.pipelines.reading import AllReduceQuestion
 from gate.pipelines.runs import Trainings
+from gate.settings.gate_settings import GateSettings
 from gate.training.launch import run_folders
 from gate.training.run_folders import ALL_REDUCE_PROGRAM
 from gate.training.runs import CarriedCheckpoint, CarriedFile, Commit, PlannedRun, RunMode
@@ -24,6 +25,16 @@ ALIKE: Final = (
     "every rank contributed the same gradients, because the seed has no effect: their sum says "
     "little. Let the script take its seed from {seed} in train.command"
 )
+
+
+def refuse_nodes(settings: GateSettings, what: str) -> None:
+    """Refuse a study whose ranks are counted on one machine, where the runs go to several."""
+    if settings.cluster.on_nodes:
+        raise SettingsError(
+            f"{what} measures ranks of one machine, and cluster.engine is "
+            f"{settings.cluster.engine}",
+            hint="Set cluster.engine to local for it, on a node of the cluster.",
+        )
 
 
 def all_reduce_spread(

@@ -45,7 +45,7 @@ from gate.evidence.evidence_folder import MANIFEST_NAME, read_evidence_set
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.all_reduce import all_reduce_spread
+from gate.pipelines.all_reduce import all_reduce_spread, refuse_nodes
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
@@ -244,6 +244,8 @@ def measure_noise(
 
     With `asked` ranks the reruns have that many too, where train.command says their number.
     """
+    if asked is not None:
+        refuse_nodes(request.settings, "noise --ranks")
     wanted = request.settings.noise.runs if runs is None else runs
     found, reruns = list[RunEvidence](), list[WeightDistance]()
     train = request.settings.train

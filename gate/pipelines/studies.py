@@ -28,6 +28,7 @@ from gate.errors import DocumentError, EvidenceError, SettingsError
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.all_reduce import refuse_nodes
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
@@ -125,6 +126,8 @@ def run_study(
 
     Only many seeds of one set-up go side by side: of all others the time is compared.
     """
+    if kind is StudyKind.SCALING:
+        refuse_nodes(request.settings, "scaling")
     if seeds * len(arms) > MOST_RUNS:
         raise SettingsError(
             f"{len(arms)} arms of {seeds} runs each: the limit is {MOST_RUNS} runs",

@@ -171,6 +171,19 @@ def test_what_makes_no_study_ends_with_one_message(
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("scaling", "--ranks", "1,2", "--command", "x {ranks}"), ("noise", "--ranks", "2")],
+)
+def test_ranks_of_one_machine_are_not_measured_on_a_cluster(
+    project: Project, run: Run, words: tuple[str, ...]
+) -> None:
+    project.settings("cluster: {engine: slurm, nodes: 2, folder: /shared}\n")
+    ended = run(*words, "-q")
+    assert ended.code == 2
+    assert "measures ranks of one machine, and cluster.engine is slurm" in ended.err
+
+
 def test_hostile_text_of_a_document_reaches_no_page_and_no_terminal(
     seeded: Project, run: Run
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from history_table import FIRST, NOW, TABLE, TOTALS, UNLIKE, keep, line, report, rollback, verdicts
 
-from gate.fleet.indicators import GroupBy, Level, SloReport
+from gate.fleet.indicators import GroupBy, Level, LookedBack, SloReport
 from gate.fleet.stores import FolderStore, append
 from gate.settings.slo import GateLevels, Indicator, SloSettings
 from gate.system.files.files import LocalFiles
@@ -165,3 +165,18 @@ def test_what_is_older_than_the_window_does_not_count(folder: FolderStore) -> No
     for days in (1, 6, 8):
         append(folder, line(NOW - timedelta(days=days), days))
     assert report(folder, days=7).lines == 2
+
+
+def test_a_flake_is_seen_while_its_commit_is_remembered_and_memory_stays_bounded() -> None:
+    back = LookedBack(remembered=2)
+
+    def same(commit: int, outcome: Outcome) -> bool | None:
+        return back.same_outcome(line(FIRST, commit, outcome=outcome))
+
+    assert [same(commit, Outcome.REPRODUCED) for commit in range(3)] == [None] * 3
+    # in the older half by now, and moved to the newer one
+    assert same(1, Outcome.CODE_DRIFT) is False
+    assert [same(commit, Outcome.REPRODUCED) for commit in range(3, 9)] == [None] * 6
+    assert len(back.outcomes) + len(back.older) <= 4
+    assert same(0, Outcome.CODE_DRIFT) is None
+    assert same(8, Outcome.REPRODUCED) is True

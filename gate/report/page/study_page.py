@@ -17,6 +17,7 @@ from gate.report.studies import (
     study_sections,
     study_sentences,
 )
+from gate.text.phrases import count
 
 PAGE_BYTES = 2_000_000
 # rows of a table and pictures of each kind, tried in this order until the page is small enough
@@ -202,7 +203,8 @@ def _rank_picture(study: StudyDocument) -> RankPicture | None:
             low=y.at(low),
             high=y.at(high),
             label=f"{ranks}",
-            words=f"{ranks} ranks: {share * 100:.0f} % [{low * 100:.0f} %, {high * 100:.0f} %]",
+            words=f"{count(ranks, 'rank')}: {share * 100:.0f} % "
+            f"[{low * 100:.0f} %, {high * 100:.0f} %]",
         )
         for ranks, share, low, high in known
     )
