@@ -33,7 +33,8 @@ FILE_LINES = 100_000
 DAY_SECONDS = 86400
 ABOUT = (
     "`slo` keeps no lines: it remembers a million commits at most (M4), and 8 bytes for each line "
-    "of one day. Peak memory is that of the confined process. The page is what `--format html` prints."
+    "of one day. Peak memory is that of the confined process. The page is what `--format html` "
+    "prints."
 )
 REPORT: RecordForm[SloReport] = RecordForm(SloReport)
 
