@@ -27,7 +27,11 @@ WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *EXAMPLES]
 # as the README writes it: who copies an example puts the release there that they trust
 OWN_ACTION = "org/repro-gate@v1"
 SLIM_ACTION = "org/repro-gate/slim@v1"
-OWN_ACTIONS = {OWN_ACTION, SLIM_ACTION, "org/repro-gate/container@v1"}
+OWN_WORKFLOW = "org/repro-gate/.github/workflows/reusable.yml@v1"
+OWN_ACTIONS = {OWN_ACTION, SLIM_ACTION, "org/repro-gate/container@v1", OWN_WORKFLOW}
+# the one that others call, and the example that calls it
+CALLED = ROOT / ".github" / "workflows" / "reusable.yml"
+CALLER = ROOT / "examples" / "workflows" / "reusable.yml"
 # those that part running from judging
 TWO_JOBS = [path for path in EXAMPLES if re.search(r"mode: (run|judge)", path.read_text("utf-8"))]
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]
@@ -47,7 +51,8 @@ def _triggers(workflow: Mapping[Any, Any]) -> set[str]:
 
 
 def _steps(workflow: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+    """All steps; a job that calls a workflow has none, and counts as one."""
+    return [step for job in workflow["jobs"].values() for step in job.get("steps", [job])]
 
 
 def _documented(heading: str) -> set[str]:
@@ -179,16 +184,25 @@ def test_a_workflow_grants_nothing_that_a_job_does_not_ask_for() -> None:
 def test_a_workflow_ends_by_itself() -> None:
     for path in WORKFLOWS:
         workflow = _workflow(path)
-        assert "concurrency" in workflow, path.name
+        # a call is one run with its caller
+        assert ("concurrency" in workflow) == (path != CALLED), path.name
+        if path == CALLED:
+            inputs = workflow[True]["workflow_call"]["inputs"]
+            minutes = [inputs["timeout-minutes"]["default"]]
+        else:
+            minutes = [
+                job["timeout-minutes"] for job in workflow["jobs"].values() if "steps" in job
+            ]
+        assert minutes or path == CALLER
         # what a runner allows by itself; a call may train twelve times
-        assert all(job["timeout-minutes"] <= 360 for job in workflow["jobs"].values()), path.name
+        assert all(each <= 360 for each in minutes), path.name
 
 
 def test_a_workflow_pins_each_action_by_its_full_hash() -> None:
     for path in WORKFLOWS:
         used = [step["uses"] for step in _steps(_workflow(path)) if "uses" in step]
         assert used, path.name
-        own = OWN_ACTIONS if path in EXAMPLES else {"./", "./slim"}
+        own = OWN_ACTIONS if path in {*EXAMPLES, CALLED} else {"./", "./slim"}
         assert all(name in own or FULL_HASH.fullmatch(name) for name in used), path.name
 
 
@@ -196,7 +210,7 @@ def test_a_checkout_leaves_no_token_behind() -> None:
     for path in WORKFLOWS:
         steps = _steps(_workflow(path))
         checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
-        assert checkouts, path.name
+        assert checkouts or path == CALLER, path.name
         kept = [step for step in checkouts if step["with"]["persist-credentials"] is not False]
         assert kept == [], path.name
 
