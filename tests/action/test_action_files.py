@@ -183,7 +183,7 @@ def test_a_workflow_grants_nothing_that_a_job_does_not_ask_for() -> None:
 
 def test_a_workflow_ends_by_itself() -> None:
     for path in WORKFLOWS:
-        workflow = _workflow(path)
+        workflow: dict[Any, Any] = _workflow(path)
         # a call is one run with its caller
         assert ("concurrency" in workflow) == (path != CALLED), path.name
         if path == CALLED:

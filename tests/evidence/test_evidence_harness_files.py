@@ -46,6 +46,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
     assert [(process.rank, process.pid) for process in found] == [(0, 11), (1, 7)]
     absent = {
         HarnessFile.METRICS,
+        HarnessFile.LEAVES,
         HarnessFile.OPERATOR_AUDIT,
         HarnessFile.OVERRIDES,
         HarnessFile.CHILDREN,
@@ -53,6 +54,7 @@ def test_finds_processes_by_rank_and_passes_over_foreign_names(
         HarnessFile.TRACE,
         HarnessFile.UNTRAINED,
         HarnessFile.ENDED,
+        HarnessFile.EXITS,
         HarnessFile.BOUNDARY,
         HarnessFile.KILL,
     }

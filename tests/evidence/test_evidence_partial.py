@@ -26,11 +26,13 @@ WRITTEN: dict[str, dict[str, object]] = {
     "metrics.tensorboard_tags": {
         "metrics": {"tensorboard": "runs", "tensorboard_tags": ("final/*",)}
     },
+    "metrics.wandb": {"metrics": {"wandb": "wandb"}},
+    "metrics.wandb_keys": {"metrics": {"wandb": "wandb", "wandb_keys": ("final/*",)}},
 }
 # these say how a training is started and stopped
 STARTED = {
     *("command", "max_steps", "workdir", "seed", "timeout_seconds", "output_limit_bytes"),
-    *("env", "pass_env", "metrics", "device"),
+    *("env", "pass_env", "metrics", "device", "files"),
 }
 
 

@@ -59,8 +59,8 @@ for step in range(4):
 """
 
 
-def told(runs: HarnessRuns, **variables: str) -> dict[str, bool]:
-    run = replace(runs, forked=False).run(of_ranks(SUMS, 3), **variables)
+def told(runs: HarnessRuns, trial: str = "") -> dict[str, bool]:
+    run = replace(runs, forked=False).run(of_ranks(SUMS, 3), REPRO_GATE_TRIAL=trial)
     return {
         series.name.removeprefix("logged."): series.points.values[0] == 1.0
         for series in run.metrics
@@ -73,7 +73,7 @@ def test_a_fixed_order_makes_sums_independent_of_cuts_and_buckets(runs: HarnessR
     # what the setting is for: without it gloo's sums hang on how a tensor is cut
     assert plain["counts"]
     assert not (plain["cut"] and plain["buckets"])
-    fixed = told(runs, REPRO_GATE_TRIAL="fixed-collectives")
+    fixed = told(runs, "fixed-collectives")
     assert fixed == dict.fromkeys(("cut", "buckets", "tree", "begun", "counts"), True)
 
 

@@ -21,6 +21,7 @@ from played_training import SETTINGS, Project
 from gate.errors import DataError, RunError
 from gate.isolation.modes import WriteGuard
 from gate.pipelines.adapters import Adapters
+from gate.system.console import Reached
 from gate.verdict.verdict import Outcome, Severity
 
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -103,7 +104,7 @@ def test_what_moved_is_told_before_the_first_run(bench: Bench, mini: Path) -> No
 
         def output(self, line: bytes) -> None: ...
 
-        def running(self, text: str) -> AbstractContextManager[None]:
+        def running(self, text: str) -> AbstractContextManager[Reached | None]:
             shown.append(text)
             return adapters.progress.running(text)
 
