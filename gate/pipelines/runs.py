@@ -343,7 +343,7 @@ class Trainings:
         self._turns = Turns(
             prepared.processes, prepared.places, self._prepare_run, adapters, settings
         )
-        self._fitting = Fitting(settings, adapters, self._turns.at_a_time)
+        self._fitting = Fitting(settings, adapters, prepared.isolation, self._turns.at_a_time)
         self._first: RunEvidence | None = None
         self._failed_beside: dict[str, tuple[str, ...]] = {}
         self._nodes: dict[str, tuple[NodeReport, ...]] = {}
@@ -515,13 +515,12 @@ class Trainings:
         return read
 
     def _repeated(self, one: Begun) -> RunEvidence:
-        """Memory or time that another run took is no fault of this one."""
+        """Memory, time or a port that another run took is no fault of this one."""
         others = " and ".join(one.beside)
         self._failed_beside[one.planned.label] = one.beside
         self.prepared.adapters.progress.step(
             f"run {one.planned.label} failed side by side with {others}, perhaps for lack of "
-            "memory: it is re-run "
-            "alone"
+            "memory or a port: it is re-run alone"
         )
         self._fitting.most = 1
         return self.run(one.planned)

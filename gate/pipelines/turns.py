@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gate.errors import RunError
+from gate.evidence.observations import SourceKind
 from gate.evidence.run_evidence import RunEvidence
-from gate.isolation.modes import Credentials, Isolation
+from gate.isolation.modes import Credentials, Isolation, Separation
 from gate.isolation.process_request import (
     ProcessGroup,
     ProcessRequest,
@@ -94,6 +95,17 @@ def fits_beside(run: RunEvidence, room: Room, together: int) -> bool:
     return host <= room.free_bytes
 
 
+def uses_ports(run: RunEvidence) -> bool:
+    """Whether a run may take a port by its number, which two at the same time cannot.
+
+    Ranks meet at one, and those of two runs that share a network could meet each other's.
+    """
+    return bool(run.ranks) or any(
+        source.kind is SourceKind.UNSEEN and source.call.startswith("socket.")
+        for source in run.sources
+    )
+
+
 # of all steps of a strict run, the share that runs alone where the price is asked for
 ALONE_SHARE = 0.15
 
@@ -116,12 +128,15 @@ def seconds_alone(run: RunEvidence, settings: CostSettings) -> float:
 
 
 class Fitting:
-    """How many runs fit into memory at the same time, as far as the first one has shown."""
+    """How many runs may go at the same time, as far as the first one has shown."""
 
-    def __init__(self, settings: GateSettings, adapters: Adapters, at_a_time: int) -> None:
+    def __init__(
+        self, settings: GateSettings, adapters: Adapters, isolation: Isolation, at_a_time: int
+    ) -> None:
         """`at_a_time` is how many there are cores for."""
         self._settings = settings
         self._adapters = adapters
+        self._shared_network = Separation.NETWORK not in isolation.own
         self._at_a_time = at_a_time
         self.most: int | None = 1 if at_a_time == 1 else None
 
@@ -130,9 +145,12 @@ class Fitting:
         if self.most is not None:
             return self.most
         if first is None:
-            # whether a run takes a GPU that is there is not known before there was one
+            # whether a run takes a GPU or a port that is there is not known before there was one
             on_gpu = self._settings.train.device is not Device.CPU and self._adapters.gpus().names
-            return 1 if on_gpu else self._at_a_time
+            return 1 if on_gpu or self._shared_network else self._at_a_time
+        if self._shared_network and uses_ports(first):
+            self.most = 1
+            return self.most
         room, counts = self._adapters.room(), range(self._at_a_time, 1, -1)
         self.most = next((one for one in counts if fits_beside(first, room, one)), 1)
         return self.most

@@ -66,6 +66,8 @@ MEMORY_SIGNS = (
     *(b"out of memory", b"OutOfMemoryError", b"MemoryError", b"Cannot allocate memory"),
     *(b"CUBLAS_STATUS_ALLOC_FAILED", b"shared memory segment /dev/shm"),
 )
+# a port by its number, which two runs that share a network cannot both have
+PORT_SIGNS = (b"EADDRINUSE", b"Address already in use")
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
 HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
@@ -349,10 +351,10 @@ def may_be_stopped(result: ProcessResult) -> bool:
 
 
 def short_of_room(result: ProcessResult) -> bool:
-    """Whether a run may have failed for want of memory or time, which another one took."""
+    """Whether a run may have failed for want of memory, time or a port that another one took."""
     if result.timed_out or result.out_of_memory:
         return True
-    signs = any(sign in result.output for sign in MEMORY_SIGNS)
+    signs = any(sign in result.output for sign in (*MEMORY_SIGNS, *PORT_SIGNS))
     return result.exit_code in {-signal.SIGKILL, -signal.SIGBUS} or (
         result.exit_code != 0 and signs
     )

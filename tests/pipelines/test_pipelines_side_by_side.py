@@ -100,8 +100,9 @@ def test_a_baseline_of_one_way_is_reproduced_by_the_other(bench: Bench, project:
 
 def crowded(project: Project, folder: Path, words: str) -> None:
     folder.mkdir()
-    project.write("train.py", CROWDED.format(folder=str(folder), words=words) + SCRIPT)
-    project.settings("cost: {when: never}\n")
+    # the default run goes first, and shows that nothing takes a port
+    project.write("train.py", WAITS + CROWDED.format(folder=str(folder), words=words) + SCRIPT)
+    project.commit()
 
 
 def test_a_run_that_runs_out_of_memory_beside_another_is_repeated_alone(

@@ -9,8 +9,10 @@ from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate.evidence.observations import Source, SourceKind
+from gate.evidence.run_evidence import RankRecord
 from gate.evidence.step_columns import StepTiming, Timings
-from gate.pipelines.turns import fits_beside, seconds_alone
+from gate.pipelines.turns import fits_beside, seconds_alone, uses_ports
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import CostSettings
 from gate.system.machine import Room
@@ -120,6 +122,16 @@ def test_two_runs_on_a_gpu_never_go_together() -> None:
     parts = {**run.environment.parts, "device": "NVIDIA H200"}
     on_gpu = run.environment.model_copy(update={"parts": parts})
     assert not fits_beside(run.model_copy(update={"environment": on_gpu}), room, 2)
+
+
+def test_what_takes_a_port_is_known() -> None:
+    run = evidence_of()
+    assert not uses_ports(run)
+    rank = RankRecord.model_construct(rank=1)
+    assert uses_ports(run.model_copy(update={"ranks": (rank,)}))
+    for call, takes in (("socket.connect", True), ("mmap.__new__", False)):
+        source = Source.model_construct(kind=SourceKind.UNSEEN, call=call, rank=0)
+        assert uses_ports(run.model_copy(update={"sources": (source,)})) is takes
 
 
 def test_the_second_waits_for_as_many_steps_as_are_timed() -> None:

@@ -349,11 +349,12 @@ def test_a_missing_module_that_the_repository_has_is_no_package(tmp_path: Path) 
         ({"out_of_memory": True}, True),
         ({"exit_code": -9}, True),
         ({"exit_code": 1, "output": b"RuntimeError: CUDA error: out of memory"}, True),
+        ({"exit_code": 1, "output": b"OSError: [Errno 98] Address already in use"}, True),
         ({"exit_code": 1, "output": b"ValueError: no"}, False),
         ({"exit_code": 0, "output": b"out of memory was read about"}, False),
     ],
 )
-def test_a_run_that_lacked_time_or_memory_is_known(
+def test_a_run_that_lacked_time_memory_or_a_port_is_known(
     ended: dict[str, object], *, may_be_short: bool
 ) -> None:
     plain = ProcessResult(exit_code=0, timed_out=False, wall_seconds=1, output=b"", output_bytes=0)
