@@ -127,10 +127,22 @@ def test_two_runs_on_a_gpu_never_go_together() -> None:
 def test_what_takes_a_port_is_known() -> None:
     run = evidence_of()
     assert not uses_ports(run)
-    rank = RankRecord.model_construct(rank=1)
+    rank = RankRecord(rank=1, steps=run.steps)
     assert uses_ports(run.model_copy(update={"ranks": (rank,)}))
     for call, takes in (("socket.connect", True), ("mmap.__new__", False)):
-        source = Source.model_construct(kind=SourceKind.UNSEEN, call=call, rank=0)
+        source = Source(
+            step=1,
+            kind=SourceKind.UNSEEN,
+            call=call,
+            before="",
+            after="",
+            file="train.py",
+            line=1,
+            stack=(),
+            worker=False,
+            thread=False,
+            rank=0,
+        )
         assert uses_ports(run.model_copy(update={"sources": (source,)})) is takes
 
 
