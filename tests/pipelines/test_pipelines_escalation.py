@@ -114,9 +114,7 @@ def test_what_ran_before_the_first_nan_stands_beside_it(bench: Bench, project: P
     brief = brief_of(verdict)
     assert "aten::log at train.py:2 gives the first NaN." in brief.happened
     assert brief.change is not None
-    assert brief.change.caption == (
-        "The nearest changed line that ran before the first number that is not finite:"
-    )
+    assert brief.change.caption == "The nearest changed line that ran before it:"
     assert brief.change.lines[0] == "@@ train.py:2 @@"
     assert verdict.next_steps[0].text.startswith("Look at train.py:2 first, the nearest changed")
 

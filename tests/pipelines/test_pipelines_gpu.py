@@ -64,7 +64,10 @@ def test_a_silent_cpu_is_the_first_warning_of_the_comment(bench: Bench) -> None:
     )
     assert finding.remedy.startswith("docs/gpu.md has six ways to give a container one.")
     comment = comment_text(found.verdict, ReportLinks())
-    assert comment.index("NVIDIA H100") < comment.index("| Compared |")
+    shown, _, _ = comment.partition("<details>")
+    first = shown.partition("> [!WARNING]\n")[2].splitlines()[0]
+    assert first.startswith("> - `gpu-unused`: the training ran on the CPU")
+    assert "NVIDIA H100" in first
     assert probed.asked == 1
 
 
