@@ -43,7 +43,8 @@ NEED_NOT = {
     "gameday": f"{TRAINS}; a verdict is read in a child, entries are those of its own copy",
     "baseline": f"{TRAINS}; so is what was downloaded, and the entries are those it judges by",
     **dict.fromkeys(("gate", "run", "judge", "operators", "cost", "noise"), TRAINS),
-    **dict.fromkeys(("compare", "shake"), TRAINS),
+    **dict.fromkeys(("compare", "seeds", "scaling", "shake"), TRAINS),
+    "python-call": "answers from Python go the ways of the verbs that they are named after",
     "bisect": f"{TRAINS}; kept runs are read in a child: see its own tests",
 }
 # what each other verb is called with, and its exit code: it has come past what it read
@@ -55,6 +56,7 @@ CALLS: dict[str, Callable[[Path, str], tuple[int, tuple[str | Path, ...]]]] = {
         (out / "package.tar", "--trusted-keys", trust(out), "--commit", commit),
     ),
     "audit": lambda out, _: (1, ("--package", out / "package.tar")),
+    "config-hash": lambda out, _: (3, (out / "package.tar",)),
     "diagnose": lambda out, _: (0, (out / "package.tar",)),
     # no such commit: what comes next is a training, which the reader reads
     "reproduce": lambda out, _: (

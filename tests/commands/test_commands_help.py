@@ -17,7 +17,7 @@ from gate.commands.verbs import GROUPS, HIDDEN, OPERATE, SENTENCES, VERBS, Verbs
 from gate.errors import TRACEBACK
 from gate.system.version import VERSION
 
-VERB = re.compile(r"^  ([a-z]+) +(\S.*)$", re.MULTILINE)
+VERB = re.compile(r"^  ([a-z-]+) +(\S.*)$", re.MULTILINE)
 
 
 def _help(*words: str) -> str:

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     **dict.fromkeys(("run", "judge", "diagnose", "bisect"), NUMBERS | SHOWING | KEYS),
     **dict.fromkeys(("keys", "verify", "reproduce"), NUMBERS | SHOWING | KEYS),
     "audit": SHOWING | KEYS,
+    "config-hash": NUMBERS | SHOWING | KEYS,
     "python-call": NUMBERS | SHOWING | KEYS,
     "schema": SHOWING,
     **dict.fromkeys(QUICK_VERBS, frozenset()),

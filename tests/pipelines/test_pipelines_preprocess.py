@@ -50,7 +50,7 @@ def test_preprocessing_that_does_not_repeat_has_words_of_its_own(
         "(data/ready, 1 of 2 files (first: id.csv), line 3)"
     )
     (step,) = verdict.next_steps
-    assert step.text.startswith("Make the preprocessing repeat")
+    assert step.text.startswith("Seed its random draws, sort what it lists")
     assert bench.gate().proposed is None
 
 

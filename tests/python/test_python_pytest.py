@@ -75,7 +75,7 @@ def test_a_marked_test_is_recorded_passes_and_fails(
         [
             "repro-gate failed: this change moves the result",
             "What happened? Loss at step 3: 2 instead of 2.125*",
-            "Is it this change? Yes. The machine and the packages are the baseline's.",
+            "Is it this change? Yes. Same machine and packages as the baseline.",
             "What now? If intended: record it with `pytest --repro-gate-update`*",
         ]
     )

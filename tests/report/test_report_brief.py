@@ -197,6 +197,16 @@ SAID = {
             "% of the time)."
         ),
     ),
+    "unaffected": (
+        "passed: nothing that the training gets has changed",
+        (
+            "Nothing was run. Every file that the training gets, its settings, data and "
+            "environment are those of the baseline's entry "
+            "cpu-1-rank-torch-2.13.0-75f685-d4f137.json: 2 equal runs recorded on 2026-08-01 of "
+            "commit cae6621."
+        ),
+        "No. It changes nothing that the training gets.",
+    ),
     "not-comparable": (
         "failed: not comparable with the baseline",
         "24 optimizer steps instead of the baseline's 18.",

@@ -65,5 +65,6 @@ def _kept(key: str, value: object, poison: Callable[[object], object]) -> object
         return value
     run_commit = key in {"commit", "environment"} and value in ("head", "base")
     kept = value if key in KEPT_KEYS or run_commit else poison(value)
-    # of a save that was killed
-    return kept[:200] if key in {"path", "file"} and isinstance(kept, str) else kept
+    # of a save that was killed, and of a configuration
+    most = {"path": 200, "file": 200, "configured": 500}.get(key)
+    return kept[:most] if isinstance(kept, str) else kept

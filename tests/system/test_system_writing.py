@@ -34,6 +34,7 @@ CHANGES: dict[str, Change] = {
     "remove_file": lambda folder, _: FILES.remove_tree(folder / "kept"),
     "copy_file": lambda folder, file: FILES.copy_file(file, folder / "new", max_bytes=99),
     "copy_tree": lambda folder, file: FILES.copy_tree(file.parent, folder / "new"),
+    "keep_only": lambda folder, _: FILES.keep_only(folder / "below", lambda _: False),
     "link": lambda folder, file: FILES.link(folder / "new", file),
     "move_in": lambda folder, file: FILES.move_file(file, folder / "new"),
     "move_out": lambda folder, file: FILES.move_file(folder / "kept", file),
@@ -52,7 +53,7 @@ CHANGES: dict[str, Change] = {
 }
 PORT = {
     *("write_bytes", "write_new", "append_bytes", "replacing", "held_folder", "one_writer"),
-    *("fresh_folder", "copy_tree", "copy_file", "link", "move_file"),
+    *("fresh_folder", "keep_only", "copy_tree", "copy_file", "link", "move_file"),
     *("set_aside", "remove_tree", "give_to", "let_read"),
 }
 

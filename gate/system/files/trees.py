@@ -143,9 +143,9 @@ def keep_only(folder: Path, keep: Callable[[str], bool]) -> None:
 def _keep_entries(folder: Path, relative: Path, keep: Callable[[str], bool]) -> list[Path]:
     """Remove one folder's files and links that are not kept; answer its sub-folders."""
     folders = []
-    with open_folder(folder) as descriptor, os.scandir(descriptor) as entries:
-        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    with writing.entered(folder) as there:
+    with _entered(folder) as there:
+        with os.scandir(there) as entries:
+            listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         for name, is_folder in listed:
             path = relative / name
             if is_folder:
