@@ -31,7 +31,7 @@ OWN_WORKFLOW = "org/repro-gate/.github/workflows/reusable.yml@v1"
 OWN_ACTIONS = {OWN_ACTION, SLIM_ACTION, "org/repro-gate/container@v1", OWN_WORKFLOW}
 # the one that others call, and the example that calls it
 CALLED = ROOT / ".github" / "workflows" / "reusable.yml"
-CALLER = ROOT / "examples" / "workflows" / "reusable.yml"
+CALLER = ROOT / "examples" / "workflows" / "eight-lines.yml"
 # those that part running from judging
 TWO_JOBS = [path for path in EXAMPLES if re.search(r"mode: (run|judge)", path.read_text("utf-8"))]
 ENTRY_POINT = ["/opt/repro-gate/bin/python", "-I", "-u", "-m", "gate", "action"]

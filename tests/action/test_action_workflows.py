@@ -16,8 +16,10 @@ from gate.settings.gate_settings import TrainSettings
 from gate.system.gate_names import artifact_name, output_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+# nobody copies it: it is called, in a run of its caller's
+CALLED = ROOT / ".github" / "workflows" / "reusable.yml"
 WORKFLOWS = [
-    *sorted((ROOT / ".github" / "workflows").glob("*.yml")),
+    *sorted({*(ROOT / ".github" / "workflows").glob("*.yml")} - {CALLED}),
     *sorted((ROOT / "examples" / "workflows").glob("*.yml")),
 ]
 FORKS_JUDGE = ROOT / "examples" / "workflows" / "forks-judge.yml"
@@ -182,6 +184,19 @@ def test_what_a_gate_uploads_is_called_as_its_comment_says() -> None:
             continue
         wanted = asked.get("artifact") or artifact_name(str(asked.get("gate_id", "default")))
         assert wanted in [upload.get("name") for upload in _uploads(job)], name
+
+
+@pytest.mark.parametrize("gate_id", ["", "nlp"])
+def test_the_workflow_that_is_called_keeps_what_its_gate_writes(gate_id: str) -> None:
+    text = CALLED.read_text("utf-8")
+    written = text.replace("${{ inputs.gate-id && '-' }}", "-" if gate_id else "")
+    (job,) = yaml.safe_load(written.replace("${{ inputs.gate-id }}", gate_id))["jobs"].values()
+    (upload,) = _uploads(job)
+    assert upload["path"] == f"{output_folder(gate_id or 'default')}/"
+    assert upload["name"] == artifact_name(gate_id or "default")
+    inputs = yaml.safe_load(text)[True]["workflow_call"]["inputs"]
+    one_run: float = TrainSettings.model_fields["timeout_seconds"].default
+    assert inputs["timeout-minutes"]["default"] * 60 >= 12 * one_run
 
 
 @pytest.mark.parametrize("name", ["matrix-gpus.yml", "monorepo.yml"])
