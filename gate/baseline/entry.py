@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
@@ -109,6 +110,11 @@ class BaselineEntry(Document):
     def provisional(self) -> bool:
         """Whether it may not judge yet: far from its peers, and recorded by one call alone."""
         return self.far is not None and self.recordings < CONFIRMING_RECORDINGS
+
+    def age_days(self, now: str) -> int:
+        """Whole days since it was recorded; a clock that runs behind makes no age negative."""
+        elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(self.recorded_at)
+        return max(0, elapsed.days)
 
 
 class Baseline(Document):

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.baseline.entry import Baseline, BaselineEntry, entry_name
+from gate.comparison.checks import threshold_results
 from gate.comparison.differences import OtherSetting
 from gate.data.data_sets import DataSets, same_data
+from gate.settings.gate_settings import GateSettings
 from gate.training.environment import CPU, DEVICE, NODES, PACKAGES, Environment
 
 
@@ -27,6 +29,21 @@ def peers_of(baseline: Baseline | None, entry: BaselineEntry) -> tuple[BaselineE
         one
         for one in _of_training(baseline, entry)
         if _elsewhere(one, entry) and same_data(one.data, entry.data) and not one.provisional
+    )
+
+
+def may_stand_alone(entry: BaselineEntry, data: DataSets, settings: GateSettings) -> bool:
+    """Whether an entry may stand for runs that a call does not make: nothing about it is open.
+
+    A rule of the quarantine counts after its last day, too.
+    """
+    rules, parts = settings.baseline, entry.environment.parts
+    return (
+        not entry.provisional
+        and entry.equal_runs >= rules.record_repeats
+        and same_data(entry.data, data)
+        and not any(rule.covers(parts) for rule in rules.quarantine)
+        and all(one.met for one in threshold_results(entry, settings.policy.thresholds))
     )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from gate.baseline.acceptance import Movement
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.movement import movement_of
-from gate.baseline.select import Selection
+from gate.baseline.select import Selection, may_stand_alone
 from gate.comparison.checks import first_not_finite, never_passes, run_self_test, threshold_results
 from gate.comparison.compare import Comparisons, equal_results, runs_of_the_same_work
 from gate.comparison.cost import determinism_cost
@@ -192,13 +192,7 @@ class Case:
         if entry is None or against is None or self.baselines.head is not None:
             return None
         equal = against.numerically_equal and against.same_environment
-        rules = request.settings
-        quarantined = any(
-            rule.covers(entry.environment.parts) for rule in rules.baseline.quarantine
-        )
-        missed = any(not one.met for one in threshold_results(self.first, rules.policy.thresholds))
-        enough = entry.equal_runs >= rules.baseline.record_repeats
-        if not equal or not enough or quarantined or missed or not same_data(entry.data, self.data):
+        if not equal or not may_stand_alone(entry, self.data, request.settings):
             return None
         return RecordedRuns(runs=entry.equal_runs, recorded_at=entry.recorded_at)
 

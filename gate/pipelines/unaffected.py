@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
-from gate.comparison.checks import threshold_results
-from gate.data.data_sets import same_data
+from gate.baseline.select import may_stand_alone
 from gate.errors import GateError
 from gate.evidence.run_evidence import EvidenceSet
 from gate.pipelines.case import Gated
@@ -21,7 +20,7 @@ from gate.training.probe import probe_training
 from gate.training.runs import Commit
 from gate.training.timeline import OwnWork
 from gate.verdict.request import GateRequest
-from gate.verdict.unaffected import age_days, unaffected_verdict
+from gate.verdict.unaffected import unaffected_verdict
 
 
 def answered(prepared: Prepared, baselines: Baselines) -> Gated | None:
@@ -66,17 +65,12 @@ def _fitting(
     """The entries that were recorded with exactly what head's training would get."""
     settings, now = request.settings, prepared.adapters.clock.now().isoformat()
     files, training = prepared.snapshots[Commit.HEAD].part_digest, training_settings(settings)
-    rules = settings.baseline
     for entry in trusted.entries if trusted else ():
         if (
             entry.files_sha256 == files
             and entry.training == training
-            and same_data(entry.data, prepared.data)
-            and not entry.provisional
-            and entry.equal_runs >= rules.record_repeats
-            and age_days(entry, now) <= rules.stale_after_days
-            and not any(rule.covers(entry.environment.parts) for rule in rules.quarantine)
-            and all(one.met for one in threshold_results(entry, settings.policy.thresholds))
+            and may_stand_alone(entry, prepared.data, settings)
+            and entry.age_days(now) <= settings.baseline.stale_after_days
         ):
             yield entry
 

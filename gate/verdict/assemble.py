@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 
 from gate.baseline.acceptance import InQuarantine, Movement
@@ -76,7 +75,6 @@ from gate.verdict.verdict import (
 )
 
 MAX_SERIES = 20
-SECONDS_A_DAY = 86_400
 
 
 # no slots: the answers are kept in the instance, as `cached_property` does it
@@ -367,7 +365,7 @@ def _about_baseline(assessment: Assessment, request: GateRequest) -> BaselineFac
         return None
     return findings.baseline_facts(
         assessment.entry,
-        _age_days(assessment.entry, assessment.evidence.created_at),
+        assessment.entry.age_days(assessment.evidence.created_at),
         stale_after_days=request.settings.baseline.stale_after_days,
         from_base=request.pull_request,
     )
@@ -476,12 +474,6 @@ def _blind_spots(assessment: Assessment) -> tuple[Finding, ...]:
         *blind_spots.passed_over(run),
         *blind_spots.unbounded_tensors(assessment.facts, assessment.decision.outcome),
     )
-
-
-def _age_days(entry: BaselineEntry, now: str) -> int:
-    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(entry.recorded_at)
-    # a clock that runs behind the one that recorded it must not make an age negative
-    return max(0, int(elapsed.total_seconds() // SECONDS_A_DAY))
 
 
 def _summaries(metrics: tuple[MetricSeries, ...]) -> Iterator[SeriesSummary]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from gate.baseline.entry import BaselineEntry, entry_name
 from gate.evidence.run_evidence import EvidenceSet
 from gate.isolation.modes import RunIsolation
@@ -18,12 +16,6 @@ from gate.verdict.verdict import (
     Verdict,
     WhyNotRun,
 )
-
-
-def age_days(entry: BaselineEntry, now: str) -> int:
-    """How old an entry is; a clock that runs behind makes no age negative."""
-    elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(entry.recorded_at)
-    return max(0, elapsed.days)
 
 
 def unaffected_verdict(
@@ -56,7 +48,7 @@ def unaffected_verdict(
         findings=findings.changed_by_pull_request(changed, ""),
         baseline_facts=findings.baseline_facts(
             entry,
-            age_days(entry, evidence.created_at),
+            entry.age_days(evidence.created_at),
             stale_after_days=request.settings.baseline.stale_after_days,
             from_base=True,
         ),
