@@ -10,14 +10,13 @@ from typing import Final
 from gate.comparison.differences import Comparison, Event, EventKind
 from gate.diagnosis.causes import OF_THE_RUN
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
+from gate.diagnosis.trace_alignment import OTHER_RANKS
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
-from gate.evidence.trace import Claim, NoTrace, TraceFinding
+from gate.evidence.trace import Claim, TraceFinding
 from gate.training.runs import EarlyEnd
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
 NEAR_THE_START: Final = 3
-# operators of torch.distributed
-BY_MESSAGE: Final = ("c10d", "_c10d_functional")
 # the script writes these when it likes, most often behind the step that they count
 WRITTEN: Final = (EventKind.METRIC, EventKind.METRIC_MISSING)
 METRICS: Final = (*WRITTEN, EventKind.LOSS)
@@ -189,16 +188,13 @@ def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagn
 def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
     """Named for certain: a message that nobody waited for, where the value came by a message.
 
-    That is so too where one rank differs first and what it computes with was written by no traced
-    call, or a traced run, which takes its time otherwise, gave one more result: then it is time
-    that decides. Else its line is only a possible one.
+    Else its line is only a possible one, also where a traced run, which takes its time otherwise,
+    gave one more result: other races are not ruled out by that.
     """
     messages = [one for one in diagnosis.suspects if one.begins_a_message]
-    by_message = trace.operator.startswith(BY_MESSAGE)
+    by_message = trace.operator.partition("::")[0] in OTHER_RANKS
     came = by_message and trace.claim in {Claim.OUTSIDE_VALUE, Claim.COLLECTIVE}
-    beside = trace.claim is Claim.BELOW_DISPATCHER and trace.rank in diagnosis.ranks
-    timed = beside or (trace.reason is NoTrace.OTHER_RESULT and bool(diagnosis.ranks))
-    if diagnosis.likely or not messages or not (came or timed):
+    if diagnosis.likely or not messages or not came:
         return diagnosis
     certain = tuple(one.model_copy(update={"possible": False}) for one in messages)
     others = (one for one in diagnosis.suspects if not one.begins_a_message)

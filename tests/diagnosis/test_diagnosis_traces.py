@@ -421,7 +421,7 @@ def test_a_message_that_nobody_waited_for_is_named_where_it_brought_what_differs
 
 
 @pytest.mark.parametrize("ranks", [(), (1,)])
-def test_a_race_that_gives_a_traced_run_one_more_result_is_that_of_its_rank(
+def test_time_alone_does_not_prove_that_a_message_is_the_race(
     ranks: tuple[int, ...],
 ) -> None:
     plain = Diagnosis(
@@ -438,4 +438,6 @@ def test_a_race_that_gives_a_traced_run_one_more_result_is_that_of_its_rank(
     for finding in (other, beside):
         found = with_trace(plain, finding)
         assert found is not None
-        assert (found.cause_class is CauseClass.MESSAGE_RACE) is bool(ranks)
+        assert found.cause_class is not CauseClass.MESSAGE_RACE
+        assert found.suspects == (BEGUN,)
+        assert not found.likely
