@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from pathlib import Path
 
 from gate.data.declared import FetchedData
@@ -93,15 +94,13 @@ LOOKED_LINES = 200
 SHOWN_RANKS = 8
 # what torch says where a rank waited in vain: gloo, the store, NCCL, a monitored barrier
 LATE_SIGNS = (
-    *(b"Timed out waiting", b"Socket Timeout", b"timed out", b"timeout after"),
-    b"collective operation timeout",
+    *(b"Timed out waiting", b"Socket Timeout", b"client socket has timed out"),
+    *(b"wait timeout after", b"collective operation timeout", b"failed to pass monitoredBarrier"),
 )
 LATE_HINT = (
     "A rank came too late to a collective: look for work that one rank does alone (a download, "
     "preprocessing, an evaluation), and let the others wait at a barrier with a longer timeout."
 )
-# the weight of a rank that did not fail by itself
-LATE = 3
 NEAR_LINES = 40
 BEGINS = re.compile(TELLER + r"Traceback \(most recent call last\)")
 NO_MODULE = re.compile(rb"No module named '([A-Za-z_]\w{0,99})")
@@ -270,8 +269,8 @@ class Launcher:
         return data_hint(lacking, self.files)
 
     def _temporary(self, folders: RunFolders) -> Path | None:
-        """A short name of the run's temporary folder; a container has a /tmp of its own."""
-        if self.isolation.in_container:
+        """A short name of the run's temporary folder; containers and nodes have their own /tmp."""
+        if self.isolation.in_container or self.settings.cluster.on_nodes:
             return None
         # looked at before each run: what one did to it must not reach the next
         return self.files.short_link(folders.tmp, for_others=bool(self.isolation.own_accounts))
@@ -304,31 +303,23 @@ class Launcher:
         settings = with_trial(self.settings.model_copy(update={"train": train}), planned.trial)
         train = settings.train
         root = folders.tree.parent
-        cluster = self.settings.cluster if self.settings.cluster.on_nodes else None
-        if cluster is not None:
+        seconds, step = train.timeout_seconds, None
+        if self.settings.cluster.on_nodes:
+            cluster = self.settings.cluster
             folders = on_its_node(folders)
+            seconds = min(seconds, cluster.run_seconds)
+            step = new_step(cluster, root, elsewhere=elsewhere(planned, cluster))
         host = self.isolation.host_variables(self.host, train.pass_env)
         return ProcessRequest(
             argv=train.command,
             env={
-                **child_environment(
-                    planned,
-                    settings,
-                    folders,
-                    host,
-                    self._temporary(folders) if cluster is None else None,
-                ),
+                **child_environment(planned, settings, folders, host, self._temporary(folders)),
                 **preemption_variables(planned, folders.tree / snapshot.workdir),
                 "REPRO_GATE_DECLARED": links_of(self.data, self.isolation),
                 "REPRO_GATE_CHANGED": os.pathsep.join(self.changed),
             },
             workdir=folders.tree / snapshot.workdir,
-            timeout_seconds=_most_seconds(
-                planned,
-                train.timeout_seconds
-                if cluster is None
-                else min(train.timeout_seconds, cluster.run_seconds),
-            ),
+            timeout_seconds=_most_seconds(planned, seconds),
             output_limit_bytes=train.output_limit_bytes,
             credentials=self.isolation.credentials,
             network=self.isolation.network,
@@ -336,9 +327,7 @@ class Launcher:
             writable=(folders.tree, folders.home, folders.tmp, folders.out),
             readable=(folders.harness, folders.data),
             mounts=mounts_of(self.data, folders, self.isolation),
-            step=None
-            if cluster is None
-            else new_step(cluster, root, elsewhere=elsewhere(planned, cluster)),
+            step=step,
         )
 
 
@@ -478,7 +467,7 @@ def _late(ranks: Sequence[RankEnd], output: bytes) -> bool:
     """Whether a rank gave up waiting while another still ran."""
     timed_out = any(sign in output for sign in LATE_SIGNS)
     waited = any(end.failed for end in ranks)
-    return timed_out and waited and any(_weight(end) == LATE for end in ranks)
+    return timed_out and waited and any(_blame(end) is Blame.NO_FAULT for end in ranks)
 
 
 def _rank_words(ranks: Sequence[RankEnd], *, late: bool) -> str:
@@ -487,19 +476,29 @@ def _rank_words(ranks: Sequence[RankEnd], *, late: bool) -> str:
     A rank that lost its peer fails too, so one that was killed goes before it, and of `late` ranks
     the one that others waited for.
     """
-    ordered = sorted(ranks, key=_weight)
-    behind = [end for end in ordered if _weight(end) == LATE]
-    if late and behind and _weight(ordered[0]) == LATE - 1:
+    ordered = sorted(ranks, key=_blame)
+    first = _blame(ordered[0]) if ordered else Blame.NO_FAULT
+    behind = [end for end in ordered if _blame(end) is Blame.NO_FAULT]
+    if late and behind and first is Blame.RAISED:
         return f" ({behind[0].described}; others timed out waiting)"
-    return f" ({ordered[0].described})" if ordered and _weight(ordered[0]) < LATE else ""
+    return "" if first is Blame.NO_FAULT else f" ({ordered[0].described})"
 
 
-def _weight(end: RankEnd) -> int:
+class Blame(IntEnum):
+    """What a rank's end says of a failure, the most telling first."""
+
+    KILLED = 0
+    NEVER_THERE = 1
+    RAISED = 2
+    NO_FAULT = 3
+
+
+def _blame(end: RankEnd) -> Blame:
     if end.exit_code not in {None, 0, -signal.SIGTERM} and not end.failed:
-        return 0
+        return Blame.KILLED
     if not (end.last_step or end.failed or end.told_its_end or end.node):
-        return 1
-    return LATE - 1 if end.failed else LATE
+        return Blame.NEVER_THERE
+    return Blame.RAISED if end.failed else Blame.NO_FAULT
 
 
 def _ranks_behind(ranks: Sequence[RankEnd]) -> str:
@@ -512,7 +511,7 @@ def _ranks_behind(ranks: Sequence[RankEnd]) -> str:
 
 def _rank_lines(ranks: Sequence[RankEnd]) -> tuple[str, ...]:
     """Each rank in a line, those that tell most first."""
-    return tuple(end.described for end in sorted(ranks, key=_weight)[:SHOWN_RANKS])
+    return tuple(end.described for end in sorted(ranks, key=_blame)[:SHOWN_RANKS])
 
 
 def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:

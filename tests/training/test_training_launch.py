@@ -383,8 +383,11 @@ def test_a_rank_that_others_waited_for_in_vain_is_named() -> None:
     assert "barrier" in refused.hint
 
 
-def test_without_a_timeout_nobody_is_called_late() -> None:
-    refused = _refused(b"", RunEnd(ranks=(LOST_ITS_PEER, LATE)))
+@pytest.mark.parametrize(
+    "output", [b"", b"ReadTimeoutError: HTTPSConnectionPool(host='h', port=443): Read timed out.\n"]
+)
+def test_without_a_timeout_of_torchs_own_nobody_is_called_late(output: bytes) -> None:
+    refused = _refused(output, RunEnd(ranks=(LOST_ITS_PEER, LATE)))
     assert "(rank 0 on n1: last step 3, failed with builtins.RuntimeError)" in refused.message
 
 
