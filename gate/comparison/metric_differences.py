@@ -75,9 +75,6 @@ def ulp_size(value: float, dtype: FloatType) -> float:
     return float(np.ldexp(1.0, exponent - fraction))
 
 
-Tolerances = tuple[Tolerance, ...]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricDifferences:
     """What differs between two sets of series, and how many points were compared."""

@@ -365,10 +365,10 @@ class Verdict(Document):
     `checkpoint_root` is over the states of all ranks; `states` has the roots of what is packed.
     `fault_details` holds lines of a fault, such as the last output of a training that failed.
     `base_branch` is the branch that the change is to be merged into, empty where none is known.
-    `imported_evidence`: another job made the runs, so `isolation` is what that job says of them.
+    `imported_evidence`: another job made the runs, so `isolation` is what that job says of them,
+    and `timeline` is None. `not_run` is what this call left out.
     `configuration` is what the training parsed, composed and read, None where nothing of it was
     seen; `configuration_changes` is what of it differs from the baseline's entry.
-    `timeline` is None then. `not_run` is what this call left out.
     """
 
     schema_version: Literal["repro-gate.verdict/1"] = VERDICT_SCHEMA
