@@ -168,10 +168,15 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
             hint='`--base main` compares commits, `--arm one="python train.py" --arm ...` two or '
             "more commands, `--print study.json` shows an earlier comparison.",
         )
+    _refuse_unread(
+        ("--runs", "--base", runs is not None and base is None),
+        ("--seeds", "--arm", seeds is not None and arm is None),
+        ("--default-mode", "--arm", default_mode and arm is None),
+        ("--html", "--print", html is not None and printed is None),
+    )
     if printed is not None:
         _print_again(printed, html, as_json=as_json)
         return
-    _refuse_unread(of_arms=arm is not None, runs=runs, seeds=seeds, html=html)
     if arm is not None:
         call = local_call(config, out, commit=commit, allow_dirty=allow_dirty)
         arms = parsed_arms(arm)
@@ -194,16 +199,11 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
         console().print(written, style="dim", soft_wrap=True)
 
 
-def _refuse_unread(
-    *, of_arms: bool, runs: int | None, seeds: int | None, html: Path | None
-) -> None:
-    """Refuse an option that would be ignored."""
-    unread = {"--html": html, "--runs": runs if of_arms else None}
-    unread["--seeds"] = None if of_arms else seeds
-    wrong = next((name for name, value in unread.items() if value is not None), None)
-    if wrong is not None:
-        goes = {"--html": "--print", "--runs": "--base", "--seeds": "--arm"}[wrong]
-        raise SettingsError(f"{wrong} goes with {goes}", hint="Leave one of the two out.")
+def _refuse_unread(*options: tuple[str, str, bool]) -> None:
+    """Refuse an option that would be ignored: its name, what it goes with, whether that is so."""
+    for option, other, ignored in options:
+        if ignored:
+            raise SettingsError(f"{option} goes with {other}", hint=f"Leave {option} out.")
 
 
 def _print_again(path: Path, html: Path | None, *, as_json: bool) -> None:
