@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from command_line import Run
@@ -11,6 +12,7 @@ from played_training import SCRIPT, Project
 from recorded_trainings import pure
 
 from gate.comparison.studies import StudyDocument
+from gate.report.page.study_page import study_page
 
 LOSSES = [str(2.5 - step / 64) for step in range(8)]
 # the seed and a word of the command move the last loss, and the rank count is what the word says
@@ -75,6 +77,21 @@ def test_arms_are_interleaved_and_compared_seed_by_seed(seeded: Project, run: Ru
     )
     metric = study.contrasts[0].metrics[0]
     assert (metric.difference, metric.low, metric.high) == (0.125, 0.125, 0.125)
+
+
+def test_an_arm_without_values_leaves_no_empty_row_in_the_picture(
+    seeded: Project, run: Run
+) -> None:
+    words = [f"--arm={name}=python3 train.py {number}" for number, name in enumerate("abc")]
+    run("compare", *words, "--seeds", "2", "-q", "--out", "results")
+    study = study_of(seeded)
+    first, second, third = study.arms
+    bare = second.model_copy(update={"metrics": ()})
+    page = study_page(study.model_copy(update={"arms": (first, bare, third)}))
+    picture = re.search(r'<svg viewBox="0 0 720 (\d+)"[^>]*"dots1-title.*?</svg>', page, re.DOTALL)
+    assert picture is not None
+    heights = {float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"', picture[0])}
+    assert (sorted(heights), picture[1]) == ([27.0, 61.0], "124")
 
 
 def test_an_arm_beside_itself_is_equal(seeded: Project, run: Run) -> None:

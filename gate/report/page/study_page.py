@@ -95,21 +95,24 @@ def study_page(study: StudyDocument) -> str:
 def _dot_pictures(study: StudyDocument) -> Iterator[DotPicture]:
     names = dict.fromkeys(metric.metric for arm in study.arms for metric in arm.metrics)
     for name in sorted(names, key=lambda name: name != "loss"):
-        rows = {arm.name: values for arm in study.arms if (values := _values(study, arm, name))}
-        if not rows:
+        # one look for an arm in every picture, also where another one has no values
+        shown = [
+            (arm, look % LOOKS, values)
+            for look, arm in enumerate(study.arms)
+            if (values := _values(study, arm, name))
+        ]
+        if not shown:
             continue
-        whole = [number for values in rows.values() for number in values]
+        whole = [number for _, _, values in shown for number in values]
         scale = Scale(
             low=min(whole), high=max(whole), start=curves.LEFT, end=curves.WIDTH - curves.RIGHT
         )
-        height = TOP + ROW_HEIGHT * len(rows) + BOTTOM
         yield DotPicture(
             title=name,
-            height=height,
+            height=TOP + ROW_HEIGHT * len(shown) + BOTTOM,
             rows=tuple(
-                _dot_row(arm, name, place, rows[arm.name], scale)
-                for place, arm in enumerate(study.arms)
-                if arm.name in rows
+                _dot_row(arm, name, values, scale, style=style, y=TOP + ROW_HEIGHT * (row + 0.5))
+                for row, (arm, style, values) in enumerate(shown)
             ),
             x_ticks=ticks(scale, axis_number),
         )
@@ -129,7 +132,7 @@ def _values(study: StudyDocument, arm: StudyArm, metric: str) -> tuple[float, ..
 
 
 def _dot_row(
-    arm: StudyArm, metric: str, place: int, values: tuple[float, ...], scale: Scale
+    arm: StudyArm, metric: str, values: tuple[float, ...], scale: Scale, *, style: int, y: float
 ) -> DotRow:
     found = next(one for one in arm.metrics if one.metric == metric)
     mean, deviation = (found.sample.mean, found.sample.deviation) if found.sample else (0.0, 0.0)
@@ -140,8 +143,8 @@ def _dot_row(
     )
     return DotRow(
         label=arm.name,
-        style=place % LOOKS,
-        y=TOP + ROW_HEIGHT * (place + 0.5),
+        style=style,
+        y=y,
         dots=tuple(scale.at(value) for value in values),
         mean=scale.at(mean),
         bar=(scale.at(low), scale.at(high)),
