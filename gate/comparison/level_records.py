@@ -70,7 +70,7 @@ class Sample(Document):
 
     seeds: int
     mean: Finite
-    deviation: Finite
+    deviation: Annotated[Finite, Field(ge=0)]
 
 
 class TestedDifference(Document):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gate.comparison.level_records import Performance, Sample
 from gate.comparison.measurements import Provenance, SpeedRatio
@@ -75,6 +75,13 @@ class MetricCurve(Document):
     mean: Column
     high: Column
 
+    @model_validator(mode="after")
+    def _a_row_each_step(self) -> Self:
+        if {len(self.low), len(self.mean), len(self.high)} != {len(self.steps)}:
+            message = "low, mean and high need a value for each of steps"
+            raise ValueError(message)
+        return self
+
 
 class StudyArm(Document):
     """One set-up. `ranks` is the number of processes that its runs reported.
@@ -85,7 +92,7 @@ class StudyArm(Document):
 
     name: str
     command: tuple[str, ...]
-    ranks: int
+    ranks: int = Field(ge=1)
     ignores_seed: bool
     performance: Performance
     samples_per_step: Maybe = None
@@ -152,6 +159,18 @@ class StudyDocument(Document):
     runs: Annotated[tuple[StudyRun, ...], Field(max_length=MOST_RUNS)]
     contrasts: Annotated[tuple[ArmContrast, ...], Field(max_length=MOST_ARMS)] = ()
     notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _others_over_the_first(self) -> Self:
+        """What its views count on: the file may be anybody's."""
+        first, *others = (arm.name for arm in self.arms)
+        if (self.kind is StudyKind.SEEDS) is bool(others):
+            message = "arms: one for kind seeds, two or more for any other"
+            raise ValueError(message)
+        if [(one.arm, one.over) for one in self.contrasts] != [(name, first) for name in others]:
+            message = "contrasts: one for each arm but the first, in their order, over the first"
+            raise ValueError(message)
+        return self
 
     def runs_of(self, arm: str) -> tuple[StudyRun, ...]:
         """The runs of an arm, by seed."""

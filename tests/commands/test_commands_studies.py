@@ -219,6 +219,31 @@ def test_hostile_text_of_a_document_reaches_no_page_and_no_terminal(
     assert "alert(1)" in Page(html.read_text()).text
 
 
+MISFITS = (
+    ('"kind": "arms"', '"kind": "seeds"', "arms: one for kind seeds, two or more for any other"),
+    ('"over": "one"', '"over": "two"', "contrasts: one for each arm but the first"),
+    ('"ranks": 1', '"ranks": 0', "ranks"),
+    ('"steps": [', '"steps": [0,', "low, mean and high need a value for each of steps"),
+    ('"deviation": 0.', '"deviation": -0.', "deviation"),
+)
+
+
+def test_a_study_that_does_not_fit_together_ends_with_one_message(
+    seeded: Project, run: Run
+) -> None:
+    words = ("--arm", "one=python3 train.py", "--arm", "two=python3 train.py 1")
+    run("compare", *words, "--seeds", "2", "-q", "--out", "results")
+    path = seeded.path / "results/study.json"
+    text = path.read_text()
+    for old, new, said in MISFITS:
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        shown = run("compare", "--print", path, "--html", seeded.path / "results/again.html")
+        assert shown.code == 3
+        assert said in shown.err
+        assert "Traceback" not in shown.err
+
+
 def test_the_schema_of_a_study_is_printed(run: Run) -> None:
     schema = json.loads(run("schema", "study").out)
     assert schema["title"] == "study.json"
