@@ -133,7 +133,7 @@ def _same_text(left: str, right: str) -> bool:
 # GitHub refuses a comment above 65,536 characters
 COMMENT_BYTES = 60_000
 LEAD_LIMIT = 2000
-IN_FULL = "The answer in full"
+REST = "The rest of the answer"
 COMMENT_LIMITS = Limits(deltas=10, rows=40)
 
 
@@ -157,9 +157,9 @@ def _parts(report: Report, gate_id: str) -> tuple[MarkdownPart, ...]:
         section for section in report.sections if section.in_comment and not section.leading
     )
     verify = folded_command("Verify the sealed package", report.verify_command)
-    whole = _in_full(report, gate_id)
+    unsaid = _rest(report, gate_id)
     return (
-        *((folded_text(IN_FULL, whole),) if whole else ()),
+        *((folded_text(REST, unsaid),) if unsaid else ()),
         *(folded(section) for section in report.sections if section.leading),
         folded_together("More", (*_also_compared(report), *rest)),
         *((verify,) if report.verify_command else ()),
@@ -200,16 +200,15 @@ def _paragraph(sentences: tuple[str, ...]) -> str:
     return spans(" ".join(sentences), LEAD_LIMIT)
 
 
-def _in_full(report: Report, gate_id: str) -> str:
-    """All sentences and steps, where the lead had no room for them; else nothing."""
-    if lead_of(report, _title(report, gate_id)).whole:
-        return ""
+def _rest(report: Report, gate_id: str) -> str:
+    """The sentences and steps that the lead had no room for; mostly none."""
+    rest = lead_of(report, _title(report, gate_id)).rest
     parts = (
-        spans(report.brief.happened, LEAD_LIMIT),
-        f"**{IS_IT}** {spans(report.brief.this_change)}",
-        next_markdown(report.next_steps, none=not report.next_steps),
+        _paragraph(rest.happened),
+        f"**{IS_IT}** {_paragraph(rest.this_change)}" if rest.this_change else "",
+        next_markdown(rest.steps, none=False) if rest.steps else "",
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def change_markdown(change: ShownLines | None) -> str:
@@ -258,8 +257,8 @@ def summary_text(verdict: Verdict, links: ReportLinks, *, gate_id: str = "defaul
     """The summary in GitHub Markdown, at most 1,000,000 bytes of UTF-8."""
     report = report_of(verdict, links, SUMMARY_LIMITS)
     sections = map(_part, (*_also_compared(report), *report.sections))
-    whole = _in_full(report, gate_id)
-    first = (MarkdownPart(text=f"#### {IN_FULL}\n\n{whole}"),) if whole else ()
+    unsaid = _rest(report, gate_id)
+    first = (MarkdownPart(text=f"#### {REST}\n\n{unsaid}"),) if unsaid else ()
     return fit(head_markdown(report, gate_id), (*first, *sections), SUMMARY_BYTES)
 
 

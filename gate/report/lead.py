@@ -1,6 +1,6 @@
 """What of a comment is read: at most sixty words before its table, in whole sentences.
 
-Nothing is cut inside a sentence. What finds no room stands folded below, in full.
+Nothing is cut inside a sentence. What finds no room is folded below, and no sentence is in both.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-Z0-9])")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lead:
-    """The sentences and steps that are shown; `whole` where nothing is left out."""
+class Answers:
+    """Sentences and steps of the three answers."""
 
     happened: tuple[str, ...]
     this_change: tuple[str, ...]
     steps: tuple[NextStep, ...]
-    whole: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lead(Answers):
+    """What is shown; `rest` is what is not. A step that is shown in part is there as a whole."""
+
+    rest: Answers
 
 
 def words_of(text: str) -> int:
@@ -55,19 +61,24 @@ def lead_of(report: Report, title: str) -> Lead:
     do = room.steps(steps[:1])
     room.left += words_of(BELOW) if do or not steps else 0
     room.left -= 0 if steps else words_of(NOTHING_TO_DO)
-    cause = room.takes((brief.cause,) if brief.cause else ())
+    known = (brief.cause,) if brief.cause else ()
+    cause = room.takes(known)
     do += room.steps(steps[1:2]) if do == steps[:1] else ()
     changed += room.takes(change[1:]) if changed else ()
     told += room.takes(answer[1:]) if told else ()
     do += room.steps(steps[2:]) if do == steps[:2] else ()
     # what adds to a cause means nothing without it
-    added = room.takes(more) if told == answer and bool(cause) == bool(brief.cause) else ()
-    whole = (told, changed, do, added) == (answer, change, steps, more)
+    added = room.takes(more) if (told, cause) == (answer, known) else ()
+    in_whole = sum(one == other for one, other in zip(do, steps, strict=False))
     return Lead(
         happened=(*told, *cause, *added) or ((BELOW,) if answer else ()),
         this_change=changed or (BELOW,),
         steps=do,
-        whole=whole and bool(cause) == bool(brief.cause),
+        rest=Answers(
+            happened=(*answer[len(told) :], *known[len(cause) :], *more[len(added) :]),
+            this_change=change[len(changed) :],
+            steps=steps[in_whole:],
+        ),
     )
 
 

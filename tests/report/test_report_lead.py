@@ -65,16 +65,34 @@ def test_what_is_shown_are_whole_sentences_of_the_answers(
     assert words_of(" ".join(said)) <= MOST_WORDS
 
 
-def test_what_found_no_room_is_folded_in_full() -> None:
+def test_what_found_no_room_is_folded() -> None:
     long = f"Run strict-1: {'a long message ' * 40}end."
     comment = comment_text(ERROR.model_copy(update={"cause": long}), LINKS)
     assert "\n\nSee below.\n\n**Is it this change?**" in comment
-    fold = comment.partition("<details><summary>The answer in full</summary>")[2]
+    fold = comment.partition("<details><summary>The rest of the answer</summary>")[2]
     assert "a long message end." in fold.partition("</details>")[0]
 
 
 def test_a_short_answer_has_no_fold() -> None:
-    assert "The answer in full" not in comment_text(REPRODUCED, LINKS)
+    assert "The rest of the answer" not in comment_text(REPRODUCED, LINKS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_sentence_and_every_step_is_said_once(name: str) -> None:
+    report = report_of(CASES[name], LINKS, COMMENT_LIMITS)
+    shown = lead_of(report, report.headline)
+    happened = (*shown.happened, *shown.rest.happened)
+    assert len(set(happened)) == len(happened)
+    # but for what the title has said
+    unsaid = report.brief.happened
+    for sentence in happened:
+        assert sentence in unsaid
+        unsaid = unsaid.replace(sentence, "")
+    assert unsaid.strip(" .").casefold() in report.headline.casefold()
+    assert " ".join((*shown.this_change, *shown.rest.this_change)) == report.brief.this_change
+    steps = (*shown.steps, *shown.rest.steps)
+    assert set(report.next_steps) <= set(steps)
+    assert len(set(steps)) == len(steps)
 
 
 @pytest.mark.parametrize("name", CASES)
