@@ -130,7 +130,8 @@ class OptimizerSettingChange(Document):
     where none is known. `scheduled`: it moves from step to step, and what the script sets is not
     known; `factor` is then what it is multiplied by at every step, empty where nothing fits.
     `configured` is the value of the training's configuration that changed from the same number to
-    the same number, and where it is; empty where none or several did.
+    the same number, and where it is; empty where none or several did. `alone`: the training has no
+    other optimizer, so a reader needs no number of it.
     """
 
     optimizer: int
@@ -143,6 +144,12 @@ class OptimizerSettingChange(Document):
     scheduled: bool = False
     factor: str = ""
     configured: str = Field(default="", max_length=500)
+    alone: bool = False
+
+    @property
+    def of_optimizer(self) -> str:
+        """` of optimizer 1`, to be put behind a name; empty where there is no other one."""
+        return "" if self.alone else f" of optimizer {self.optimizer}"
 
 
 class OtherSetting(Document):

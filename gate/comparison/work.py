@@ -184,7 +184,20 @@ def compare_optimizer_settings(
         # another class has other settings by nature
         if (change.before and change.after) or change.optimizer not in replaced
     )
-    return (*classes, *_merged(dict.fromkeys(found)))
+    numbers = _optimizers((*names, *before, *after), pairs)
+    return tuple(
+        change.model_copy(update={"alone": numbers == {change.optimizer}})
+        for change in (*classes, *_merged(dict.fromkeys(found)))
+    )
+
+
+def _optimizers(
+    names: Iterable[str], pairs: list[tuple[int, tuple[StepGiven, StepGiven]]]
+) -> set[int]:
+    """The numbers of all optimizers that either side is known to have."""
+    matches = map(OPTIMIZER_SETTING.fullmatch, names)
+    kinds = {int(number) for _, both in pairs for side in both for number in side.kinds}
+    return kinds | {int(match["optimizer"]) for match in matches if match}
 
 
 def _classes(

@@ -421,7 +421,7 @@ def _settings(compared: ComparedCommits, limit: int) -> Iterator[Section]:
     )
     optimizers = (
         (
-            Cell(f"{change.name} of optimizer {change.optimizer}"),
+            Cell(f"{change.name}{change.of_optimizer}"),
             Cell(change.before or NOTHING),
             Cell(change.after or NOTHING),
         )

@@ -176,30 +176,32 @@ def _judged_headline(verdict: Verdict) -> str:
 
 
 def setting_words(change: OptimizerSettingChange) -> str:
-    """A changed setting of an optimizer: `optimizer 0, lr 0.001 → 0.002`.
+    """A changed setting of an optimizer: `lr 0.001 → 0.002`, or `optimizer 1, lr 0.001 → 0.002`.
 
     Of one that moves from step to step it says the proportion, since no number of it stands
     anywhere in the code.
     """
     number = change.optimizer
+    which = "" if change.alone else f"optimizer {number}, "
     if change.name == "class":
-        return f"optimizer {number} is {change.after} instead of {change.before}"
+        whose = "the optimizer" if change.alone else f"optimizer {number}"
+        return f"{whose} is {change.after} instead of {change.before}"
     if change.scheduled and change.factor:
         name = "the learning rate" if change.name == "lr" else change.name
         when = "at every step" if change.step in {1, None} else f"from step {change.step} on"
-        return f"{name} of optimizer {number} is {change.factor} × the baseline's {when}"
+        return f"{name}{change.of_optimizer} is {change.factor} × the baseline's {when}"
     if not change.before or not change.after:
-        return f"optimizer {number}, {change.name} changed"
+        return f"{which}{change.name} changed"
     before, after = change.before, change.after
     if len(before) > MANY_DIGITS or len(after) > MANY_DIGITS:
         before, after = pair(before, after)
     words = f"{change.name} {before} → {after}"
     if change.scheduled:
         when = "at the end" if change.step is None else f"at step {change.step}"
-        return f"optimizer {number}, another schedule: {words} {when}"
+        return f"{which}another schedule: {words} {when}"
     late = f" from step {change.step} on" if change.step is not None and change.step > 1 else ""
     where = f" ({change.configured})" if change.configured else ""
-    return f"optimizer {number}, {words}{late}{where}"
+    return f"{which}{words}{late}{where}"
 
 
 def not_finite_words(result: NotFiniteResult) -> str:

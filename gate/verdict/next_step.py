@@ -251,7 +251,7 @@ def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str
         return f"{UNINTENDED}: {_within_sentence(LOOK)}"
     changes = diagnosis.optimizer_settings
     known = [
-        f"{change.name} of optimizer {change.optimizer} back to {change.revert_to}"
+        f"{change.name}{change.of_optimizer} back to {change.revert_to}"
         for change in changes
         if change.revert_to and _is_typed(change.revert_to)
     ]

@@ -138,23 +138,19 @@ def test_a_schedule_by_hand_is_a_factor_and_no_number_to_set_back() -> None:
     one = run([{"0/lr": repr(1e-3 * step / 7)} for step in range(1, 9)])
     other = run([{"0/lr": repr(2e-3 * step / 7)} for step in range(1, 9)], moved=2)
     found = diagnosed(one, other)
-    assert cause_words(found) == (
-        "the learning rate of optimizer 0 is 2 × the baseline's at every step"
-    )
+    assert cause_words(found) == ("the learning rate is 2 × the baseline's at every step")
     assert not found.optimizer_settings[0].revert_to
 
 
 def test_another_schedule_says_where_it_leaves_the_old_one() -> None:
     one = run([{"0/lr": word} for word in ("0.1", "0.1", "0.01", "0.01")])
     other = run([{"0/lr": word} for word in ("0.1", "0.05", "0.05", "0.01")], moved=3)
-    assert cause_words(diagnosed(one, other)) == (
-        "optimizer 0, another schedule: lr 0.1 → 0.05 at step 2"
-    )
+    assert cause_words(diagnosed(one, other)) == ("another schedule: lr 0.1 → 0.05 at step 2")
 
 
 def test_a_rate_that_is_changed_beside_fewer_steps_is_still_named() -> None:
     found = diagnosed(run(fixed("0.1", 8)), run(fixed("0.2", 6), moved=2))
-    assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"
+    assert cause_words(found) == "lr 0.1 → 0.2"
 
 
 def test_many_groups_that_are_moved_in_one_proportion_are_one_change() -> None:
@@ -173,7 +169,7 @@ def test_a_rate_that_waits_for_the_loss_is_no_cause_of_the_loss() -> None:
 def test_a_rate_cannot_move_the_first_loss_and_is_named_beside_what_does() -> None:
     found = diagnosed(run(fixed("0.1")), run(fixed("0.2"), moved=1))
     assert found.optimizer_settings == ()
-    assert cause_words(found).endswith("Also changed: optimizer 0, lr 0.1 → 0.2")
+    assert cause_words(found).endswith("Also changed: lr 0.1 → 0.2")
 
 
 def test_another_batch_size_is_said_before_the_random_states_that_follow_from_it() -> None:
@@ -204,7 +200,7 @@ def test_another_optimizer_is_named_by_its_class() -> None:
         )
         for side, kind in ((one, "Adam"), (other, "AdamW"))
     )
-    assert cause_words(diagnosed(one, other)) == "optimizer 0 is AdamW instead of Adam"
+    assert cause_words(diagnosed(one, other)) == "the optimizer is AdamW instead of Adam"
 
 
 def test_results_without_such_records_are_compared_by_their_ends() -> None:
@@ -214,7 +210,7 @@ def test_results_without_such_records_are_compared_by_their_ends() -> None:
     ]
     (change,) = diagnosed(bare[0], bare[1]).optimizer_settings
     assert change == OptimizerSettingChange(
-        optimizer=0, name="lr", before="0.1", after="0.2", revert_to="0.1"
+        optimizer=0, name="lr", before="0.1", after="0.2", revert_to="0.1", alone=True
     )
 
 

@@ -316,10 +316,10 @@ def test_a_drift_names_the_settings_of_the_optimizer_that_changed() -> None:
     found = diagnose_drift(compared)
     assert found is not None
     change = OptimizerSettingChange(
-        optimizer=0, name="lr", before="0.1", after="0.2", revert_to="0.1"
+        optimizer=0, name="lr", before="0.1", after="0.2", revert_to="0.1", alone=True
     )
     assert found.optimizer_settings == (change,)
-    assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"
+    assert cause_words(found) == "lr 0.1 → 0.2"
 
 
 def test_the_same_tensors_under_each_others_names_are_an_order_of_a_set() -> None:

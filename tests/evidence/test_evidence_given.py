@@ -78,9 +78,9 @@ def test_a_rate_of_one_optimizer_explains_what_the_next_computes_in_that_step(
     files: LocalFiles, harness: HarnessFolder
 ) -> None:
     higher = {"settings": {"0/lr": "0.2"}, "kind": "SGD"}
-    lines = [line_of(1, 0, "a", parameters=None), line_of(1, 1, "b")]
+    lines = [line_of(1, 0, "a", parameters=None), line_of(1, 1, "b") | RATES]
     one = run_of(files, harness, lines[0] | RATES, lines[1])
-    other = run_of(files, harness, lines[0] | higher, line_of(1, 1, "c"))
+    other = run_of(files, harness, lines[0] | higher, line_of(1, 1, "c") | RATES)
     found = diagnose_drift(compare_results(one, other, settings_of().compare, ("baseline", "s")))
     assert found is not None
     assert (found.subject, found.cause_class) == ("loss.1", "optimizer-or-schedule")
@@ -163,7 +163,7 @@ def test_a_setting_of_the_run_leads_where_the_environment_moved_as_well(
     compared = compare_results(one, other, settings_of().compare, ("baseline", "strict-1"))
     found = diagnose_drift(compared)
     assert found is not None
-    assert cause_words(found) == "optimizer 0, lr 0.1 → 0.2"
+    assert cause_words(found) == "lr 0.1 → 0.2"
     assert "the environment moved since the baseline was recorded: cpu" in found.details
     # without one, what moved is what is known
     same = run_of(files, harness, line_of(1, 0, "c") | RATES)

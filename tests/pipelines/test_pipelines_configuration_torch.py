@@ -63,5 +63,5 @@ def test_a_rate_that_an_argument_changed_is_traced_to_it(tmp_path: Path) -> None
         'name: "small" → "larger" in conf/model.json',
     ]
     happened = brief_of(verdict).happened
-    assert "Cause: optimizer 0, lr 0.1 → 0.2 (lr in the parsed arguments)." in happened
+    assert "Cause: lr 0.1 → 0.2 (lr in the parsed arguments)." in happened
     assert "larger" not in happened

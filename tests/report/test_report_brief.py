@@ -98,7 +98,7 @@ SAID = {
         "failed: this change moves the result",
         (
             "Loss at step 7: 1.338 instead of 1.336 (+0.2 %, later up to 3.6 %). Cause: "
-            "optimizer 0, lr 0.001 → 0.002."
+            "lr 0.001 → 0.002."
         ),
         "Yes. Same machine and packages as the baseline.",
     ),

@@ -60,7 +60,7 @@ def test_the_quiet_line_says_why_where_a_verdict_fails(name: str) -> None:
 
 def test_the_quiet_line_has_the_cause() -> None:
     assert quiet_line(CODE_DRIFT) == (
-        "❌ repro-gate failed: this change moves the result. Cause: optimizer 0, lr 0.001 → 0.002."
+        "❌ repro-gate failed: this change moves the result. Cause: lr 0.001 → 0.002."
     )
 
 
