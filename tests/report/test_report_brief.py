@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from report_cases import COST
 from report_hostile import HOSTILE, poisoned
@@ -309,6 +309,7 @@ def test_a_default_run_alone_that_differs_is_named() -> None:
     )
 
 
+@example("x" * 100)
 @given(HOSTILE)
 def test_any_text_leaves_two_answers(text: str) -> None:
     for verdict in CASES.values():

@@ -50,19 +50,21 @@ def poisoned(verdict: Verdict, text: str) -> Verdict:
 
 
 def _kept(key: str, value: object, poison: Callable[[object], object]) -> object:
-    if key in {"packages", "imported"} and isinstance(value, list):
+    if key in {"packages", "imported", "before", "after"} and isinstance(value, list):
         return [str(poison(item))[:MAX_PACKAGE] for item in value]
     # of data that moved; elsewhere these are words
     if key in {"before", "after"} and DIGEST.fullmatch(str(value)):
         return value
-    if key in {"before", "after"} and isinstance(value, list):
-        return [str(poison(item))[:200] for item in value]
     # why a change is shown; elsewhere these are words
     if key == "how" and value in set(HowKnown):
         return value
     # of what was not run; elsewhere these are words
     if (key == "part" and value in set(Part)) or (key == "why" and value in set(WhyNotRun)):
         return value
+    # of an entry that answers without a run; elsewhere these may be longer
+    if key == "unaffected" and isinstance(value, dict):
+        texts = {name: _kept(name, item, poison) for name, item in value.items()}
+        return texts | {name: str(texts[name])[:64] for name in ("commit", "files_sha256")}
     run_commit = key in {"commit", "environment"} and value in ("head", "base")
     kept = value if key in KEPT_KEYS or run_commit else poison(value)
     # of a save that was killed, and of a configuration
