@@ -212,9 +212,13 @@ def init_command(
             else one_training(found, max_steps)
         )
     path, training = settings_file(top, FILES, path, training)
-    action = action or _asked_owner()
-    names = {"config": path, "gate_id": gate_id, "action": action}
-    plan = planned(top, FILES, tree, training, max_steps, fast=fast, **names)
+    plan = planned(
+        *(top, FILES, tree, training, max_steps),
+        config=path,
+        gate_id=gate_id,
+        fast=fast,
+        action=action or _asked_owner(),
+    )
     write_plan(top, FILES, tree, plan)
     folder = "" if start.resolve() == top.resolve() else str(top)
     data = ignored_data(top, FILES, git, path)

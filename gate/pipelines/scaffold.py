@@ -223,8 +223,8 @@ TRAINING_NAME: Final = re.compile(r"(?:main|(?:pre|run_|fine_?)?(?:train|tun)(?:
 # `main.py` may be anything; these say by their name alone that they train
 TELLING_NAME: Final = re.compile(r"(?:pre|run_)?train(?:ing)?(?:_\w+)?|fine_?tun(?:e|ing)(?:_\w+)?")
 NO_TRAINING: Final = re.compile(r"test_.*|.*_test|conftest|setup|__init__")
-# calls of a script that is nothing but statements: `trainer.fit(model)`
 OPTION: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{0,60}")
+# calls of a script that is nothing but statements: `trainer.fit(model)`
 STARTS: Final = frozenset(("backward", "fit", "train"))
 TEST_FOLDERS: Final = frozenset(("test", "tests", "site-packages"))
 # looked at only where there is no training elsewhere
