@@ -5,12 +5,12 @@ from __future__ import annotations
 from gate.comparison.differences import BASELINE_SIDE, Comparison
 from gate.report.escape import clean_name
 from gate.report.layout import bucket_of, sparklines
-from gate.report.wording import SHORT_NAME, pair
+from gate.report.wording import SHORT_NAME, THIS_CHANGE, pair
 from gate.verdict.verdict import Outcome, SeriesSummary, Verdict
 
 # with its label and its last value a line is as wide as the screen of a telephone
 BLOCKS_WIDTH = 26
-OWN, BASE_COMMIT = "this change", "base commit"
+BASE_COMMIT = "base commit"
 
 
 def drawing(verdict: Verdict) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def drawing(verdict: Verdict) -> tuple[str, ...]:
     sides = zip((other, own), blocks, ends, strict=True)
     lines = [f"{name:{width}}{line} {end}".rstrip() for name, line, end in sides]
     # runs of one commit stand in their order; a baseline stands above what is held against it
-    lines = lines if own == OWN else lines[::-1]
+    lines = lines if own == THIS_CHANGE else lines[::-1]
     where = width + bucket_of(series.steps.index(first), len(series.steps), BLOCKS_WIDTH)
     mark = f"first difference: step {first:,}"
     # left of its sign where there is room, so that the line is no longer than a curve's
@@ -57,12 +57,12 @@ def _sides(verdict: Verdict) -> tuple[Comparison | None, str, str]:
         names = clean_name(repeat.expected, SHORT_NAME), clean_name(repeat.observed, SHORT_NAME)
         return repeat, names[0], names[1]
     if verdict.outcome is Outcome.NO_BASELINE:
-        return None, OWN, ""
+        return None, THIS_CHANGE, ""
     base, baseline = verdict.base_run, verdict.baseline
     # a base commit that agrees shows nothing: what differs is the baseline
     if base is not None and (base.differs or baseline is None or not baseline.differs):
-        return base, OWN, BASE_COMMIT
-    return baseline, OWN, BASELINE_SIDE
+        return base, THIS_CHANGE, BASE_COMMIT
+    return baseline, THIS_CHANGE, BASELINE_SIDE
 
 
 def _expected(

@@ -41,6 +41,8 @@ SHORT_NAME = 60
 SHA256 = re.compile(r"[0-9a-f]{64}")
 GOOD, BAD, WATCH, NEUTRAL = "✅", "❌", "🔶", "⚪"
 PAIR, TWO = 2, "Two"
+# what the runs of this commit are called in a drawing or a picture
+THIS_CHANGE = "this change"
 # such a metric is a share of something, and a percentage of it says little
 FRACTION = re.compile(
     r"(?:^|[^a-z])(?:acc|accuracy|auc|auroc|f1|recall|precision|iou|dice|map|top[-_]?[0-9]+)"

@@ -22,14 +22,12 @@ from gate.report.page.curves import (
     ticks,
 )
 from gate.report.page.page_sources import PageSources, differing, style_of
-from gate.report.wording import duration
+from gate.report.wording import THIS_CHANGE, duration
 from gate.text.phrases import count
 from gate.training.runs import FIRST_STRICT, Commit, RunMode
 from gate.verdict.verdict import SeriesSummary, Verdict
 
 MAX_VALUES = 60
-# what the runs of a commit are called where they are equal
-THIS_CHANGE = "this change"
 GIBIBYTE = 2**30
 MEMORY_UNIT = "GiB"
 
