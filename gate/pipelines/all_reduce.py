@@ -14,12 +14,12 @@ from gate.errors import SettingsError
 from gate.pipelines.reading import AllReduceQuestion
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import SEEDS_END
 from gate.training.launch import run_folders
 from gate.training.run_folders import ALL_REDUCE_PROGRAM
 from gate.training.runs import CarriedCheckpoint, CarriedFile, Commit, PlannedRun, RunMode
 
 PLACE: Final = ".repro-gate-all-reduce"
-SEEDS_END: Final = 2**32
 MAX_PROGRAM_BYTES: Final = 64 * 1024
 ALIKE: Final = (
     "every rank contributed the same gradients, because the seed has no effect: their sum says "

@@ -49,7 +49,7 @@ from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import head_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.settings.gate_settings import GateSettings
-from gate.settings.levels import Level
+from gate.settings.levels import SEEDS_END, Level
 from gate.system.clock import SystemClock
 from gate.system.files.port import Files
 from gate.system.git.changes import ChangedLines
@@ -232,8 +232,7 @@ def _with_seeds(request: GateRequest, seeds: int) -> GateRequest:
     if not seeds:
         return request
     settings = request.settings
-    # numpy.random.seed takes 32 bits
-    wanted = tuple((settings.train.seed + number) % 2**32 for number in range(seeds))
+    wanted = tuple((settings.train.seed + number) % SEEDS_END for number in range(seeds))
     policy = settings.policy.model_copy(update={"level": Level.STATISTICAL})
     here = settings.model_copy(update={"seeds": wanted, "policy": policy})
     return replace(request, settings=here)

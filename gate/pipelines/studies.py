@@ -32,6 +32,7 @@ from gate.pipelines.all_reduce import refuse_nodes
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import Trainings
 from gate.settings.gate_settings import GateSettings
+from gate.settings.levels import SEEDS_END, VARIANT_NAME
 from gate.settings.load import training_digest
 from gate.settings.train_sections import MAX_LANES, RANKS_WORD, with_ranks
 from gate.system.files.port import Files
@@ -39,16 +40,14 @@ from gate.text.documents import RecordForm, read_document, write_document
 from gate.text.phrases import count
 from gate.text.strict_json import outline_of_json
 from gate.text.untrusted_text import safe_line
-from gate.training.plan import plan_study, study_label
+from gate.training.plan import plan_study, seed_label
 from gate.training.runs import PlannedRun, RunMode
 from gate.verdict.request import GateRequest
 
 Commands = Mapping[str, tuple[str, ...]]
 SHORT: Final = 12
 TRAINING: Final = "training"
-# a run's label is `<arm>-seed-<seed>`, and has 40 characters at most
-ARM_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,19}\Z")
-SEEDS_END: Final = 2**32
+ARM_NAME: Final = re.compile(VARIANT_NAME)
 MOST_RANKS: Final = 64
 RANKS_ARM: Final = "ranks-"
 EXAMPLE: Final = '--command "torchrun --standalone --nproc-per-node {ranks} train.py"'
@@ -63,7 +62,7 @@ def parsed_arms(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for word in words:
         name, _, text = word.partition("=")
         shown = safe_line(word)
-        if not ARM_NAME.match(name):
+        if not ARM_NAME.fullmatch(name):
             raise SettingsError(
                 f"--arm {shown}: the name must be 1 to 20 lower-case letters, digits or hyphens",
                 hint='For example: --arm one="python train.py"',
@@ -165,7 +164,7 @@ def study_document(
 ) -> StudyDocument:  # fmt: skip
     """The runs of a study as its document; their labels say which is which."""
     settings, labelled = request.settings, {run.run.label: run for run in evidence.runs}
-    by_arm = {name: tuple(labelled[study_label(name, seed)] for seed in seeds) for name in arms}
+    by_arm = {name: tuple(labelled[seed_label(name, seed)] for seed in seeds) for name in arms}
     own = study_runs(by_arm, seeds, settings)
     own_by_arm = {name: tuple(run for run in own if run.arm == name) for name in arms}
     reference, *others = arms

@@ -260,9 +260,11 @@ MOST_SEEDS: Final = 20
 LEAST_VARIANTS: Final = 2
 MOST_VARIANTS: Final = 10
 # a run's label is `<variant>-seed-<seed>`, and has 40 characters at most
-VariantName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,19}$")]
+VARIANT_NAME: Final = r"^[a-z0-9][a-z0-9-]{0,19}$"
+VariantName = Annotated[str, Field(pattern=VARIANT_NAME)]
 # numpy.random.seed takes 32 bits
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+SEEDS_END: Final = 2**32
+Seed = Annotated[int, Field(ge=0, lt=SEEDS_END)]
 
 
 class Level(StrEnum):

@@ -172,7 +172,7 @@ def plan_seeds(settings: GateSettings) -> tuple[PlannedRun, ...]:
         return ()
     return tuple(
         PlannedRun(
-            label=f"{name}-seed-{seed}",
+            label=seed_label(name, seed),
             mode=RunMode.STRICT,
             seed=seed,
             command=variant.command or (*settings.train.command, *(variant.arguments or ())),
@@ -193,7 +193,7 @@ def plan_study(
     """
     return tuple(
         PlannedRun(
-            label=study_label(name, seed),
+            label=seed_label(name, seed),
             mode=mode,
             observe=False,
             seed=seed,
@@ -205,9 +205,9 @@ def plan_study(
     )
 
 
-def study_label(arm: str, seed: int) -> str:
-    """The name of an arm's run with a seed."""
-    return f"{arm}-seed-{seed}"
+def seed_label(variant: str, seed: int) -> str:
+    """The name of a variant's run with a seed; 40 characters at most."""
+    return f"{variant}-seed-{seed}"
 
 
 def training_of(planned: PlannedRun, train: TrainSettings) -> TrainSettings:
