@@ -191,7 +191,7 @@ def _efficiency(
     """Work of a rank per second against the first arm's; whether a batch grows with the ranks."""
     base, head = (arm.samples_per_step for arm in arms)
     if base is None or head is None:
-        return None, None, None, "samples per step unknown: no DataLoader tells the batch size"
+        return None, None, None, "samples per step unknown: no DataLoader shows the batch size"
     if speed.ratio is None or speed.low is None or speed.high is None:
         return None, None, None, speed.reason
     work = head / base

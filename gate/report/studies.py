@@ -181,7 +181,8 @@ def _differences(study: StudyDocument, limit: int, *, wide: bool) -> Section:
 def _difference_row(contrast: ArmContrast, metric: MetricContrast) -> Row:
     shown = STATES[metric.state] + (f": {metric.reason}" if metric.reason else "")
     if metric.state is Contrast.NOT_SHOWN and metric.low is not None and metric.high is not None:
-        shown += f"; below {magnitude((metric.high - metric.low) / 2)} none would be"
+        missed = magnitude((metric.high - metric.low) / 2)
+        shown += f"; one below {missed} would not show"
     return (
         Cell(metric.metric, code=True),
         Cell(contrast.arm),
