@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 from typing import Final
 
@@ -206,38 +207,31 @@ def _contrast(
         _first_step(_series(one, metric), _series(two, metric))
         for one, two in zip(*runs, strict=True)
     )
-    found = MetricContrast(
-        metric=metric,
-        state=Contrast.UNDECIDED,
-        first_step=min((step for step in firsts if step is not None), default=None),
-    )
+    first = min((step for step in firsts if step is not None), default=None)
+    found = partial(MetricContrast, metric=metric, state=Contrast.UNDECIDED, first_step=first)
     points = [(_last(one, metric), _last(two, metric)) for one, two in zip(*own, strict=True)]
     pairs = [(one, two) for one, two in points if one and two]
-    reason = ""
     if len(pairs) < len(points):
-        reason = "not every run has it"
-    elif any(one.step != two.step for one, two in pairs):
-        reason = "ends at different steps"
-    elif found.first_step is None:
-        equal = {"state": Contrast.EQUAL, "difference": 0.0, "low": 0.0, "high": 0.0}
-        return found.model_copy(update=equal)
-    if reason:
-        return found.model_copy(update={"reason": reason})
-    return found.model_copy(update=_tested([two.value - one.value for one, two in pairs]))
+        return found(reason="not every run has it")
+    if any(one.step != two.step for one, two in pairs):
+        return found(reason="ends at different steps")
+    if first is None:
+        return found(state=Contrast.EQUAL, difference=0.0, low=0.0, high=0.0)
+    return _tested(found, [two.value - one.value for one, two in pairs])
 
 
-def _tested(differences: list[float]) -> dict[str, object]:
-    """What the differences of pairs come to, as fields of a `MetricContrast`."""
+def _tested(found: partial[MetricContrast], differences: list[float]) -> MetricContrast:
+    """What the differences of pairs come to."""
     if not all(map(math.isfinite, differences)):
-        return {"reason": "a value is NaN or infinite"}
+        return found(reason="a value is NaN or infinite")
     if len(differences) < LEAST_SEEDS:
-        return {"difference": _finite(_mean(differences)), "reason": f"under {LEAST_SEEDS} seeds"}
+        return found(difference=_finite(_mean(differences)), reason=f"under {LEAST_SEEDS} seeds")
     sample = sample_of(differences)
     low, high = (None, None) if sample is None else _interval(sample)
     if sample is None or low is None or high is None:
-        return {"reason": "the values are too large to distinguish"}
+        return found(reason="the values are too large to distinguish")
     state = Contrast.NOT_SHOWN if low <= 0 <= high else Contrast.DIFFERENT
-    return {"state": state, "difference": sample.mean, "low": low, "high": high}
+    return found(state=state, difference=sample.mean, low=low, high=high)
 
 
 def _last(run: StudyRun, metric: str) -> Point | None:
