@@ -84,6 +84,7 @@ def study_page(study: StudyDocument) -> str:
             dots=dots[:drawn],
             dots_omitted=max(0, len(dots) - drawn),
             curves=lines[:drawn],
+            curves_omitted=max(0, len(lines) - drawn),
             ranks=_rank_picture(study),
             frame=curves,
         )
