@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gate.comparison.differences import (
     CostState,
@@ -21,7 +21,7 @@ from gate.settings.levels import Tolerance
 from gate.settings.policy_change import PolicyChange
 from gate.text.document import Document, Timestamp
 from gate.training.environment import Environment
-from gate.training.runs import RunMode
+from gate.training.runs import Commit, RunMode
 
 COMPARED_SCHEMA: Final = "repro-gate.compare/1"
 MAX_METRICS: Final = 200
@@ -148,6 +148,15 @@ class ComparedCommits(Document):
     performance: tuple[Performance, ...]
     ratios: tuple[SpeedRatio, ...]
     notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _both_sides_of_each_ratio(self) -> Self:
+        """What its views count on: the file may be anybody's."""
+        timed = {(one.commit, one.mode) for one in self.performance}
+        if not timed >= {(commit, ratio.mode) for ratio in self.ratios for commit in Commit}:
+            message = "performance: one of base and head for each mode of ratios"
+            raise ValueError(message)
+        return self
 
 
 COST_SCHEMA: Final = "repro-gate.cost/1"

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from gate.comparison.level_records import Performance, Sample
 from gate.comparison.measurements import Provenance, SpeedRatio
+from gate.evidence.columns import MAX_STEP
 from gate.evidence.step_work import FinalValue
 from gate.text.document import Document
 from gate.training.runs import RunMode
@@ -23,6 +24,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Maybe = Finite | None
 Column = Annotated[tuple[Maybe, ...], Field(max_length=MAX_POINTS)]
 Name = Annotated[str, Field(max_length=200)]
+Step = Annotated[int, Field(ge=0, le=MAX_STEP)]
 
 
 class StudyKind(StrEnum):
@@ -70,7 +72,7 @@ class MetricCurve(Document):
     """A metric over the steps: mean, lowest and highest over the seeds; None is not finite."""
 
     metric: Name
-    steps: Annotated[tuple[int, ...], Field(max_length=MAX_POINTS)]
+    steps: Annotated[tuple[Step, ...], Field(max_length=MAX_POINTS)]
     low: Column
     mean: Column
     high: Column

@@ -232,7 +232,8 @@ def _speed_cells(arm: StudyArm, contrast: ArmContrast | None, *, wide: bool) -> 
 
 
 def _ratios(speed: SpeedRatio) -> str:
-    return "" if speed.low is None else f"[{speed.low:.3g}, {speed.high:.3g}]"
+    known = speed.low is not None and speed.high is not None
+    return f"[{speed.low:.3g}, {speed.high:.3g}]" if known else ""
 
 
 def _efficiency(contrast: ArmContrast) -> str:

@@ -122,6 +122,9 @@ def test_a_comparison_of_commits_is_printed_again_too(project: Project, run: Run
         "compare.json alone draws no page"
         in run("compare", "--print", path, "--html", project.path / "x.html").err
     )
+    document = json.loads(path.read_text()) | {"performance": []}
+    path.write_text(json.dumps(document))
+    assert "performance: one of base and head" in run("compare", "--print", path).err
 
 
 def test_scaling_shows_efficiency_and_whether_metrics_agree(seeded: Project, run: Run) -> None:
@@ -224,6 +227,7 @@ MISFITS = (
     ('"over": "one"', '"over": "two"', "contrasts: one for each arm but the first"),
     ('"ranks": 1', '"ranks": 0', "ranks"),
     ('"steps": [', '"steps": [0,', "low, mean and high need a value for each of steps"),
+    ('"steps": [', f'"steps": [{10**30},', "steps"),
     ('"deviation": 0.', '"deviation": -0.', "deviation"),
 )
 
