@@ -1,8 +1,12 @@
-"""The pytest plug-in: the marker `reproducible` and the option `--repro-gate-update`."""
+"""The pytest plug-in: the marker `reproducible` and the option `--repro-gate-update`.
+
+pytest loads it in every project that has repro-gate installed, with whatever pytest that is: so its
+hooks are plain ones, which every pytest knows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,17 +42,17 @@ def pytest_unconfigure() -> None:
     functions.UPDATE[0] = False
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Assert what the marker says, then run the test."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Assert what the marker says, before the test runs."""
     marker = item.get_closest_marker("reproducible")
-    try:
-        if marker is not None:
-            arguments = {"folder": item.config.rootpath, **marker.kwargs}
-            _asserted(marker.args, arguments)
-        return (yield)
-    finally:
-        item.user_properties += [(RECORDED, name) for name in functions.taken_records()]
+    if marker is not None:
+        _asserted(marker.args, {"folder": item.config.rootpath, **marker.kwargs})
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Report what the test has recorded, whether it passed or not."""
+    item.user_properties += [(RECORDED, name) for name in functions.taken_records()]
 
 
 def _asserted(words: tuple[Any, ...], arguments: dict[str, Any]) -> None:
@@ -76,6 +80,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _recorded(reporter: pytest.TerminalReporter) -> Iterator[str]:
     for reports in reporter.stats.values():
         for report in reports:
-            for name, value in getattr(report, "user_properties", ()):
-                if name == RECORDED and isinstance(value, str):
-                    yield value
+            for entry in getattr(report, "user_properties", ()):
+                # other plug-ins add what they like
+                match entry:
+                    case (name, str(value)) if name == RECORDED:
+                        yield value

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbclient
 import nbformat
 import pytest
 from played_training import SETTINGS, Project
+
+from repro_gate import pytest_plugin
 
 pytest_plugins = ("pytester",)
 
@@ -97,6 +102,28 @@ def test_the_option_and_the_marker_are_listed(pytester: pytest.Pytester) -> None
     pytester.runpytest_subprocess(*PLUGIN, "--markers").stdout.fnmatch_lines(
         ["@pytest.mark.reproducible(command, max_steps=*"]
     )
+
+
+def test_an_older_pytest_loads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # as pluggy 1.0 has it, with which pytest 7 runs
+    known = {"hookwrapper", "optionalhook", "tryfirst", "trylast"}
+
+    def hookimpl(**words: bool) -> Callable[[object], object]:
+        assert words.keys() <= known
+        return lambda hook: hook
+
+    monkeypatch.setattr(pytest, "hookimpl", hookimpl)
+    spec = importlib.util.find_spec("repro_gate.pytest_plugin")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_properties_of_other_plug_ins_harm_nobody() -> None:
+    entries = [{"a": 1}, ("three", "of", "them"), None, (pytest_plugin.RECORDED, "x.json")]
+    stats = {"": [SimpleNamespace(user_properties=entries), object()]}
+    reporter: Any = SimpleNamespace(stats=stats)
+    assert list(pytest_plugin._recorded(reporter)) == ["x.json"]
 
 
 def test_workers_of_xdist_report_what_they_recorded(
