@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from gate.harness.sources import configuration
 
@@ -98,7 +99,7 @@ def test_files_of_the_commit_are_read_by_their_own_parsers(tmp_path: Path) -> No
     texts = {
         "a.json": '{"lr": 0.1, "deep": {"x": [1, {"y": null}]}}',
         "b.toml": "[optimizer]\nname = 'sgd'\n",
-        "c.yaml": "momentum: 0.9\n",
+        "c.yaml": yaml.safe_dump({"momentum": 0.9}),
         "d.yaml": "[: broken",
         "list.json": "[1, 2]",
         "package.json": "{}",
