@@ -25,8 +25,8 @@ def test_the_start_imports_nothing_but_itself(harness: Harness) -> None:
     free = set(harness.run(source, PYTHONPATH="").stdout.split())
     start = (f".lifecycle.{name}" for name in ("start", "import_hook", "children"))
     # the hooks have to be there before the script opens a file or asks for a variable
-    files = (".sources", ".sources.outside", ".sources.variables", ".sources.configuration")
-    parts = ("", ".user_code", ".settings", ".this_process", ".lifecycle", *start, *files)
+    files = (".sources", ".sources.outside", ".sources.variables")
+    parts = ("", ".settings", ".this_process", ".lifecycle", *start, *files)
     own = {f"repro_gate_harness{name}" for name in parts}
     cheap = {"sitecustomize", "__future__", "atexit"}
     assert set(harness.run(source).stdout.split()) <= free | own | cheap

@@ -1,8 +1,8 @@
 """The configuration that the training really had: what it parsed, composed and read.
 
-Imported by every Python process of a training that uses one of these modules, so nothing heavy is
-imported here. Values are flattened to texts of JSON under names such as `argparse.lr`. A value
-whose name or form is that of a secret is hidden before anything is written.
+Imported by the processes of a training that use one of these modules or read such a file, so
+nothing heavy is imported here. Values are flattened to texts of JSON under names such as
+`argparse.lr`. A value whose name or form is that of a secret is hidden before anything is written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ MAX_VALUE = 400
 MAX_DEPTH = 12
 MAX_FILES = 20
 MAX_FILE_BYTES = 64 * 1024
-ENDINGS = (".yaml", ".yml", ".toml", ".json")
 # written by tools, and never what somebody configures a training with
 NO_CONFIGURATION = ("package.json", "package-lock.json", "tokenizer.json", "vocab.json")
 HIDDEN = '"(hidden)"'
@@ -138,9 +137,9 @@ def _container(config: Any) -> dict[str, object]:
 
 
 def note_opened(path: str) -> None:
-    """A file of the commit is about to be read; one that may be a configuration is kept."""
+    """A file of the commit is about to be read that may be a configuration, by its ending."""
     name = path.rpartition(os.sep)[2]
-    if path.endswith(ENDINGS) and name not in NO_CONFIGURATION and len(_files) < MAX_FILES:
+    if name not in NO_CONFIGURATION and len(_files) < MAX_FILES:
         _files[path] = None
 
 

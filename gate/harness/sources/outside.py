@@ -5,10 +5,8 @@ process, so its first line leaves for any other event. A file is looked at once,
 `MAX_KNOWN` files no more is looked at. What a library opens in C is found where it is open still,
 or mapped, when the process takes its first step or ends; no line is known of it then.
 
-Imported by every Python process of a training, so nothing heavy is imported here.
-
-Only a miss costs anything: what is there is handed on at once. Names alone are told, never a value.
-Imported by every Python process of a training, so nothing heavy is imported here.
+Of a variable only a miss costs anything: what is there is handed on at once. Names alone are told,
+never a value. Imported by every Python process of a training, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ import os
 import stat
 import sys
 import time
-
-from .configuration import note_opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,6 +68,8 @@ STATES = (
     *(".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".pickle", ".joblib", ".npz"),
     *(".npy", ".h5", ".onnx", ".pt2", ".msgpack", ".tar"),
 )
+# how files end that a training may be configured by
+CONFIGURATIONS = (".yaml", ".yml", ".toml", ".json")
 MAX_SAVED = 20
 MAX_SAVED_FOLDERS = 200
 MAX_SAVED_ENTRIES = 5_000
@@ -206,7 +204,11 @@ class OutsideReads:
 
     def _look(self, path: str) -> None:
         if path.startswith(self._tree):
-            note_opened(path)
+            if path.endswith(CONFIGURATIONS):
+                # most processes read no such file
+                from .configuration import note_opened
+
+                note_opened(path)
             self._look_for_pointer(path)
             return
         if path.startswith(self._passed):
@@ -293,13 +295,15 @@ def _tell_unseen(what: str) -> None:
     from ..user_code import caller_of, user_stack
     from .found import SOURCES, UNSEEN, Source
 
+    if SOURCES.full(UNSEEN):
+        return
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - inspect offers only slower copies
     while frame is not None and frame.f_globals is globals():
         # the hook itself; where it looks around on its own, `_by_harness` finds it above
         frame = frame.f_back
     stack = user_stack(frame)
     # a library's own, and what one does while it is imported, belongs to the environment
-    if not stack or _by_harness(frame) or SOURCES.full(UNSEEN):
+    if not stack or _by_harness(frame):
         return
     caller = caller_of(frame)
     if not caller.importing:
