@@ -28,15 +28,31 @@ NO_CONFIGURATION = ("package.json", "package-lock.json", "tokenizer.json", "voca
 HIDDEN = '"(hidden)"'
 # a part of a name, between underscores and the like
 SECRET_WORDS = frozenset(
-    ("token", "secret", "password", "passwd", "passphrase", "credential", "credentials", "apikey")
+    (
+        *("token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase"),
+        *("credential", "credentials", "apikey"),
+    )
 )
-SECRET_PAIRS = ("api_key", "access_key", "private_key", "secret_key", "auth_key", "signing_key")
-# tokens of GitHub, Hugging Face, OpenAI, AWS, Slack, GitLab, JWT; a key's file; a login in a URL
+SECRET_PAIRS = (
+    *("api_key", "access_key", "private_key", "secret_key", "auth_key", "signing_key"),
+    "account_key",
+)
+# tokens of GitHub, Hugging Face, OpenAI, AWS, Slack, GitLab, JWT
 SECRET_BEGINNINGS = (
     *("ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "hf_", "sk-", "AKIA", "ASIA", "xoxb-"),
-    *("xoxp-", "glpat-", "eyJ", "-----BEGIN"),
+    *("xoxp-", "glpat-", "eyJ"),
 )
+KEY_FILE = "-----BEGIN"
+# `user:password@` of an address, and anything before an `@` in one of the web
+LOGIN = r"(?:://[^/?#\s]*:[^/?#\s]*|https?://[^/?#\s]+)@"
+# `--api-key=`, and the same in the query of an address or in a text of several such settings
+SETTING = r"(?:^|[?&;\s])-*([\w.-]+)=[^&;\s]"
+# of an address that lets in whoever has it
+SIGNATURES = ("signature", "sig")
+WORDS = r"[\s=,;:\"']+"
 MIN_SECRET = 16
+# a longer text is told by its digest alone
+MAX_LOOKED_AT = 4_000
 # where the training writes, with host and time in it
 VOLATILE = frozenset(("logging_dir",))
 
@@ -170,7 +186,7 @@ def _read(path: str) -> None:
     if isinstance(found, dict):
         _keep(shown, lambda: found)
     elif found is None:
-        _put(shown, hashlib.sha256(data).hexdigest())
+        _put(shown, "", hashlib.sha256(data).hexdigest())
 
 
 def _parsed(path: str, data: bytes) -> object:
@@ -191,22 +207,23 @@ def _keep(source: str, values: Any) -> None:
     """Put the values of a source on record; what cannot be read is no worry of the script's."""
     try:
         found = values()
-        for name, value in _flat(found, source, MAX_DEPTH) if found else ():
-            _put(name, value)
+        for path, value in _flat(found, "", MAX_DEPTH) if found else ():
+            _put(source, path, value)
     except Exception:
         return
 
 
-def _put(name: str, value: object) -> None:
+def _put(source: str, path: str, value: object) -> None:
+    name = f"{source}{path}"
     if len(_values) >= MAX_VALUES and name not in _values:
         return
-    if name.rpartition(".")[2] in VOLATILE or len(name) > MAX_NAME or not name.isprintable():
+    if path.rpartition(".")[2] in VOLATILE or len(name) > MAX_NAME or not name.isprintable():
         return
-    _values[name] = HIDDEN if _secret(name, value) else _text(value)
+    _values[name] = HIDDEN if _secret(path, value) else _text(value)
 
 
 def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
-    """Names with dots between them; a list of plain values is one value."""
+    """Paths with a dot before each name; a list of plain values is one value."""
     mapping: Any = value
     nested = isinstance(value, list | tuple) and any(
         isinstance(item, dict | list | tuple) for item in value
@@ -223,12 +240,10 @@ def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def _secret(name: str, value: object) -> bool:
-    last = name.rpartition(".")[2].lower().replace("-", "_")
-    words = SECRET_WORDS.intersection(last.split("_")) or last.endswith(SECRET_PAIRS)
-    # the number of a token of a vocabulary is none
-    of_secret = words and not last.endswith("_id")
-    items = value if isinstance(value, list | tuple) else [value]
+def _secret(path: str, value: object) -> bool:
+    """Whether a value is hidden, for one of the names on its path or for what it looks like."""
+    of_secret = any(map(_named_secret, path.split(".")))
+    items = value if isinstance(value, list | tuple | set | frozenset) else [value]
     return any(
         (isinstance(item, str) and item and (of_secret or _looks_secret(item)))
         or (of_secret and isinstance(item, int | float) and not isinstance(item, bool))
@@ -236,12 +251,31 @@ def _secret(name: str, value: object) -> bool:
     )
 
 
+def _named_secret(name: str) -> bool:
+    import re
+
+    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", name).lower()
+    # the number of a token of a vocabulary is none
+    if plain.endswith("token_id"):
+        return False
+    words = SECRET_WORDS.intersection(plain.split("_"))
+    return bool(words) or plain.removesuffix("s").endswith(SECRET_PAIRS)
+
+
 def _looks_secret(text: str) -> bool:
-    if len(text) >= MIN_SECRET and text.startswith(SECRET_BEGINNINGS):
+    import re
+
+    text = text[:MAX_LOOKED_AT]
+    if KEY_FILE in text or re.search(LOGIN, text):
         return True
-    scheme, found, rest = text.partition("://")
-    login = rest.partition("/")[0]
-    return bool(found) and scheme.isalnum() and "@" in login and ":" in login
+    names = re.findall(SETTING, text)
+    if any(_named_secret(name) or name.lower().endswith(SIGNATURES) for name in names):
+        return True
+    # the value of such an argument is another item of the same list
+    if text.startswith("--") and _named_secret(text.lstrip("-")):
+        return True
+    words = re.split(WORDS, text)
+    return any(len(word) >= MIN_SECRET and word.startswith(SECRET_BEGINNINGS) for word in words)
 
 
 def _text(value: object) -> str:
