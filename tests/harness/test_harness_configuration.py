@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -153,6 +154,9 @@ def test_what_json_cannot_hold_is_named_by_its_kind(tmp_path: Path) -> None:
         "class": Path,
         "enum": kinds.FAST,
         "set": {"b", "a"},
+        # such an array is equal to nothing as a whole
+        "array": np.zeros(3),
+        "nothing": {},
         "nan": float("nan"),
         "long": "z" * 1000,
         "endless": endless,
@@ -164,9 +168,11 @@ def test_what_json_cannot_hold_is_named_by_its_kind(tmp_path: Path) -> None:
     (deep,) = [name for name in found if name.startswith("v.endless")]
     assert found.pop(deep) == '"<dict>"'
     assert found == {
+        "v.array": '"<ndarray>"',
         "v.class": '"<Path>"',
         "v.enum": '"fast"',
         "v.nan": "NaN",
+        "v.nothing": "{}",
         "v.object": '"<object>"',
         "v.set": '["a", "b"]',
     }

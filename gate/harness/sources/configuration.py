@@ -298,7 +298,8 @@ def _plain(value: object) -> object:
         return sorted(map(str, value))
     if isinstance(value, str | os.PathLike):
         return _without_tree(os.fsdecode(value))
-    if value in (None, {}) or isinstance(value, bool | int | float):
+    # a dictionary that comes here is empty
+    if value is None or isinstance(value, bool | int | float | dict):
         return value
     return _kind(value)
 
