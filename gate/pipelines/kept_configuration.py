@@ -9,14 +9,13 @@ from gate.baseline.folder import read_entry
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.configuration import Configuration, configuration_digest
-from gate.package.ustar import BLOCK_BYTES, looks_like_package, member_index
+from gate.package.saved_states import is_package, open_package
 from gate.system.files.port import Files
 from gate.text.documents import read_document
 from gate.text.untrusted_text import safe_line
 from gate.verdict.verdict import Verdict
 
 VERDICT_MEMBER: Final = "verdict.json"
-MAX_PACKAGE_BYTES: Final = 2**40
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 ENTRY_MARK: Final = b'"repro-gate.baseline-entry/1"'
 PLACE_HINT: Final = (
@@ -48,12 +47,11 @@ def open_configuration(files: Files, path: Path) -> Configuration | None:
 
 
 def _document(files: Files, file: Path, shown: str) -> bytes:
-    with open_untrusted(files, file, shown, max_bytes=MAX_PACKAGE_BYTES) as opened:
-        if not looks_like_package(opened.read_at(0, min(BLOCK_BYTES, opened.size_bytes))):
-            if opened.size_bytes > MAX_DOCUMENT_BYTES:
-                raise EvidenceError(f"{shown}: larger than any verdict", hint=PLACE_HINT)
+    if not is_package(files, file):
+        with open_untrusted(files, file, shown, max_bytes=MAX_DOCUMENT_BYTES) as opened:
             return opened.read_at(0, opened.size_bytes)
-        for name, start, size_bytes in member_index(opened.read_at, opened.size_bytes):
-            if name == VERDICT_MEMBER and size_bytes <= MAX_DOCUMENT_BYTES:
-                return opened.read_at(start, size_bytes)
-    raise EvidenceError(f"{shown}: the package contains no {VERDICT_MEMBER}", hint=PLACE_HINT)
+    with open_package(files, file) as package:
+        start, size_bytes = package.places.get(VERDICT_MEMBER, (0, 0))
+        if not 0 < size_bytes <= MAX_DOCUMENT_BYTES:
+            raise package.opened.fault(f"holds no readable {VERDICT_MEMBER}", hint=PLACE_HINT)
+        return package.opened.read_at(start, size_bytes)

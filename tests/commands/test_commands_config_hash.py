@@ -70,6 +70,17 @@ def test_a_changed_value_in_the_verdict_is_seen(run: Run, gated: tuple[Path, Pat
     assert "the configuration does not match its digest" in ended.err
 
 
+def test_a_damaged_package_is_an_error_and_no_difference(
+    run: Run, gated: tuple[Path, Path]
+) -> None:
+    package = gated[1] / "package.tar"
+    data = package.read_bytes()
+    # the header's checksum no longer holds
+    package.write_bytes(b"X" + data[1:])
+    ended = run("config-hash", "--diff", gated[0], package)
+    assert (ended.code, "hint: " in ended.err) == (3, True)
+
+
 @pytest.mark.usefixtures("project")
 def test_where_nothing_was_seen_there_is_no_hash(run: Run) -> None:
     run("gate", "-q")
