@@ -69,7 +69,7 @@ def _model(verdict: Verdict, request: GateRequest, state_sha256: str) -> Part:
     facts = {
         "outcome": verdict.outcome.value,
         "level": verdict.level.value if verdict.level else "",
-        "equal_strict_runs": str(verdict.strict_runs),
+        "strict_runs": str(verdict.strict_runs),
         "checkpoint_digest": verdict.checkpoint_digest,
         "snapshot_digest": verdict.snapshot_digest,
         "settings_digest": verdict.settings_digest,
