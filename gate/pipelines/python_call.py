@@ -21,7 +21,6 @@ from gate.pipelines.entry import (
     config_inside,
     find_config,
     nearest_settings,
-    parse_settings_apart,
     request_for,
 )
 from gate.pipelines.policy_files import work_tree_baseline
@@ -87,20 +86,7 @@ def python_request(call: PythonCall, files: Files) -> GateRequest:
             f"no command to train, and no {FILE_NAME} at the root of the repository or in {start}",
             hint='Name both: assert_reproducible("python train.py", max_steps=20).',
         )
-    settings = _merged_apart(own.text, changes)
-    same = own.there and training_settings(
-        parse_settings_apart(own.text, str(own.path))
-    ) == training_settings(settings)
-    if not same or call.gate_id:
-        name = call.gate_id or test_gate_id(settings.train.command)
-        changes = _joined(
-            {
-                "report": {"gate_id": name},
-                "baseline": {"path": f"{OWN_FOLDER}{name}/baseline"},
-            },
-            changes,
-        )
-        settings = _merged_apart(own.text, changes)
+    settings = _settings_apart(own, changes, call.gate_id)
     gate_id = settings.report.gate_id
     folder = "" if gate_id == DEFAULT_GATE else f"-{gate_id}"
     changed = _changed_beside_baselines(repository)
@@ -188,21 +174,39 @@ def _joined(*documents: dict[str, Any]) -> dict[str, Any]:
     return joined
 
 
-def _merged_apart(data: bytes, changes: dict[str, Any]) -> GateSettings:
-    """The settings file with the changes, read in a confined child."""
+def _settings_apart(own: OwnSettings, changes: dict[str, Any], gate_id: str) -> GateSettings:
+    """The settings file with the changes, read in a confined child.
+
+    What the file trains is under its own id; anything else has one of its own, and a baseline.
+    """
     form: RecordForm[GateSettings] = RecordForm(GateSettings)
 
     def merged() -> GateSettings:
-        own, _ = parse_yaml(data, FILE_NAME)
-        both = _joined(own if isinstance(own, dict) else {}, changes)
-        try:
-            return parse_settings(reviewable_json(both).encode(), ARGUMENTS)
-        except SettingsError as fault:
-            # of a text that nobody has: its lines are nowhere to look at
-            fault.details = tuple(LINE.sub("", detail) for detail in fault.details)
-            raise
+        found, _ = parse_yaml(own.text, FILE_NAME)
+        document = found if isinstance(found, dict) else {}
+        settings = _parsed(_joined(document, changes))
+        same = own.there and training_settings(
+            parse_settings(own.text, str(own.path))
+        ) == training_settings(settings)
+        if same and not gate_id:
+            return settings
+        name = gate_id or test_gate_id(settings.train.command)
+        named = {
+            "report": {"gate_id": name},
+            "baseline": {"path": f"{OWN_FOLDER}{name}/baseline"},
+        }
+        return _parsed(_joined(document, named, changes))
 
     return read_apart(form, merged, what=ARGUMENTS)
+
+
+def _parsed(document: dict[str, Any]) -> GateSettings:
+    try:
+        return parse_settings(reviewable_json(document).encode(), ARGUMENTS)
+    except SettingsError as fault:
+        # of a text that nobody has: its lines are nowhere to look at
+        fault.details = tuple(LINE.sub("", detail) for detail in fault.details)
+        raise
 
 
 def _changed_beside_baselines(git: Git) -> tuple[str, ...]:
