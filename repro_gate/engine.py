@@ -64,7 +64,8 @@ def _answer(out: bytes, said: str, code: int) -> dict[str, Any]:
         answer = None
     # a difference ends with 1 as well, and has its document
     if not isinstance(answer, dict):
-        text = said.rpartition("error: ")[2].strip()
+        # before it are notes; what follows belongs to it, whatever it quotes
+        text = (f"\n{said}".partition("\nerror: ")[2] or said).strip()
         message, _, hint = text.partition("\nhint: ")
         raise ReproGateError(
             message or f"the program ended with {code}", hint=hint, exit_code=code or 3

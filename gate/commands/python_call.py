@@ -16,7 +16,7 @@ from gate.commands.acceptance import who_accepts
 from gate.commands.options import progress_for
 from gate.commands.program import FILES, INTERRUPTS
 from gate.errors import GateError
-from gate.isolation.confined_look import read_apart
+from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.entry import build_adapters
@@ -53,7 +53,8 @@ def python_call_command(verdict: Path | None = None) -> None:
 
 
 def _asked() -> PythonCall:
-    data = sys.stdin.buffer.read(MAX_CALL_BYTES)
+    # one more: a longer call is refused for its length, and not for where it was cut
+    data = sys.stdin.buffer.read(MAX_CALL_BYTES + 1)
     return read_document(PythonCall, data, "the call", max_bytes=MAX_CALL_BYTES)
 
 
@@ -100,7 +101,7 @@ def _loaded(path: Path) -> dict[str, object]:
         data = FILES.read_bytes(file, max_bytes=MAX_VERDICT_BYTES)
         return read_document(Verdict, data, safe_line(str(file)), max_bytes=MAX_VERDICT_BYTES)
 
-    verdict = read_apart(form, look, what=safe_line(str(file)))
+    verdict = read_apart(form, look, what=safe_line(str(file)), seconds=reading_seconds(file))
     return _answer(verdict, summary_lines(verdict, ReportLinks()))
 
 

@@ -15,7 +15,7 @@ from saved_tensors import floats, write_state
 
 import repro_gate
 from gate.verdict.verdict import Verdict as VerdictDocument
-from repro_gate import functions
+from repro_gate import engine, functions
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python3 train.py"
@@ -124,6 +124,10 @@ def test_a_training_that_fails_is_an_error_with_a_hint(project: Project) -> None
         ({"command": COMMAND, "max_steps": 1, "gate_id": "../x"}, "report.gate_id"),
         ({"command": COMMAND, "max_steps": 1, "config": "nope.yml"}, "nope.yml: no such file"),
         ({"command": COMMAND, "max_steps": 1, "folder": "/"}, "git repository"),
+        (
+            {"command": COMMAND, "max_steps": 1, "reason": "x" * 2**20},
+            "bytes, the limit is 1,048,576",
+        ),
     ],
 )
 @pytest.mark.usefixtures("project")
@@ -154,6 +158,16 @@ def test_files_that_are_none_are_errors(tmp_path: Path, name: str) -> None:
         with pytest.raises(repro_gate.ReproGateError) as raised:
             look(tmp_path / name if name[0] != "-" else name)
         assert raised.value.hint
+
+
+def test_an_error_that_quotes_another_is_told_whole() -> None:
+    said = "a note\nerror: x.pt: error: no such key\nhint: Name another.\n"
+    with pytest.raises(repro_gate.ReproGateError) as raised:
+        engine._answer(b"", said, 3)
+    assert (raised.value.message, raised.value.hint) == (
+        "x.pt: error: no such key",
+        "Name another.",
+    )
 
 
 def test_verify_refuses_what_nobody_sealed(tmp_path: Path) -> None:
