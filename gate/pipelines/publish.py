@@ -42,42 +42,32 @@ def publish(
     nowhere = wanted.oci is None and wanted.mlflow is None
     if nowhere or request.from_fork:
         return NOT_PUBLISHED
-    why_not = _why_not(request, sealing) if gated.verdict.passes else ""
-    if why_not or not gated.verdict.passes:
-        noted = PublishedPackage(notes=(f"Not published: {why_not}.",) if why_not else ())
-        return _told_anyway(noted, gated, package, sealing, request, adapters)
-    adapters.progress.step("publishing the sealed package")
-    try:
-        artifact = _artifact(gated.verdict, package, request, adapters.files)
-    except CancelledError:
-        raise
-    except Exception as raised:  # noqa: BLE001 - a pass stays one, whatever happens here
-        return PublishedPackage(faults=(_sentence("The sealed package is not published", raised),))
-    published = _pushed(NOT_PUBLISHED, artifact, wanted, adapters)
-    return _tracked(published, gated, artifact, sealing, request, adapters)
-
-
-def _told_anyway(
-    published: PublishedPackage,
-    gated: Gated,
-    package: Package,
-    sealing: Sealing,
-    request: GateRequest,
-    adapters: Adapters,
-) -> PublishedPackage:
-    """A verdict without a seal, for a tracker that is to have all of them; no file goes there."""
-    wanted = request.settings.publish.mlflow
-    if wanted is None or wanted.when != "always" or _own_rules(request):
+    passes = gated.verdict.passes
+    why_not = _why_not(request, sealing) if passes else ""
+    published = (
+        PublishedPackage(notes=(f"Not published: {why_not}.",)) if why_not else NOT_PUBLISHED
+    )
+    sealed = passes and not why_not
+    if not sealed and not _wants_all(request):
         return published
-    adapters.progress.step("sending the verdict to the tracker")
+    step = "publishing the sealed package" if sealed else "sending the verdict to the tracker"
+    adapters.progress.step(step)
     try:
         artifact = _artifact(gated.verdict, package, request, adapters.files)
     except CancelledError:
         raise
     except Exception as raised:  # noqa: BLE001 - a verdict stays what it is, whatever happens here
-        told = _sentence(f"The MLflow server {wanted.uri} has no run of this", raised)
-        return replace(published, faults=(*published.faults, told))
+        what = "The sealed package is not published" if sealed else "The tracker has no run of this"
+        return replace(published, faults=(*published.faults, _sentence(what, raised)))
+    if sealed:
+        published = _pushed(published, artifact, wanted, adapters)
     return _tracked(published, gated, artifact, sealing, request, adapters)
+
+
+def _wants_all(request: GateRequest) -> bool:
+    """Whether the tracker is to have every verdict; of one without a seal no file goes there."""
+    tracker = request.settings.publish.mlflow
+    return tracker is not None and tracker.when == "always" and not _own_rules(request)
 
 
 def _own_rules(request: GateRequest) -> bool:
