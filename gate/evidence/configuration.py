@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -135,7 +135,8 @@ def proven_change(
 
 def _number(text: str) -> float | None:
     try:
-        value = json.loads(text)
+        value = float(text)
     except ValueError:
         return None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    # a whole number may be too large for any
+    return value if math.isfinite(value) else None

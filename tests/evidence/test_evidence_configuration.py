@@ -58,6 +58,7 @@ def _changed(**names: tuple[str, str]) -> list[ConfigurationChange]:
         ({"argparse.lr": ("0.1", "0.3")}, None),
         ({"argparse.lr": ('"0.1"', '"0.2"')}, None),
         ({"argparse.lr": ("", "0.2")}, None),
+        ({"argparse.lr": ("9" * 400, "0.2")}, None),
         ({"argparse.on": ("false", "true")}, None),
         ({}, None),
     ],
