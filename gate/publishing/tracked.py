@@ -149,7 +149,11 @@ def _configuration(verdict: Verdict) -> dict[str, str]:
 
 
 def _bare(text: str) -> str:
-    value = json.loads(text)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        # the harness writes JSON, and so may not a training in its place
+        return text
     return value if isinstance(value, str) else text
 
 
