@@ -29,6 +29,7 @@ MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 MAX_ENTRIES: Final = 500
 # what a gate call would record, beside its other documents; `baseline accept` takes it over
 PROPOSED_BASELINE: Final = "proposed-baseline.json"
+MAX_REASON: Final = 500
 MAX_WHO: Final = 100
 MAX_RUN_URL: Final = 300
 # calls that must have given the same bits where an entry is far from its peers
@@ -59,7 +60,7 @@ class BaselineEntry(Document):
     schema_version: Literal["repro-gate.baseline-entry/1"] = ENTRY_SCHEMA
     commit: str = Field(max_length=64)
     recorded_at: Timestamp
-    reason: str = Field(default="", max_length=500)
+    reason: str = Field(default="", max_length=MAX_REASON)
     training: dict[str, str]
     environment: Environment
     metrics: tuple[MetricSeries, ...]
@@ -195,7 +196,7 @@ class EntryCommit(Document):
     commit: str = Field(max_length=64)
     committed_at: str = Field(max_length=40)
     author: str = Field(max_length=100)
-    reason: str | None = Field(default=None, max_length=500)
+    reason: str | None = Field(default=None, max_length=MAX_REASON)
 
 
 class ShownEntry(Document):

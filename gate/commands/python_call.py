@@ -15,7 +15,7 @@ from typing import Final
 from gate.commands.acceptance import who_accepts
 from gate.commands.options import progress_for
 from gate.commands.program import FILES, INTERRUPTS
-from gate.errors import GateError
+from gate.errors import DocumentError, GateError, SettingsError
 from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.package.secrets import FileSecrets
 from gate.pipelines.delivery import run_and_deliver
@@ -33,6 +33,7 @@ MAX_VERDICT_BYTES: Final = 64 * 1024 * 1024
 RECORD: Final = (
     "record it with `pytest --repro-gate-update`, or update=True, and commit the baseline."
 )
+ARGUMENTS_HINT: Final = "Correct the argument; docs/python.md lists what each may be."
 # what may become a baseline
 ACCEPTABLE: Final = DRIFTS | {Outcome.NO_BASELINE, Outcome.NOT_COMPARABLE}
 
@@ -55,7 +56,10 @@ def python_call_command(verdict: Path | None = None) -> None:
 def _asked() -> PythonCall:
     # one more: a longer call is refused for its length, and not for where it was cut
     data = sys.stdin.buffer.read(MAX_CALL_BYTES + 1)
-    return read_document(PythonCall, data, "the call", max_bytes=MAX_CALL_BYTES)
+    try:
+        return read_document(PythonCall, data, "the call", max_bytes=MAX_CALL_BYTES)
+    except DocumentError as fault:
+        raise SettingsError(fault.message, hint=ARGUMENTS_HINT, details=fault.details) from fault
 
 
 def _judged(call: PythonCall) -> dict[str, object]:

@@ -6,10 +6,11 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from gate.baseline.entry import MAX_REASON
 from gate.baseline.folder import write_entries
 from gate.errors import SettingsError
 from gate.isolation.confined_look import read_apart
@@ -59,7 +60,7 @@ class PythonCall(Document):
     settings: dict[str, Any] = Field(default_factory=dict)
     out: str = ""
     update: bool = False
-    reason: str = ""
+    reason: Annotated[str, Field(max_length=MAX_REASON)] = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -124,6 +124,7 @@ def test_a_training_that_fails_is_an_error_with_a_hint(project: Project) -> None
         ({"command": COMMAND, "max_steps": 1, "gate_id": "../x"}, "report.gate_id"),
         ({"command": COMMAND, "max_steps": 1, "config": "nope.yml"}, "nope.yml: no such file"),
         ({"command": COMMAND, "max_steps": 1, "folder": "/"}, "git repository"),
+        ({"command": COMMAND, "max_steps": 1, "reason": "x" * 501}, "should have at most 500"),
         (
             {"command": COMMAND, "max_steps": 1, "reason": "x" * 2**20},
             "bytes, the limit is 1,048,576",
