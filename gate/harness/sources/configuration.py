@@ -162,7 +162,8 @@ def note_opened(path: str) -> None:
 def recorded(tree: str) -> dict[str, str]:
     """Every value by its name, sorted; files are read now, when their parsers are there."""
     begin(tree)
-    for path in _files:
+    # another thread may open one meanwhile
+    for path in list(_files):
         _read(path)
     return dict(sorted(_values.items())[:MAX_VALUES])
 
