@@ -117,6 +117,9 @@ def proven_change(
     The same value is often in several sources, as in a file and in what was parsed of it: then the
     first of them speaks, as long as all have one name.
     """
+    # of so many there may be others that fit
+    if len(changes) >= MAX_CHANGES:
+        return None
     fitting = [
         change
         for change in changes

@@ -74,3 +74,11 @@ def test_a_change_is_proven_by_both_numbers_alone(
 def test_what_could_mislead_a_reader_is_escaped() -> None:
     ((name, text),) = plain_values({"a\u202eb": "\u202e", "": "1"}).items()
     assert "\u202e" not in name + text
+
+
+def test_among_changes_that_were_cut_none_is_proven() -> None:
+    before = {"argparse.lr": "0.1", **{f"z.{place}": "0" for place in range(300)}}
+    after = {"argparse.lr": "0.2", **{f"z.{place}": "1" for place in range(300)}}
+    assert proven_change(configuration_changes(before, after), "0.1", "0.2") is None
+    few = configuration_changes({"argparse.lr": "0.1"}, {"argparse.lr": "0.2"})
+    assert proven_change(few, "0.1", "0.2") is not None
