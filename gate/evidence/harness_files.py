@@ -281,12 +281,6 @@ NumberedLines = list[tuple[int, bytes]]
 MAX_NOTED_LINES = 200
 # as long as the records allow, however much longer escapes made it
 MAX_TEXT = 200
-# No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
-NAME = re.compile(
-    r"(process|summary|steps|metrics|state|leaves|operators|overrides|children|trace|sources|untrained|ended|exits|boundary|kill)"
-    r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})"
-    r"\.(jsonl|json|safetensors)\Z"
-)
 Record = TypeVar("Record", bound=Document)
 Owned = TypeVar("Owned", bound=OwnedDocument)
 
@@ -312,6 +306,10 @@ class HarnessFile(StrEnum):
     KILL = "kill"
 
 
+KIND_PATTERN = "|".join(HarnessFile)
+# No leading zeros: so each process has one name, and two files cannot claim to be the same one's.
+PROCESS_PATTERN = r"-r(0|[1-9][0-9]{0,5})-(0|[1-9][0-9]{0,9})\.(jsonl|json|safetensors)"
+NAME = re.compile(rf"({KIND_PATTERN}){PROCESS_PATTERN}\Z")
 ENDINGS = {
     HarnessFile.PROCESS: "json",
     HarnessFile.SUMMARY: "json",

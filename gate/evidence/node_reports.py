@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gate.evidence.columns import MAX_BYTES
-from gate.evidence.harness_files import OwnedDocument
+from gate.evidence.harness_files import KIND_PATTERN, PROCESS_PATTERN, OwnedDocument
 from gate.evidence.run_evidence import (
     MAX_NOT_FINITE,
     MAX_SKETCHES,
@@ -32,12 +32,8 @@ MAX_LEAVES: Final = 1_000_000
 MAX_LEAVES_BYTES: Final = 256 * 1024 * 1024
 # of one run and one node, apart from rank 0's own state
 MAX_DOCUMENTS_BYTES: Final = 1024**3
-# as `harness_files.NAME` has them, and what is kept of rank 0 on demand
-FILE_PATTERN: Final = (
-    r"^(?:process|summary|steps|metrics|state|leaves|operators|overrides|children|trace|sources"
-    r"|untrained|ended|boundary|kill|gradients)"
-    r"-r(?:0|[1-9][0-9]{0,5})-(?:0|[1-9][0-9]{0,9})\.(?:jsonl|json|safetensors)$"
-)
+# the harness's files, and what is kept of rank 0 on demand
+FILE_PATTERN: Final = f"^(?:{KIND_PATTERN}|gradients){PROCESS_PATTERN}$"
 FileName = Annotated[str, Field(max_length=60, pattern=FILE_PATTERN)]
 TaskNumber = Annotated[str, Field(pattern=r"^(?:0|[1-9][0-9]{0,5})$")]
 Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]

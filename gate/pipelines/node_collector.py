@@ -17,7 +17,12 @@ from typing import Final
 
 from gate.errors import EvidenceError, StorageError
 from gate.evidence.capture import MAX_STATE_BYTES
-from gate.evidence.harness_files import MAX_HARNESS_FILES, MAX_LINES_BYTES, MAX_NAMES
+from gate.evidence.harness_files import (
+    MAX_HARNESS_FILES,
+    MAX_LINES_BYTES,
+    MAX_NAMES,
+    HarnessFile,
+)
 from gate.evidence.node_reports import (
     FILE_PATTERN,
     MAX_DOCUMENTS_BYTES,
@@ -37,7 +42,8 @@ from gate.text.digests import sha256_hex
 from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line
 
-NAME: Final = re.compile(FILE_PATTERN, re.ASCII)
+# what a training says of its own state is no look at it
+NAME: Final = re.compile(f"(?!{HarnessFile.LEAVES}-){FILE_PATTERN}", re.ASCII)
 EXIT_NAME: Final = re.compile(r"exit-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
 STATE_NAME: Final = re.compile(r"state-r([1-9][0-9]*)-([0-9]+)\.safetensors\Z", re.ASCII)
 STEPS_NAME: Final = re.compile(r"steps-r(0|[1-9][0-9]{0,5})-[0-9]+\.jsonl\Z", re.ASCII)
@@ -84,7 +90,7 @@ def collect(
 
 
 def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, CollectedFile]]:
-    names = [one for one in files.list_names(out, max_names=MAX_NAMES) if NAME.match(one)]
+    names = [one for one in files.list_names(out, max_names=MAX_NAMES) if NAME.fullmatch(one)]
     if len(names) > MAX_HARNESS_FILES:
         raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
     left = MAX_DOCUMENTS_BYTES

@@ -15,6 +15,7 @@ from played_slurm import PlayedSlurm
 from played_training import WITH_RANKS, Project
 
 from gate.errors import RunError, SettingsError
+from gate.evidence.harness_files import ENDINGS, HarnessFile
 from gate.isolation.cluster_processes import node_folder
 from gate.isolation.slurm import this_owner
 from gate.isolation.stop_signals import StopSignals
@@ -22,6 +23,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import judging, run_only
+from gate.pipelines.node_collector import collect
 from gate.settings.load import parse_settings
 from gate.settings.reach import refuse_reach
 from gate.system.console import QuietProgress
@@ -282,6 +284,20 @@ def test_a_copy_that_is_not_what_a_node_reported_is_an_error(
     srun.write_text(srun.read_text().replace("jobs = state", f"{spoils}jobs = state"))
     with pytest.raises(RunError, match="is not the file that node n2 reported: its digest differs"):
         bench.gate()
+
+
+def test_a_node_reports_every_file_of_the_harness_but_no_digests_of_the_trainings_own(
+    tmp_path: Path,
+) -> None:
+    base, target, token = tmp_path / "node-0", tmp_path / "reports", "a" * 16
+    (base / "out").mkdir(parents=True)
+    (base / token).touch()
+    names = {f"{kind}-r0-7.{ENDINGS[kind]}" for kind in HarnessFile} - {"leaves-r0-7.json"}
+    for name in (*names, "leaves-r0-7.json", "leaves-r1-8.json", "steps-r01-7.jsonl", "notes.txt"):
+        (base / "out" / name).write_bytes(b"{}")
+    report = collect(FILES, base, target, token, 0, "n1")
+    assert set(report.files) == names
+    assert {path.name for path in target.iterdir()} == names
 
 
 def test_a_folder_that_is_not_there_is_an_error(bench: ClusterBench, tmp_path: Path) -> None:
