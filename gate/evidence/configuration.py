@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gate.text.document import Document
 from gate.text.json_text import canonical_sha256
-from gate.text.untrusted_text import plain_text
+from gate.text.untrusted_text import escaped_lines
 
 MAX_VALUES: Final = 2000
 MAX_NAME: Final = 200
@@ -65,10 +65,13 @@ class ConfigurationChange(Document):
 
 def plain_values(values: Mapping[str, str]) -> dict[str, str]:
     """What the harness wrote, with every character that a reader could be misled by escaped."""
-    plain = {
-        plain_text(name)[:MAX_NAME]: plain_text(text)[:MAX_VALUE] for name, text in values.items()
-    }
+    plain = {_plain(name)[:MAX_NAME]: _plain(text)[:MAX_VALUE] for name, text in values.items()}
     return {name: text for name, text in plain.items() if name}
+
+
+def _plain(text: str) -> str:
+    """Whole: values that differ in their last character are different ones."""
+    return escaped_lines(text).replace("\n", "\\n")
 
 
 def configuration_digest(values: Mapping[str, str]) -> str:

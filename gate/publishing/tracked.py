@@ -149,12 +149,13 @@ def _configuration(verdict: Verdict) -> dict[str, str]:
 
 
 def _bare(text: str) -> str:
+    """A text without its quotes where it shows as itself; all else as the evidence has it."""
     try:
         value = json.loads(text)
     except ValueError:
-        # the harness writes JSON, and so may not a training in its place
+        # the training wrote it: it may be anything
         return text
-    return value if isinstance(value, str) else text
+    return value if isinstance(value, str) and value.isprintable() else text
 
 
 def _knobs(evidence: EvidenceSet) -> dict[str, str]:

@@ -194,9 +194,8 @@ def test_a_tracker_that_wants_every_verdict_gets_drifts_and_unsealed_passes_with
     wanted = f"{{mlflow: {{uri: '{mlflow.url}', registered_model: tiny, when: always}}}}"
     assert gated(wanted, sealed=False).code == 0
     secret = {"argparse.lr": "0.1", "argparse.token": '"(hidden)"', "argparse.name": '"small"'}
-    # a training may write what the harness never does
-    written = {**secret, "argparse.odd": "no JSON"}
-    project.play(losses=["2.5", "2.25", "9.0"], configuration=written)
+    hostile = {"argparse.torn": '"half', "argparse.bidi": '"\\u202e"'}
+    project.play(losses=["2.5", "2.25", "9.0"], configuration=secret | hostile)
     assert gated(wanted).code == 1
     passed, drifted = mlflow.runs["run1"], mlflow.runs["run2"]
     outcomes = [run["tags"]["repro-gate.outcome"] for run in (passed, drifted)]
@@ -204,7 +203,8 @@ def test_a_tracker_that_wants_every_verdict_gets_drifts_and_unsealed_passes_with
     assert drifted["params"]["configuration.argparse.lr"] == "0.1"
     assert drifted["params"]["configuration.argparse.name"] == "small"
     assert drifted["params"]["configuration.argparse.token"] == "(hidden)"
-    assert drifted["params"]["configuration.argparse.odd"] == "no JSON"
+    assert drifted["params"]["configuration.argparse.torn"] == '"half'
+    assert drifted["params"]["configuration.argparse.bidi"] == '"\\u202e"'
     assert len(drifted["params"]["configuration_sha256"]) == 64
     assert (9.0, 3) in [(one["value"], one["step"]) for one in drifted["metrics"]]
     assert not mlflow.artifacts

@@ -71,6 +71,11 @@ def test_a_change_is_proven_by_both_numbers_alone(
     assert proven_change(_changed(**{"argparse.lr": ("0", "1")}), "", "") is None
 
 
+def test_a_long_value_is_kept_whole() -> None:
+    one, other = (f'"{"x" * 390}{end}"' for end in "ab")
+    assert plain_values({"one": one, "other": other}) == {"one": one, "other": other}
+
+
 def test_what_could_mislead_a_reader_is_escaped() -> None:
     ((name, text),) = plain_values({"a\u202eb": "\u202e", "": "1"}).items()
     assert "\u202e" not in name + text
