@@ -120,7 +120,7 @@ def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
     head = opened.read_at(0, min(FILE_HEADER.size, opened.size_bytes))
     if len(head) < FILE_HEADER.size or FILE_HEADER.unpack(head)[:2] != (IDENT, MAGIC):
         raise opened.fault("is not an offline run of Weights & Biases", hint=OFFLINE_HINT)
-    offset, began, parts, length = FILE_HEADER.size, -1, list[bytes](), 0
+    offset, began, record, length = FILE_HEADER.size, -1, bytearray(), 0
     for _ in range(MAX_PIECES):
         left = BLOCK_BYTES - offset % BLOCK_BYTES
         if left < PIECE_HEADER.size:
@@ -135,11 +135,12 @@ def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
             raise opened.fault(f"the piece at byte {offset} is out of order", hint=CUT_HINT)
         began = offset if began < 0 else began
         length += len(data)
-        parts = [*parts, data] if length <= MAX_RECORD_BYTES else []
+        if length <= MAX_RECORD_BYTES:
+            record += data
         if kind in {FULL, LAST}:
             if length <= MAX_RECORD_BYTES:
-                yield began, b"".join(parts)
-            began, parts, length = -1, [], 0
+                yield began, bytes(record)
+            began, record, length = -1, bytearray(), 0
         offset = end
     raise opened.fault(f"more than {MAX_PIECES:,} records", hint="Log less often.")
 

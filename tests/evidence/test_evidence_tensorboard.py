@@ -12,6 +12,7 @@ from evidence_cases import record_of
 from harness_folder import HarnessFolder
 from hypothesis import given
 from hypothesis import strategies as st
+from protobuf_bytes import number, text, varint
 
 from gate.errors import EvidenceError
 from gate.evidence import tensorboard
@@ -27,23 +28,6 @@ from gate.evidence.tensorboard import (
 from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def text(field: int, data: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(data)) + data
 
 
 def plain(value: float) -> bytes:

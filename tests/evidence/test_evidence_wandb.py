@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from evidence_cases import record_of
+from growth import grows_too_fast
 from harness_folder import HarnessFolder
 from hypothesis import given
 from hypothesis import strategies as st
+from protobuf_bytes import number, text
 
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.collect import collect_run
@@ -28,25 +30,13 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 RUN = "offline-run-20261126_154251-82alu6jm"
 
 
-def varint(value: int) -> bytes:
-    parts = []
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
 def history(step: int, **values: object) -> bytes:
     """A record of one call of `run.log`, as the client writes it."""
     items = b"".join(
-        field(1, field(2, name.encode()) + field(16, json.dumps(value).encode()))
+        text(1, text(2, name.encode()) + text(16, json.dumps(value).encode()))
         for name, value in {**values, "_step": step, "_timestamp": 1.75e9}.items()
     )
-    return varint(1 << 3) + varint(step) + field(2, items + field(2, varint(1 << 3) + varint(step)))
+    return number(1, step) + text(2, items + text(2, number(1, step)))
 
 
 def piece(kind: int, data: bytes) -> bytes:
@@ -83,7 +73,7 @@ def read(folder: Path, data: bytes, *keys: str) -> dict[str, list[tuple[int, flo
 def test_numbers_are_read_step_by_step_and_nothing_else(tmp_path: Path) -> None:
     first = history(0, loss=0.1, text="x", media={"_type": "histogram", "bins": [1]}, flag=True)
     second = history(1, loss=1 / 3, **{"eval/acc": 1}, deep={"a": {"b": 2.5}, "c": "x"}, rows=[1])
-    other = field(3, b"\x08\x01")
+    other = text(3, b"\x08\x01")
     assert read(tmp_path, log(first, other, second)) == {
         "wandb.deep.a.b": [(1, 2.5)],
         "wandb.eval/acc": [(1, 1.0)],
@@ -99,7 +89,7 @@ def test_nan_stays_nan_for_the_verdict_to_refuse(tmp_path: Path) -> None:
 
 def test_records_go_over_blocks_and_long_ones_are_passed_over(tmp_path: Path) -> None:
     fillers = [history(step, loss=step / 7, note="x" * 20_000) for step in range(8)]
-    huge = field(5, b"c" * 600_000)
+    huge = text(5, b"c" * 600_000)
     found = read(tmp_path, log(*fillers[:4], huge, *fillers[4:]))
     assert found == {"wandb.loss": [(step, step / 7) for step in range(8)]}
 
@@ -144,11 +134,11 @@ def test_folder_and_keys_are_those_of_the_settings(harness: HarnessFolder) -> No
         (HEAD + piece(LAST, b"x"), "the piece at byte 7 is out of order"),
         (HEAD + piece(FIRST, b"x") + piece(FULL, b"x"), "is out of order"),
         (HEAD + piece(9, b"x"), "the record at byte 7 is truncated"),
-        (log(field(2, field(1, b"\xff\xff"))), "is not a record of the client"),
-        (log(field(2, field(1, field(1, b"a") + field(16, b"1e")))), "is not a record of the"),
-        (log(field(2, field(1, field(1, b"\xff") + field(16, b"1")))), "is not a record of the"),
-        (log(field(2, field(1, field(1, b"a") + field(16, b"[" * 99_999)))), "is not a record"),
-        (log(field(2, field(1, field(1, b"a") + field(16, b"9" * 999)))), "is not a record"),
+        (log(text(2, text(1, b"\xff\xff"))), "is not a record of the client"),
+        (log(text(2, text(1, text(1, b"a") + text(16, b"1e")))), "is not a record of the"),
+        (log(text(2, text(1, text(1, b"\xff") + text(16, b"1")))), "is not a record of the"),
+        (log(text(2, text(1, text(1, b"a") + text(16, b"[" * 99_999)))), "is not a record"),
+        (log(text(2, text(1, text(1, b"a") + text(16, b"9" * 999)))), "is not a record"),
         (log(history(1, loss=1.0), history(1, loss=2.0)), "step 1"),
         (log(history(2, loss=1.0), history(1, loss=2.0)), "step 1"),
     ],
@@ -185,6 +175,18 @@ def test_a_link_to_a_run_is_none(tmp_path: Path) -> None:
     read(tmp_path, log(history(0, loss=1.0)))
     (tmp_path / "wandb" / "run-latest").symlink_to(RUN)
     assert read(tmp_path, log(history(0, loss=1.0))) == {"wandb.loss": [(0, 1.0)]}
+
+
+def test_pieces_without_data_are_read_in_a_time_that_grows_as_their_number(tmp_path: Path) -> None:
+    def many(pieces: int) -> None:
+        out = bytearray(HEAD + piece(FIRST, b""))
+        for _ in range(pieces):
+            room = BLOCK_BYTES - len(out) % BLOCK_BYTES
+            out += b"\0" * room * (room < 7) + piece(MIDDLE, b"")
+        with pytest.raises(EvidenceError, match="the record at byte 7 is truncated"):
+            read(tmp_path, bytes(out))
+
+    assert not grows_too_fast(many, 25_000)
 
 
 @given(st.binary(max_size=300), st.integers(0, 200))
