@@ -11,10 +11,11 @@ from pydantic import Field, field_validator, model_validator
 
 from gate.text.document import Document
 
-# what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own
+# what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own.
+# Not `clusters`: a job on another cluster is one that the gate's own queries do not see
 OPTIONS: Final = frozenset(
     (
-        *("account", "partition", "qos", "reservation", "clusters", "wckey", "nice", "licenses"),
+        *("account", "partition", "qos", "reservation", "wckey", "nice", "licenses"),
         *("constraint", "nodelist", "exclude", "switches", "contiguous", "exclusive", "tmp"),
         *("cpus-per-task", "mincpus", "mem", "mem-per-cpu", "mem-per-gpu"),
         *("gres", "gpus-per-node", "gpus-per-task"),
