@@ -203,19 +203,9 @@ class Cluster:
         self._uncollected = None
         words = self.slurm.step(self.nodes(step).job, step.settings, 1)
         program = (sys.executable, "-I", "-S", "-B", "-c", COLLECT, *import_folders())
-        command = (*words, *program, str(node_folder(self._run)), str(step.root / REPORTS))
+        told = (str(node_folder(self._run)), str(step.root / REPORTS), step.token)
         try:
-            done = subprocess.run(
-                (*command, step.token),
-                env=self.slurm.environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-                timeout=COLLECT_SECONDS,
-                start_new_session=True,
-            )
+            done = self.slurm.finished((*words, *program, *told), COLLECT_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise RunError(
                 f"the nodes did not report in {COLLECT_SECONDS:g} s what the run left", hint=HINT
@@ -254,16 +244,7 @@ class Cluster:
         command = (*step, "/bin/sh", "-c", f'exec /bin/rm -rf {folder}-"$SLURM_NODEID"')
         # what is left after that is in /tmp, for this account alone
         with suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                command,
-                env=self.slurm.environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=CLEAR_SECONDS,
-                start_new_session=True,
-            )
+            self.slurm.finished(command, CLEAR_SECONDS)
 
     def script(self, request: ProcessRequest, step: ClusterStep) -> str:
         """What starts on every node, once a task."""

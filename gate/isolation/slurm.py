@@ -37,6 +37,7 @@ OWNER: Final = re.compile(
 )
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z", re.ASCII)
 ADDRESS: Final = re.compile(r"\bNodeAddr=([A-Za-z0-9_.:-]{1,250})(?=\s)", re.ASCII)
+# whole names: ReqNodeList and ExcNodeList end in the same word
 FIELD: Final = re.compile(r"\b(JobState|Reason|Restarts|NodeList)=(\S*)", re.ASCII)
 WAITING: Final = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"))
 RUNNING: Final = frozenset(("RUNNING", "STAGE_OUT"))
@@ -174,7 +175,6 @@ class Slurm:
                 return JobState(state=GONE)
             raise _refused("scontrol", done)
         fields = dict(FIELD.findall(text))
-        # ReqNodeList and its like end in the same word: the last one is the job's own
         nodes = fields.get("NodeList", "")
         return JobState(
             state=fields.get("JobState", GONE).partition("+")[0],
@@ -253,25 +253,34 @@ class Slurm:
     def _run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = (self.program(name), *arguments)
         try:
-            done = subprocess.run(
-                command,
-                env=self.environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-                timeout=ANSWER_SECONDS,
-                # a signal for the gate is the gate's to act on
-                start_new_session=True,
-            )
+            done = self.finished(command, ANSWER_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise RunError(
                 f"{name} did not answer in {ANSWER_SECONDS:g} s",
-                hint=f"See `{name}` by hand. {HINT}",
+                hint=f"Run `{name}` by hand. {HINT}",
             ) from error
         text = done.stdout[:MAX_ANSWER_BYTES].decode("utf-8", "replace")
         return subprocess.CompletedProcess(command, done.returncode, text)
+
+    def finished(
+        self, command: tuple[str, ...], seconds: float
+    ) -> subprocess.CompletedProcess[bytes]:
+        """One of the programs at its end, with all that it printed.
+
+        Raises `subprocess.TimeoutExpired` where it does not end in time.
+        """
+        return subprocess.run(
+            command,
+            env=self.environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=seconds,
+            # a signal for the gate is the gate's to act on
+            start_new_session=True,
+        )
 
 
 def owner_of(comment: str) -> Owner | None:
