@@ -200,7 +200,6 @@ class Cluster:
         Raises `RunError` where the nodes were lost, or one of them could not report.
         """
         self.refuse_lost(step)
-        self._uncollected = None
         words = self.slurm.step(self.nodes(step).job, step.settings, 1)
         program = (sys.executable, "-I", "-S", "-B", "-c", COLLECT, *import_folders())
         told = (str(node_folder(self._run)), str(step.root / REPORTS), step.token)
@@ -216,10 +215,12 @@ class Cluster:
             text = done.stdout[-COLLECT_OUTPUT:].decode("utf-8", "replace")
             raise RunError(
                 "a node could not report what the run left on it",
-                hint=f"Every node must have this gate at {PACKAGE_ROOT} and its interpreter at "
-                f"{sys.executable}: install it in a folder that all nodes see.",
+                hint="The details show what it printed. Every node needs this gate at "
+                f"{PACKAGE_ROOT} and its interpreter at {sys.executable}: install both in a "
+                "folder that all nodes see.",
                 details=tuple(safe_line(line) for line in text.splitlines()[-10:]),
             )
+        self._uncollected = None
 
     def end_steps(self) -> None:
         """End what still runs on the nodes; the nodes stay."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gate.errors import EvidenceError, StorageError
+from gate.errors import EvidenceError, GateError, StorageError
 from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.harness_files import (
     MAX_HARNESS_FILES,
@@ -62,6 +63,9 @@ def main(folder: str, reports: str, token: str) -> None:
     try:
         report = collect(files, base, target, token, number, name)
         files.write_new(target / REPORT_NAME, report.model_dump_json().encode())
+    except GateError as error:
+        # the gate shows its last lines
+        sys.exit(str(error))
     finally:
         files.remove_tree(base)
 

@@ -300,6 +300,18 @@ def test_a_node_reports_every_file_of_the_harness_but_no_digests_of_the_training
     assert {path.name for path in target.iterdir()} == names
 
 
+def test_what_a_node_refuses_to_read_is_told_in_its_own_words(
+    bench: ClusterBench, project: Project
+) -> None:
+    links = "for one in out.glob('state-r1-*'): one.unlink(); one.symlink_to('/etc/passwd')\n"
+    project.write("train.py", WITH_RANKS + links)
+    project.commit()
+    with pytest.raises(RunError, match="a node could not report") as caught:
+        bench.gate()
+    assert "Traceback" not in str(caught.value)
+    assert any("state-r1-" in line for line in caught.value.details), caught.value.details
+
+
 def test_a_folder_that_is_not_there_is_an_error(bench: ClusterBench, tmp_path: Path) -> None:
     bench.settings(folder=str(tmp_path / "absent"))
     with pytest.raises(RunError, match=r"cluster\.folder .*/absent is not a folder"):
