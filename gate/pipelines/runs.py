@@ -36,7 +36,7 @@ from gate.evidence.run_evidence import (
 from gate.evidence.trace import TraceFinding, Traces, TriedSettings
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.modes import Isolation
-from gate.isolation.process_request import ClusterStep, ProcessRequest
+from gate.isolation.process_request import ClusterStep, ProcessRequest, ProcessResult
 from gate.pipelines.cluster_runs import as_its_task_ended, gather, with_node_at_fault, with_nodes
 from gate.pipelines.environments import GpuSearch
 from gate.pipelines.prepared import Prepared
@@ -346,7 +346,6 @@ class Trainings:
         self._fitting = Fitting(settings, adapters, prepared.isolation, self._turns.at_a_time)
         self._first: RunEvidence | None = None
         self._failed_beside: dict[str, tuple[str, ...]] = {}
-        self._nodes: dict[str, tuple[NodeReport, ...]] = {}
 
     def run(self, planned: PlannedRun) -> RunEvidence:
         """One run from empty folders to evidence on disk, alone on the machine."""
@@ -379,7 +378,7 @@ class Trainings:
         try:
             for number, one in enumerate(planned, 1):
                 (begun,) = self._turns.run(Turn(runs=(one,)), planned[number : number + 1])
-                launcher, _ = self._taken(begun)
+                launcher, _, _ = self._taken(begun)
                 assert begun.result is not None  # noqa: S101 - its turn has ended; tells the checker
                 snapshot = self.prepared.snapshots[one.commit]
                 ended = ""
@@ -429,8 +428,8 @@ class Trainings:
             )
         return request
 
-    def _taken(self, one: Begun) -> tuple[Launcher, RunFolders]:
-        """The files of a run that has ended are the gate's from now on."""
+    def _taken(self, one: Begun) -> tuple[Launcher, RunFolders, tuple[NodeReport, ...]]:
+        """The files of a run that has ended are the gate's from now on, those on nodes too."""
         prepared, planned, result = self.prepared, one.planned, one.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
         launcher = prepared.launcher(planned.environment, planned.commit).in_lane(one.lane)
@@ -439,20 +438,24 @@ class Trainings:
             prepared.adapters.clean_up(launcher.isolation)
         folders = self.ended.move_here(one.lane.root, planned.varied)
         self._turns.release(one)
-        if one.request.step is not None:
-            # a run that timed out on nodes that were lost is no run that timed out
-            prepared.adapters.cluster.refuse_lost(one.request.step)
-            if not result.timed_out:
-                self._nodes[planned.label] = self._gathered(one.request.step, folders.out)
+        reports = self._gathered(one.request.step, result, folders.out)
         begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         wall = round(result.wall_seconds, 3)
         # a run that failed, or was stopped, took its time as well
         prepared.call.ran(planned.label, begun_seconds=begun, wall_seconds=wall, lane=lane)
-        return launcher, folders
+        return launcher, folders, reports
 
-    def _gathered(self, step: ClusterStep, out: Path) -> tuple[NodeReport, ...]:
+    def _gathered(
+        self, step: ClusterStep | None, result: ProcessResult, out: Path
+    ) -> tuple[NodeReport, ...]:
         """What the nodes report of a run, whose documents are then where a run here has them."""
         prepared = self.prepared
+        if step is None:
+            return ()
+        if result.timed_out:
+            # on nodes that were lost it did not time out
+            prepared.adapters.cluster.refuse_lost(step)
+            return ()
         with prepared.call.own(OwnWork.READING):
             prepared.adapters.cluster.collect(step)
             return gather(prepared.adapters, prepared.reader.ask, step, out)
@@ -460,8 +463,8 @@ class Trainings:
     def _evidence_of(self, one: Begun) -> RunEvidence:
         prepared, planned, result = self.prepared, one.planned, one.result
         assert result is not None  # noqa: S101 - its turn has ended; tells the checker
-        launcher, folders = self._taken(one)
-        result = as_its_task_ended(result, self._nodes.get(planned.label, ()))
+        launcher, folders, reports = self._taken(one)
+        result = as_its_task_ended(result, reports)
         snapshot = prepared.snapshots[planned.commit]
         begun, lane = prepared.call.at(one.begun_seconds), one.lane.number
         if one.beside and short_of_room(result):
@@ -475,7 +478,7 @@ class Trainings:
             if not (failed and end.by_stop):
                 launcher.refuse_failure(planned, snapshot, one.request, result, end)
         except RunError as fault:
-            placed = with_node_at_fault(fault, self._nodes.get(planned.label, ()))
+            placed = with_node_at_fault(fault, reports)
             detailed = with_missing_file(
                 placed, folders.tree, snapshot, prepared.not_committed, prepared.project
             )
@@ -487,7 +490,7 @@ class Trainings:
         record = launcher.record_of(planned, one.request, result).model_copy(update=told)
         with prepared.call.own(OwnWork.READING, planned.label):
             read = self._read(planned, record, result.output, failure)
-        evidence = with_nodes(read.evidence, self._nodes.get(planned.label, ()))
+        evidence = with_nodes(read.evidence, reports)
         read = replace(read, evidence=evidence)
         self.ended.refuse_unusable(evidence)
         if planned.window is None and planned.varied is None:
