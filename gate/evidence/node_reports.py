@@ -86,8 +86,3 @@ class NodeReport(Document):
     steps: Annotated[dict[TaskNumber, Annotated[int, Field(ge=0)]], Field(max_length=10_000)] = (
         Field(default_factory=dict)
     )
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The ranks that left something on this node."""
-        return tuple(sorted({int(name.split("-")[1][1:]) for name in self.files}))

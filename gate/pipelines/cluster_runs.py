@@ -109,9 +109,13 @@ def as_its_task_ended(result: ProcessResult, reports: tuple[NodeReport, ...]) ->
     return replace(result, exit_code=-number if number in set(signal.Signals) else codes[0])
 
 
-def with_node_at_fault(fault: RunError, reports: tuple[NodeReport, ...]) -> RunError:
+def with_node_at_fault(
+    fault: RunError, reports: tuple[NodeReport, ...], step: ClusterStep | None
+) -> RunError:
     """The fault with the nodes and ranks whose task failed by itself; the others were ended."""
-    told = list(_failed(reports))
+    if step is None:
+        return fault
+    told = list(_failed(reports, step.settings.tasks_per_node))
     if not told:
         return fault
     return type(fault)(
@@ -123,13 +127,18 @@ def with_node_at_fault(fault: RunError, reports: tuple[NodeReport, ...]) -> RunE
     )
 
 
-def _failed(reports: tuple[NodeReport, ...]) -> Iterator[str]:
+def _failed(reports: tuple[NodeReport, ...], tasks_per_node: int) -> Iterator[str]:
     for report in reports:
         for task, code in report.exits.items():
             if code == 0:
                 continue
-            ranks = ", ".join(map(str, report.ranks))
-            who = f"rank{'s' * (len(report.ranks) > 1)} {ranks}" if ranks else f"task {task}"
-            steps = report.steps.values()
-            last = f"after step {min(steps)}" if steps else "before a step"
+            # the only task of a node may be the launcher of all ranks there; several are ranks
+            steps = {
+                int(rank): step
+                for rank, step in report.steps.items()
+                if tasks_per_node == 1 or rank == task
+            }
+            ranks = ", ".join(map(str, sorted(steps)))
+            who = f"rank{'s' * (len(steps) > 1)} {ranks}" if steps else f"task {task}"
+            last = f"after step {min(steps.values())}" if steps else "before a step"
             yield f"{who} on node {report.node.name}, {last}"

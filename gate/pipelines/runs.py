@@ -478,7 +478,7 @@ class Trainings:
             if not (failed and end.by_stop):
                 launcher.refuse_failure(planned, snapshot, one.request, result, end)
         except RunError as fault:
-            placed = with_node_at_fault(fault, reports)
+            placed = with_node_at_fault(fault, reports, one.request.step)
             detailed = with_missing_file(
                 placed, folders.tree, snapshot, prepared.not_committed, prepared.project
             )

@@ -16,17 +16,21 @@ from played_training import WITH_RANKS, Project
 
 from gate.errors import RunError, SettingsError
 from gate.evidence.harness_files import ENDINGS, HarnessFile
-from gate.isolation.cluster_processes import node_folder
+from gate.evidence.node_reports import CollectedFile, NodeReport
+from gate.isolation.cluster_processes import new_step, node_folder
+from gate.isolation.cluster_settings import ClusterEngine, ClusterSettings
 from gate.isolation.slurm import this_owner
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
+from gate.pipelines.cluster_runs import with_node_at_fault
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.node_collector import collect
 from gate.settings.load import parse_settings
 from gate.settings.reach import refuse_reach
 from gate.system.console import QuietProgress
+from gate.system.node import NodeFacts
 from gate.verdict.verdict import Outcome
 
 NAMES = (
@@ -203,6 +207,33 @@ def test_a_rank_that_is_killed_is_named_with_the_signal(
     project.commit()
     with pytest.raises(RunError, match=r"killed by SIGKILL \(task 1 on node n2, before a step\)"):
         bench.gate()
+
+
+@pytest.mark.parametrize(
+    ("tasks_per_node", "told"),
+    [
+        # one launcher, whose own RANK is its node's number
+        (1, "ranks 8, 9, 10 on node n2, after step 2"),
+        (16, "rank 9 on node n2, after step 3"),
+    ],
+)
+def test_of_several_ranks_on_a_node_those_are_named_whose_task_failed(
+    tmp_path: Path, tasks_per_node: int, told: str
+) -> None:
+    settings = ClusterSettings(
+        engine=ClusterEngine.SLURM, nodes=2, tasks_per_node=tasks_per_node, folder=str(tmp_path)
+    )
+    report = NodeReport(
+        token="a" * 16,
+        number=1,
+        node=NodeFacts(name="n2"),
+        files={"process-r1-7.json": CollectedFile(sha256="0" * 64, size_bytes=1)},
+        exits={"8": 0, "9": 1},
+        steps={"10": 2, "8": 3, "9": 3},
+    )
+    step = new_step(settings, tmp_path, elsewhere=False)
+    fault = with_node_at_fault(RunError("it failed"), (report,), step)
+    assert fault.message == f"it failed ({told})"
 
 
 def test_a_job_that_never_starts_is_an_error_and_is_cancelled(
