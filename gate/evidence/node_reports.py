@@ -37,6 +37,7 @@ FILE_PATTERN: Final = f"^(?:{KIND_PATTERN}|gradients){PROCESS_PATTERN}$"
 FileName = Annotated[str, Field(max_length=60, pattern=FILE_PATTERN)]
 TaskNumber = Annotated[str, Field(pattern=r"^(?:0|[1-9][0-9]{0,5})$")]
 Token = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
 class Leaf(Document):
@@ -47,7 +48,7 @@ class Leaf(Document):
     kind: str = Field(max_length=40)
     shape: Annotated[tuple[int, ...], Field(max_length=64)] | None
     size_bytes: int = Field(ge=0, le=MAX_BYTES)
-    sha256: str = Field(pattern=SHA256_PATTERN)
+    sha256: Sha256
 
 
 class StateLeaves(OwnedDocument):
@@ -61,17 +62,10 @@ class StateLeaves(OwnedDocument):
     )
 
 
-class CollectedFile(Document):
-    """A file that a node copied into the shared folder: its digest and size there."""
-
-    sha256: str = Field(pattern=SHA256_PATTERN)
-    size_bytes: int = Field(ge=0, le=MAX_BYTES)
-
-
 class NodeReport(Document):
     """`report.json` of one node: written last, so its presence says that the rest is there.
 
-    `exits` has the exit code of each task that ended by itself, by its number among all; `steps`
+    `files` has the SHA-256 of each copy in the shared folder, `exits` the exit code of each task that ended by itself, by its number among all; `steps`
     the last step that a rank recorded, by rank.
     """
 
@@ -79,7 +73,7 @@ class NodeReport(Document):
     token: Token
     number: int = Field(ge=0, lt=MAX_NODES)
     node: NodeFacts
-    files: Annotated[dict[FileName, CollectedFile], Field(max_length=20_000)]
+    files: Annotated[dict[FileName, Sha256], Field(max_length=20_000)]
     exits: Annotated[
         dict[TaskNumber, Annotated[int, Field(ge=0, le=255)]], Field(max_length=MAX_TASKS)
     ] = Field(default_factory=dict)

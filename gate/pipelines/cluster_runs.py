@@ -44,7 +44,7 @@ def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[
     reports = ask(question).reports
     owners: dict[str, NodeReport] = {}
     for report in reports:
-        for name, file in report.files.items():
+        for name, sha256 in report.files.items():
             if name in owners:
                 raise EvidenceError(
                     f"{name} is from node {owners[name].node.name} and from node "
@@ -55,7 +55,7 @@ def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[
                 )
             owners[name] = report
             source = folder / str(report.number) / name
-            _copy(adapters.files, source, out / name, file.sha256, report)
+            _copy(adapters.files, source, out / name, sha256, report)
     return reports
 
 

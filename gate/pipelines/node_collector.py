@@ -29,7 +29,6 @@ from gate.evidence.node_reports import (
     MAX_DOCUMENTS_BYTES,
     MAX_LEAVES_BYTES,
     REPORT_NAME,
-    CollectedFile,
     NodeReport,
     StateLeaves,
 )
@@ -93,7 +92,7 @@ def collect(
     )
 
 
-def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, CollectedFile]]:
+def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, str]]:
     names = [one for one in files.list_names(out, max_names=MAX_NAMES) if NAME.fullmatch(one)]
     if len(names) > MAX_HARNESS_FILES:
         raise EvidenceError(f"the run left more than {MAX_HARNESS_FILES:,} files on this node")
@@ -105,14 +104,12 @@ def _collected(files: Files, out: Path, target: Path) -> Iterator[tuple[str, Col
             data = _leaves(files, out / name, rank, pid).model_dump_json().encode()
             leaves = f"leaves-r{rank}-{pid}.json"
             files.write_new(target / leaves, data)
-            yield leaves, CollectedFile(sha256=sha256_hex(data), size_bytes=len(data))
+            yield leaves, sha256_hex(data)
             continue
         large = name.endswith(LARGE)
         most = MAX_STATE_BYTES if large else min(MAX_LINES_BYTES, left)
-        digest = files.copy_file(out / name, target / name, max_bytes=most)
-        size_bytes = (target / name).stat().st_size
-        left -= 0 if large else size_bytes
-        yield name, CollectedFile(sha256=digest, size_bytes=size_bytes)
+        yield name, files.copy_file(out / name, target / name, max_bytes=most)
+        left -= 0 if large else (target / name).stat().st_size
 
 
 def _leaves(files: Files, path: Path, rank: int, pid: int) -> StateLeaves:

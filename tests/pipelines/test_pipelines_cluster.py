@@ -16,7 +16,7 @@ from played_training import WITH_RANKS, Project
 
 from gate.errors import RunError, SettingsError
 from gate.evidence.harness_files import ENDINGS, HarnessFile
-from gate.evidence.node_reports import CollectedFile, NodeReport
+from gate.evidence.node_reports import NodeReport
 from gate.isolation.cluster_processes import new_step, node_folder
 from gate.isolation.cluster_settings import ClusterEngine, ClusterSettings
 from gate.isolation.slurm import this_owner
@@ -227,7 +227,7 @@ def test_of_several_ranks_on_a_node_those_are_named_whose_task_failed(
         token="a" * 16,
         number=1,
         node=NodeFacts(name="n2"),
-        files={"process-r1-7.json": CollectedFile(sha256="0" * 64, size_bytes=1)},
+        files={"process-r1-7.json": "0" * 64},
         exits={"8": 0, "9": 1},
         steps={"10": 2, "8": 3, "9": 3},
     )
