@@ -34,6 +34,7 @@ from gate.evidence.node_reports import (
 )
 from gate.evidence.saved_state import captured_state, state_leaves
 from gate.isolation.confined_look import read_apart, reading_seconds
+from gate.pipelines.run_watch import last_step
 from gate.system.files.files import LocalFiles
 from gate.system.files.port import Files
 from gate.system.machine import machine_facts
@@ -47,8 +48,6 @@ NAME: Final = re.compile(f"(?!{HarnessFile.LEAVES}-){FILE_PATTERN}", re.ASCII)
 EXIT_NAME: Final = re.compile(r"exit-(0|[1-9][0-9]{0,5})\Z", re.ASCII)
 STATE_NAME: Final = re.compile(r"state-r([1-9][0-9]*)-([0-9]+)\.safetensors\Z", re.ASCII)
 STEPS_NAME: Final = re.compile(r"steps-r(0|[1-9][0-9]{0,5})-[0-9]+\.jsonl\Z", re.ASCII)
-STEP: Final = re.compile(rb'"step": ?([0-9]{1,9})')
-LAST_BYTES: Final = 128 * 1024
 LARGE: Final = (".safetensors",)
 
 
@@ -138,14 +137,10 @@ def _steps(files: Files, out: Path) -> Iterator[tuple[str, int]]:
         rank = STEPS_NAME.match(name)
         if rank is None:
             continue
-        with (
-            suppress(StorageError, OSError),
-            files.open_binary(out / name, max_bytes=MAX_LINES_BYTES) as file,
-        ):
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-            found = STEP.findall(file.read(LAST_BYTES))
-            if found:
-                yield rank[1], int(found[-1])
+        with suppress(StorageError, OSError):
+            step = last_step(files, out / name)
+            if step:
+                yield rank[1], step
 
 
 def facts_of_this_node(name: str) -> NodeFacts:

@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from gate.errors import StorageError
 from gate.system.files.port import Files
 
 LOOK_EACH_SECONDS: Final = 1.0
-TAIL_BYTES: Final = 64 * 1024
+# two lines as long as they may be
+TAIL_BYTES: Final = 128 * 1024
 MOST_NAMES: Final = 2_000
 # sparse or not: only its end is read
 LARGEST_BYTES: Final = 2**50
@@ -102,17 +104,22 @@ def step_in(files: Files, out: Path) -> int:
     """The last step that the harness wrote into a folder; 0 where none can be read."""
     try:
         names = files.list_names(out, max_names=MOST_NAMES)
-        tails = [_tail(files, out / name) for name in names if STEPS_FILE.fullmatch(name)]
+        steps = (last_step(files, out / name) for name in names if STEPS_FILE.fullmatch(name))
+        return max(steps, default=0)
     except StorageError:
         return 0
-    return max((int(step) for tail in tails for step in STEP.findall(tail)[-1:]), default=0)
 
 
-def _tail(files: Files, path: Path) -> bytes:
+def last_step(files: Files, path: Path) -> int:
+    """The last step in a file of steps, by its end alone; 0 where there is none.
+
+    Raises `StorageError` for what is no plain file.
+    """
     with files.open_binary(path, max_bytes=LARGEST_BYTES) as file:
-        size = file.seek(0, 2)
+        size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
-        return file.read(TAIL_BYTES)
+        found = STEP.findall(file.read(TAIL_BYTES))
+    return int(found[-1]) if found else 0
 
 
 def _rounded(seconds: float) -> str:
