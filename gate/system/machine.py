@@ -246,9 +246,9 @@ def machine_facts(
     if library_path:
         # on some hosts the driver's library is found by this path alone
         environment["LD_LIBRARY_PATH"] = library_path
-    listed = _answer((program, *FACT_QUERY), environment)
+    listed = answer_lines((program, *FACT_QUERY), environment)
     gpus = tuple(filter(None, map(_gpu, listed)))[:MAX_GPUS]
-    wiring = _answer((program, *TOPOLOGY), environment) if gpus else []
+    wiring = answer_lines((program, *TOPOLOGY), environment) if gpus else []
     return MachineFacts(
         gpus=gpus,
         topology=tuple(_line(line) for line in wiring[:MAX_LINES]),
@@ -257,7 +257,7 @@ def machine_facts(
     )
 
 
-def _answer(command: tuple[str, ...], environment: dict[str, str]) -> list[str]:
+def answer_lines(command: tuple[str, ...], environment: dict[str, str]) -> list[str]:
     """The lines of a program's answer; none where it fails or does not answer in time."""
     try:
         done = subprocess.run(

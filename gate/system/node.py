@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.system.machine import GpuFacts, ShortText, TopologyLine
+from gate.system.machine import GpuFacts, ShortText, TopologyLine, answer_lines
 from gate.text.document import Document
 from gate.text.untrusted_text import safe_line
 
@@ -25,7 +24,6 @@ MAX_READ: Final = 256 * 1024
 MAX_DEVICES: Final = 64
 # as a document of the evidence takes it
 MOST: Final = 2**63
-ANSWER_SECONDS: Final = 30.0
 # `nvidia-smi --help-query-gpu` lists the fields
 CLOCK_FIELDS: Final = (
     *("uuid", "compute_cap", "vbios_version", "clocks.sm", "clocks.mem"),
@@ -144,19 +142,9 @@ def gpu_clocks(search_path: str) -> tuple[str, ...]:
     program = shutil.which("nvidia-smi", path=search_path)
     if program is None:
         return ()
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            (program, f"--query-gpu={','.join(CLOCK_FIELDS)}", "--format=csv,noheader"),
-            env={"PATH": search_path, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=ANSWER_SECONDS,
-        )
-        if done.returncode == 0:
-            lines = done.stdout[:MAX_READ].splitlines()
-            return tuple(safe_line(line, limit=400) for line in lines[:MAX_DEVICES])
-    return ()
+    query = (program, f"--query-gpu={','.join(CLOCK_FIELDS)}", "--format=csv,noheader")
+    lines = answer_lines(query, {"PATH": search_path, "LC_ALL": "C"})
+    return tuple(safe_line(line, limit=400) for line in lines[:MAX_DEVICES])
 
 
 def _text(path: Path) -> str:
