@@ -113,9 +113,10 @@ class ClusterSettings(Document):
         if self.on_nodes and self.folder is None:
             message = "engine: slurm needs folder, a folder that every node sees"
             raise ValueError(message)
-        if not self.on_nodes and self.nodes > 1:
-            message = "nodes: more than one needs an engine, such as engine: slurm"
-            raise ValueError(message)
+        for key in ("nodes", "tasks_per_node", "allocations"):
+            if not self.on_nodes and getattr(self, key) > 1:
+                message = f"{key}: more than one needs an engine, such as engine: slurm"
+                raise ValueError(message)
         return self
 
     @property

@@ -446,16 +446,13 @@ def _check_record(record: RunRecord, planned: PlannedRun, request: GateRequest) 
     command = training_of(planned, request.settings.train).command
     # the exit code of a run that was interrupted is that of a signal, or its handler's own
     code = 0 if planned.preemption is None else record.exit_code
+    cluster, isolation = request.settings.cluster, record.isolation
     asked = (planned.mode, planned.commit, planned.environment, command, code, False)
     given = (record.mode, record.commit, record.environment)
-    on_nodes = request.settings.cluster.on_nodes
-    if on_nodes != (record.isolation.job is not None):
-        raise EvidenceError(
-            f"run {record.label}: ran {'here' if on_nodes else 'on a cluster'}, and the settings "
-            "ask for the other",
-            hint="Let `run` have the settings that judge: those of the base commit.",
-        )
-    if asked != (*given, record.argv, record.exit_code, record.timed_out):
+    ended = (record.argv, record.exit_code, record.timed_out)
+    places = (cluster.on_nodes, cluster.allocations > 1)
+    placed = (isolation.job is not None, isolation.other_nodes)
+    if asked != (*given, *ended) or places != placed:
         raise EvidenceError(
             f"run {record.label}: did not run or end as the settings require", hint=ALTERED_HINT
         )

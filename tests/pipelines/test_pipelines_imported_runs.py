@@ -202,6 +202,8 @@ def _record(**changes: object) -> Callable[[dict[str, object]], object]:
         (_record(argv=["python3", "other.py"]), "did not run or end as the settings require"),
         (_record(exit_code=1), "did not run or end as the settings require"),
         (_record(mode="default"), "did not run or end as the settings require"),
+        (_record(isolation={"mode": "none", "job": "job user"}), "did not run or end as the"),
+        (_record(isolation={"mode": "none", "other_nodes": True}), "did not run or end as the"),
         (_record(isolation={"mode": "fortress"}), "run.isolation.mode: must be 'auto', 'none'"),
         (_record(isolation={"mode": "auto"}), "run.isolation.mode: must be the mode that was"),
         (_record(isolation=_uid("a wish")), "run.isolation.guard: must be 'mount namespace'"),
