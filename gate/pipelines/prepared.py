@@ -211,11 +211,8 @@ def _work_folder(request: GateRequest, adapters: Adapters, ends: ExitStack) -> P
     # run backwards, so this one after the clean-up
     ends.callback(adapters.files.remove_tree, work)
     ends.callback(drop_short_names, adapters.files, work / "run")
-    if request.settings.cluster.on_nodes:
-        # others see the shared folder as well
-        adapters.files.fresh_folder(work, mode=0o700)
-    else:
-        adapters.files.fresh_folder(work)
+    # others see a cluster's shared folder as well
+    adapters.files.fresh_folder(work, mode=0o700 if request.settings.cluster.on_nodes else 0o755)
     return work
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ dist.destroy_process_group()
 """
 DRAWS = "noise = torch.tensor([random.SystemRandom().random()]) if rank == 1 else torch.zeros(1)"
 SLEEPS = "import time\ntime.sleep(300)\n"
+
+
+def training(cluster: RealCluster, project: Project) -> subprocess.Popen[bytes]:
+    """A call whose first run is a step by now, and takes minutes."""
+    cluster.settings(project, script=SLEEPS + WITH_RANKS)
+    call = cluster.start(project, "gate")
+    cluster.until(lambda: cluster.slurm("squeue", "-h", "--steps", "-o", "%i").count("."))
+    return call
 
 
 @pytest.mark.torch
@@ -83,9 +92,7 @@ def test_a_job_that_no_node_takes_is_an_error_and_leaves_the_queue(
 def test_a_node_that_is_lost_is_an_error_and_no_difference(
     cluster: RealCluster, project: Project
 ) -> None:
-    cluster.settings(project, script=SLEEPS + WITH_RANKS)
-    call = cluster.start(project, "gate")
-    cluster.until(lambda: cluster.slurm("squeue", "-h", "--steps", "-o", "%i|%N").count("."))
+    call = training(cluster, project)
     (job,) = cluster.jobs("RUNNING")
     node = cluster.slurm("squeue", "-h", f"--jobs={job}", "-o", "%B")
     cluster.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
@@ -104,9 +111,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(
 
 
 def test_a_job_that_somebody_cancels_is_an_error(cluster: RealCluster, project: Project) -> None:
-    cluster.settings(project, script=SLEEPS + WITH_RANKS)
-    call = cluster.start(project, "gate")
-    cluster.until(lambda: cluster.slurm("squeue", "-h", "--steps", "-o", "%i").count("."))
+    call = training(cluster, project)
     cluster.slurm("scancel", *cluster.jobs())
     code, told = ended(call)
     assert (code, "somebody cancelled it" in told) == (3, True), told
@@ -115,9 +120,7 @@ def test_a_job_that_somebody_cancels_is_an_error(cluster: RealCluster, project: 
 def test_ctrl_c_cancels_the_job_and_clears_the_shared_folder(
     cluster: RealCluster, project: Project
 ) -> None:
-    cluster.settings(project, script=SLEEPS + WITH_RANKS)
-    call = cluster.start(project, "gate")
-    cluster.until(lambda: cluster.slurm("squeue", "-h", "--steps", "-o", "%i").count("."))
+    call = training(cluster, project)
     call.send_signal(signal.SIGINT)
     code, told = ended(call)
     assert (code, "cancelled by SIGINT" in told) == (4, True), told
@@ -137,9 +140,7 @@ def test_ctrl_c_while_the_job_waits_cancels_it(cluster: RealCluster, project: Pr
 def test_the_next_call_cancels_the_job_of_one_that_was_killed(
     cluster: RealCluster, project: Project
 ) -> None:
-    cluster.settings(project, script=SLEEPS + WITH_RANKS)
-    call = cluster.start(project, "gate")
-    cluster.until(lambda: cluster.slurm("squeue", "-h", "--steps", "-o", "%i").count("."))
+    call = training(cluster, project)
     (orphan,) = cluster.jobs()
     call.kill()
     ended(call)
@@ -166,10 +167,5 @@ def test_a_repeat_on_other_nodes_says_so(
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
     assert verdict["outcome"] == "no-baseline"
     assert verdict["isolation"]["other_nodes"] is True
-    runs = [f"{told.partition(f'job {job} on ')[2].split()[0:2]}" for job in jobs_of(told)]
-    assert len(set(runs)) == len(runs) == 2
-
-
-def jobs_of(told: str) -> list[str]:
-    """The jobs that a call had nodes from, in order."""
-    return re.findall(r"job ([0-9]+) on ", told)
+    nodes = re.findall(r"job [0-9]+ on (\S+ \S+)", told)
+    assert len(set(nodes)) == len(nodes) == 2
