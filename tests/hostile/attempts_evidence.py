@@ -11,7 +11,6 @@ STRICT = "strict parsing"
 NO_UNPICKLING = "a reader that runs nothing"
 COPY = "the gate hashes, compares and signs its own copy"
 CHECKPOINT = ", checkpoint: model.pt"
-ANSWERED = ", files: [train.py, play.json]"
 # a second process's files, made of the first one's by the words that are replaced
 TWIN = """
 def twin(rank, pid):
@@ -49,6 +48,22 @@ def _forged(name: str, tries: str, cause: str, after: str) -> Attempt:
         modes=EVERYWHERE,
         outcome=Outcome.ERROR,
         cause=cause,
+    )
+
+
+def _answered(name: str, tries: str, stopped_by: str) -> Attempt:
+    """Other numbers where an entry answers for unchanged files without a run."""
+    return Attempt(
+        name=name,
+        threat=Threat.FORGERY,
+        tries=tries,
+        stopped_by=stopped_by,
+        script="",
+        modes=(IsolationMode.UID,),
+        train=", files: [train.py, play.json]",
+        settings="runs: {unaffected: answer}\n",
+        play={"losses": ["9", "9", "9"]},
+        outcome=Outcome.CODE_DRIFT,
     )
 
 
@@ -142,29 +157,15 @@ numbers = [point["decimal"] for point in entry["metrics"][0]["points"]]
         settings="cost: {when: nightly}\nruns: {when_reproduced: one}\n",
         outcome=Outcome.CODE_DRIFT,
     ),
-    Attempt(
-        name="entry-of-other-files",
-        threat=Threat.FORGERY,
-        tries="changes its script where an entry answers for unchanged files",
-        stopped_by="the gate hashes the files of the commit itself, and trains where one differs",
-        script="",
-        modes=(IsolationMode.UID,),
-        train=ANSWERED,
-        settings="runs: {unaffected: answer}\n",
-        play={"losses": ["9", "9", "9"]},
-        outcome=Outcome.CODE_DRIFT,
+    _answered(
+        "entry-of-other-files",
+        "changes its script where an entry answers for unchanged files",
+        "the gate hashes the files of the commit itself, and trains where one differs",
     ),
-    Attempt(
-        name="entry-for-its-own-files",
-        threat=Threat.FORGERY,
-        tries="includes a baseline entry of the old numbers with the digest of its new files",
-        stopped_by="the base commit's entries answer, and a brought one makes the gate train",
-        script="",
-        modes=(IsolationMode.UID,),
-        train=ANSWERED,
-        settings="runs: {unaffected: answer}\n",
-        play={"losses": ["9", "9", "9"]},
-        outcome=Outcome.CODE_DRIFT,
+    _answered(
+        "entry-for-its-own-files",
+        "includes a baseline entry of the old numbers with the digest of its new files",
+        "the base commit's entries answer, and a brought one makes the gate train",
     ),
     Attempt(
         name="swap-between-hash-and-seal",
