@@ -65,8 +65,8 @@ class StateLeaves(OwnedDocument):
 class NodeReport(Document):
     """`report.json` of one node: written last, so its presence says that the rest is there.
 
-    `files` has the SHA-256 of each copy in the shared folder, `exits` the exit code of each task that ended by itself, by its number among all; `steps`
-    the last step that a rank recorded, by rank.
+    `files` has the SHA-256 of each copy in the shared folder, `exits` the exit code of each task
+    that ended by itself, by its number among all; `steps` the last step of each rank.
     """
 
     schema_version: Literal["repro-gate.node-report/1"] = REPORT_SCHEMA
