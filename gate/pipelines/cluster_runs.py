@@ -42,6 +42,8 @@ def gather(adapters: Adapters, ask: Ask, step: ClusterStep, out: Path) -> tuple[
         _wait_for(adapters, folder / str(number) / REPORT_NAME, until)
     question = NodesQuestion(folder=folder, token=step.token, nodes=nodes)
     reports = ask(question).reports
+    # the run sees this folder too, and writes to that of its node: what is here is not from there
+    adapters.files.fresh_folder(out)
     owners: dict[str, NodeReport] = {}
     for report in reports:
         for name, sha256 in report.files.items():
@@ -82,7 +84,6 @@ def _wait_for(adapters: Adapters, path: Path, until: float) -> None:
 
 def _copy(files: Files, source: Path, target: Path, sha256: str, report: NodeReport) -> None:
     try:
-        # on a training's own machine nothing is there: what it wrote there is no evidence
         found = files.copy_file(source, target, max_bytes=MAX_STATE_BYTES)
     except StorageError as error:
         raise RunError(

@@ -343,6 +343,15 @@ def test_what_a_node_refuses_to_read_is_told_in_its_own_words(
     assert any("state-r1-" in line for line in caught.value.details), caught.value.details
 
 
+def test_what_a_run_writes_into_the_shared_folder_itself_is_no_evidence(
+    bench: ClusterBench, project: Project
+) -> None:
+    writes = "(here.parent / 'out' / 'leaves-r9-5.json').write_text('{}')\n"
+    project.write("train.py", WITH_RANKS + writes)
+    project.commit()
+    assert {process.rank for process in bench.gate().evidence.runs[0].processes} == {0, 1}
+
+
 def test_a_folder_that_is_not_there_is_an_error(bench: ClusterBench, tmp_path: Path) -> None:
     bench.settings(folder=str(tmp_path / "absent"))
     with pytest.raises(RunError, match=r"cluster\.folder .*/absent is not a folder"):
