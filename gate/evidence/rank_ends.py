@@ -24,7 +24,8 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import RankEnd
 
-Exits = Mapping[int, ExitLine]
+# by process id and rank: those of two nodes may have one id
+Exits = Mapping[tuple[int, int | None], ExitLine]
 
 
 def rank_ends(
@@ -39,7 +40,8 @@ def rank_ends(
     another one says how many there are. Raises `EvidenceError` for a file that cannot be read.
     """
     exits = {
-        line.pid: line for line, _ in told_lines(files, out, processes, HarnessFile.EXITS, ExitLine)
+        (line.pid, line.rank): line
+        for line, _ in told_lines(files, out, processes, HarnessFile.EXITS, ExitLine)
     }
     attested = {
         process: read_own_document(files, out, process, HarnessFile.PROCESS, Attestation)
@@ -91,7 +93,7 @@ def _exit_code(
     exits: Exits, process: ProcessFiles, ended: Mapping[ProcessFiles, Ended]
 ) -> int | None:
     """As its parent saw it; 0 where it told a sound end and no parent speaks of another."""
-    seen = exits.get(process.pid)
+    seen = exits.get((process.pid, process.rank), exits.get((process.pid, None)))
     if seen is not None:
         return seen.code
     sound = process in ended and not ended[process].exceptions

@@ -223,6 +223,19 @@ def test_a_rank_that_never_came_to_torch_is_known_by_its_parent(harness: Harness
     ]
 
 
+def test_processes_of_two_nodes_may_have_one_id(harness: HarnessFolder) -> None:
+    for rank, code in ((0, -15), (1, 7)):
+        one = harness.of(rank=rank, pid=21)
+        one.attest(node=f"n{rank}", world_size=2)
+        one.path.joinpath(f"exits-r{rank}-9.jsonl").write_text(
+            json.dumps({"pid": 21, "rank": rank, "code": code}) + "\n"
+        )
+    assert ends_of(harness) == [
+        "rank 0 on n0: no step, still running when the others failed (SIGTERM)",
+        "rank 1 on n1: no step, exit code 7",
+    ]
+
+
 @pytest.mark.parametrize("line", ["{", '{"pid": 1, "code": 1, "rank": -1}', '{"pid": 1}'])
 def test_a_broken_record_of_exits_is_refused(harness: HarnessFolder, line: str) -> None:
     harness.attest()
