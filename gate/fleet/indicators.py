@@ -191,8 +191,10 @@ def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: Looked
         return tuple(line.succeeded if one is Indicator.ROLLBACKS else None for one in Indicator)
     deviation, operators = back.step_deviation(line), line.uncovered_operators
     judged = not line.cancelled and line.outcome is not Outcome.ERROR
+    # one run that equals the baseline, or none, shows nothing of two
+    repeated = line.strict_runs is None or line.strict_runs > 1 or line.outcome in UNLIKE
     return (
-        line.outcome not in UNLIKE if judged else None,
+        line.outcome not in UNLIKE if judged and repeated else None,
         line.digests_equal,
         None if line.spread is None else line.spread <= levels.spread,
         back.same_outcome(line),
@@ -200,7 +202,8 @@ def events_of(line: HistoryLine | RollbackLine, levels: GateLevels, back: Looked
         None if operators is None else operators == 0,
         None if deviation is None else deviation <= levels.step_deviation,
         None,
-        line.sealed if line.passes else None,
+        # without a run there is nothing to seal
+        line.sealed if line.passes and line.strict_runs != 0 else None,
         None if line.seconds is None else line.seconds <= levels.seconds,
     )
 

@@ -97,6 +97,7 @@ def verdict_line(verdict: Verdict, call: CallFacts) -> HistoryLine:
         cancelled=call.cancelled,
         level=verdict.level,
         failure_mode=verdict.failure_mode,
+        strict_runs=verdict.strict_runs,
         digests_equal=_digests_equal(verdict.repeat),
         metric=series.name[:NAME_CHARACTERS] if series is not None else "",
         last=last if len(last) <= NUMBER_CHARACTERS else "",

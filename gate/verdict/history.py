@@ -45,9 +45,10 @@ class HistoryLine(_Line):
     every part of the environment. `cancelled`: the call was stopped before it had a verdict, and
     `outcome` is that of an error. None, wherever it stands, is "not measured here".
 
-    `digests_equal`: every captured tensor of two strict runs is the same. `metric` is the main
-    metric and `last` its last value in decimal, empty where none was recorded; `spread` is the
-    largest relative difference of any metric between strict runs. `uncovered_operators` counts
+    `strict_runs` is how many strict runs there were, 0 where an entry of the baseline answered
+    alone. `digests_equal`: every captured tensor of two strict runs is the same. `metric` is the
+    main metric and `last` its last value in decimal, empty where none was recorded; `spread` is
+    the largest relative difference of any metric between strict runs. `uncovered_operators` counts
     those without a deterministic kernel. `data_verified`: every byte of the declared data was
     hashed, and is what the baseline has. `step_seconds` is a step of a strict run, the median;
     `training_seconds` the time in which a run was going, `seconds` that from the start of the call
@@ -64,6 +65,7 @@ class HistoryLine(_Line):
     cancelled: bool = False
     level: ReachedLevel | None = None
     failure_mode: FailureMode = FailureMode.NONE
+    strict_runs: int | None = Field(default=None, ge=0, lt=2**31)
     digests_equal: bool | None = None
     metric: Name = ""
     last: str = Field(default="", max_length=40)

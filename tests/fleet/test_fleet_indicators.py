@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from history_table import FIRST, NOW, TABLE, TOTALS, UNLIKE, keep, line, report, rollback, verdicts
+from report_outcomes import CASES
 
 from gate.fleet.indicators import GroupBy, Level, LookedBack, SloReport
+from gate.fleet.lines import CallFacts, verdict_line
 from gate.fleet.stores import FolderStore, append
 from gate.settings.slo import GateLevels, Indicator, SloSettings
 from gate.system.files.files import LocalFiles
@@ -91,6 +93,23 @@ def test_nothing_counted_is_neither_met_nor_missed(folder: FolderStore) -> None:
     level = levels(report(folder))[Indicator.REPRODUCIBLE]
     assert (level.valid, level.ratio, level.met, level.budget_left) == (0, None, None, None)
     assert [one.rate for one in level.burn] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "repeated", "sealable"),
+    [("reproduced", 2, 1, 1), ("one-run", 1, 0, 1), ("unaffected", 0, 0, 0)],
+)
+def test_a_pass_of_one_run_or_none_is_no_repeat_and_without_a_run_nothing_is_sealed(
+    folder: FolderStore, name: str, runs: int, repeated: int, sealable: int
+) -> None:
+    made = verdict_line(CASES[name], CallFacts())
+    assert made.strict_runs == runs
+    append(folder, made.model_copy(update={"judged_at": NOW.isoformat()}))
+    found = levels(report(folder))
+    assert found[Indicator.REPRODUCIBLE].valid == repeated
+    assert found[Indicator.DIGESTS].valid == repeated
+    assert found[Indicator.SEALED].valid == sealable
+    assert found[Indicator.FLAKES].valid == 0
 
 
 def test_a_flake_is_counted_at_each_turn_and_only_within_one_gate(folder: FolderStore) -> None:
