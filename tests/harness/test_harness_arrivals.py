@@ -113,7 +113,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(2)).sum().backward(); optimizer.step()
 """
 MESSAGES = """
-import inspect, multiprocessing, os, tempfile
+import inspect, multiprocessing, os, tempfile, time
 import torch, torch.distributed as dist
 
 def begin(path, rank):
@@ -130,6 +130,7 @@ def other(path):
         dist.all_reduce(torch.ones(2))
     dist.all_reduce(torch.ones(2))
     dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(2), 0)])[0].wait()
+    time.sleep(1)  # rank 0 is stopped meanwhile, and this process is its daemon
     optimizer.step()
     dist.destroy_process_group()
 

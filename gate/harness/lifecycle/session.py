@@ -364,6 +364,10 @@ class HarnessSession:
     def _stop(self) -> None:
         self._stopped = True
         self.finish("max_steps")
+        with self.problems.noting("waiting for other ranks"):
+            if any(child.daemon for child in multiprocessing.active_children()):
+                # Python ends them as this process ends, ranks among them that are still writing
+                preemption.wait_for_ranks(self.settings.out, self.output)
         raise TrainingStopped
 
     def _preempt(self) -> None:
