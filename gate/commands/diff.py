@@ -14,7 +14,8 @@ from gate.comparison.state_difference import StateDifference
 from gate.comparison.states import compare_states
 from gate.errors import ExitCode, SettingsError
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
-from gate.package.saved_states import MAX_BYTES, open_saved_state
+from gate.package.open_members import MAX_BYTES
+from gate.package.saved_states import open_saved_state
 from gate.report.difference_words import difference_document
 from gate.text.json_text import reviewable_json
 from gate.text.plain_records import PlainForm

@@ -18,13 +18,8 @@ from gate.commands.program import FILES
 from gate.commands.state_options import STATE_HELP, chosen_exclusions, safe_text, state_parser
 from gate.errors import EvidenceError, ExitCode
 from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
-from gate.package.saved_states import (
-    MAX_BYTES,
-    PackagedStates,
-    is_package,
-    open_package,
-    open_saved_state,
-)
+from gate.package.open_members import MAX_BYTES, is_package
+from gate.package.saved_states import PackagedStates, open_package, open_saved_state
 from gate.text.json_text import reviewable_json
 from gate.text.plain_records import PlainForm
 from gate.text.untrusted_text import safe_line

@@ -18,7 +18,8 @@ from gate.checkpoint.tensor_hashing import ALGORITHM
 from gate.errors import AttestationError
 from gate.evidence.run_evidence import StateName, StateRoots, States
 from gate.package.model_signing import CheckedPart, ModelCheck, PartMatch
-from gate.package.saved_states import MAX_BYTES, PackagedStates, open_package
+from gate.package.open_members import MAX_BYTES
+from gate.package.saved_states import PackagedStates, open_package
 from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_line, short_text
 

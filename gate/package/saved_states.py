@@ -14,9 +14,10 @@ from gate.checkpoint.formats.formats import ArchivedFolder, open_state, read_sta
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
 from gate.checkpoint.leaves import StateContent
 from gate.checkpoint.parts import DEFAULT_EXCLUSIONS, Exclusion
-from gate.checkpoint.untrusted_files import UntrustedFile, file_part, open_untrusted
-from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
-from gate.package.ustar import BLOCK_BYTES, RUN_MEMBER, looks_like_package, member_index
+from gate.checkpoint.untrusted_files import UntrustedFile, file_part
+from gate.errors import DocumentError, EvidenceError, SettingsError
+from gate.package.open_members import MAX_BYTES, is_package, open_members
+from gate.package.ustar import RUN_MEMBER
 from gate.text.package_names import MODEL_FOLDER, STATE_MEMBER
 from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import safe_line
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from gate.system.files.port import Files
 
 
-MAX_BYTES: Final = 2**40
 # in the evidence a leaf has this before its name in the state file
 CAPTURED: Final = "state"
 MAX_RUN_BYTES: Final = 64 * 1024 * 1024
@@ -122,28 +122,11 @@ class PackagedStates:
             ) from error
 
 
-def is_package(files: Files, path: Path) -> bool:
-    """Whether a file looks like a package of the gate."""
-    try:
-        with files.open_binary(path, max_bytes=MAX_BYTES) as stream:
-            return looks_like_package(stream.read(BLOCK_BYTES))
-    except StorageError:
-        # a folder, or nothing that can be read: opening it as a state says which
-        return False
-
-
 @contextmanager
 def open_package(files: Files, path: Path) -> Iterator[PackagedStates]:
-    """A package, open while the body runs; nothing of it is verified but its headers.
-
-    Raises `EvidenceError` for one that the gate would not write.
-    """
-    with open_untrusted(files, path, safe_line(str(path)), max_bytes=MAX_BYTES) as opened:
-        try:
-            found = tuple(member_index(opened.read_at, opened.size_bytes))
-        except AttestationError as error:
-            raise EvidenceError(f"{opened.shown}: {error.message}", hint=error.hint) from error
-        yield PackagedStates(opened, {name: (start, size) for name, start, size in found})
+    """A package's states, open while the body runs; raises what `open_members` does."""
+    with open_members(files, path) as (opened, places):
+        yield PackagedStates(opened, places)
 
 
 def _parameter_names(

@@ -9,7 +9,7 @@ from gate.baseline.folder import read_entry
 from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
 from gate.evidence.configuration import Configuration, configuration_digest
-from gate.package.saved_states import is_package, open_package
+from gate.package.open_members import is_package, open_members
 from gate.system.files.port import Files
 from gate.text.documents import read_document
 from gate.text.untrusted_text import safe_line
@@ -50,8 +50,8 @@ def _document(files: Files, file: Path, shown: str) -> bytes:
     if not is_package(files, file):
         with open_untrusted(files, file, shown, max_bytes=MAX_DOCUMENT_BYTES) as opened:
             return opened.read_at(0, opened.size_bytes)
-    with open_package(files, file) as package:
-        start, size_bytes = package.places.get(VERDICT_MEMBER, (0, 0))
+    with open_members(files, file) as (package, places):
+        start, size_bytes = places.get(VERDICT_MEMBER, (0, 0))
         if not 0 < size_bytes <= MAX_DOCUMENT_BYTES:
-            raise package.opened.fault(f"holds no readable {VERDICT_MEMBER}", hint=PLACE_HINT)
-        return package.opened.read_at(start, size_bytes)
+            raise package.fault(f"holds no readable {VERDICT_MEMBER}", hint=PLACE_HINT)
+        return package.read_at(start, size_bytes)
