@@ -8,7 +8,7 @@ the words say what the change did. The classes were validated with planted fault
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gate.comparison.differences import (
     Comparison,
@@ -22,6 +22,7 @@ from gate.comparison.differences import (
 from gate.evidence.step_columns import optimizer_of
 
 MODEL = "model/"
+LOSS = "the loss "
 BACKWARD = "backward"
 # nearest to the loss first
 SEEN_INPUTS = {"input": "the model's input", "batch": "the batch"}
@@ -179,7 +180,7 @@ DRIFT = {
         "not come from a data loader.",
     ),
     EventKind.BACKWARD: Cause(
-        "the loss equals the baseline's, but backward returns different gradients",
+        "the loss equals the baseline's, but the gradients after backward do not",
         "Look at changes to the backward pass, to what is detached or frozen, to accumulation, and "
         "to where gradients are set to zero.",
     ),
@@ -258,6 +259,15 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
 
     What was not observed on both sides cannot be excluded, and is not claimed.
     """
+    cause = _cause_of(first, comparison, question)
+    if first.step is None or not cause.sentence.startswith(LOSS):
+        return cause
+    # the number that differs stands before it, and is mostly a later step's
+    of_step = cause.sentence.removeprefix(LOSS)
+    return replace(cause, sentence=f"{LOSS}of step {first.step} {of_step}")
+
+
+def _cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
     if question.drift:
         return _drift(first, comparison)
     if first.kind is EventKind.STATE and reordered(comparison):

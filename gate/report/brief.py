@@ -66,6 +66,7 @@ def brief_of(verdict: Verdict) -> Brief:
         more=" ".join(filter(None, (_traced(verdict), tried_sentence(verdict)))),
         this_change=this_change(verdict),
         change=change_words(verdict.change),
+        names_line=verdict.diagnosis is not None and bool(verdict.diagnosis.likely),
     )
 
 
@@ -110,7 +111,19 @@ def _cause(verdict: Verdict) -> str:
     said = {EventKind.ENVIRONMENT, EventKind.STEPS}
     if diagnosis is None or verdict.passes or (diagnosis.kind in said and not diagnosis.likely):
         return ""
+    if verdict.outcome is Outcome.NONDETERMINISTIC:
+        diagnosis = _where_said(diagnosis)
     return f"Cause: {_rank_of_cause(diagnosis)}{cause_words(diagnosis)}."
+
+
+def _where_said(diagnosis: Diagnosis) -> Diagnosis:
+    """Without where a line's number is first used: the answer has named the first step and what."""
+    said = f"step {diagnosis.first_step}'s "
+    suspects = tuple(
+        one.model_copy(update={"used": ""}) if one.used.startswith(said) else one
+        for one in diagnosis.suspects
+    )
+    return diagnosis.model_copy(update={"suspects": suspects})
 
 
 def _rank_of_cause(diagnosis: Diagnosis) -> str:
@@ -355,7 +368,7 @@ def _as_decided(verdict: Verdict) -> str:
 
 def _nondeterministic(verdict: Verdict) -> str:
     diagnosis, repeat = verdict.diagnosis, verdict.repeat
-    whose = "Two runs of this commit with the same seed"
+    whose = "Two runs of this commit"
     if repeat is not None and strict_runs(verdict) != TWO:
         whose += f" ({repeat.expected} and {repeat.observed} of {verdict.strict_runs})"
     if repeat is not None and repeat.numerically_equal:
@@ -467,12 +480,15 @@ def _not_comparable_change(verdict: Verdict) -> str:
 def _not_repeating_change(verdict: Verdict) -> str:
     if verdict.unrepeated is not None:
         return "Not known. The base commit's preprocessing may not be repeatable either."
+    facts, diagnosis = verdict.baseline_facts, verdict.diagnosis
+    rests = f"the baseline rests on {facts.equal_runs} equal runs" if facts else ""
     if verdict.change is not None:
-        facts, where = verdict.baseline_facts, verdict.change.places
-        rests = f", and the baseline rests on {facts.equal_runs} equal runs" if facts else ""
-        return f"Most likely: {where} is changed in this pull request{rests}."
-    if verdict.named_unchanged:
-        return "Not by that line: this pull request does not change it."
+        also = f", and {rests}" if rests else ""
+        return f"Most likely: {verdict.change.places} is changed in this pull request{also}."
+    # a line may be struck by what is changed elsewhere, such as a seed that is no longer given
+    if verdict.named_unchanged and diagnosis is not None and diagnosis.likely:
+        but = f", but {rests}" if rests else "; the base commit may not be repeatable either"
+        return f"Not known. It does not change {diagnosis.likely[0].place}{but}."
     return "Not known. Only this commit was run; the base commit may not be repeatable either."
 
 

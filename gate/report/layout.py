@@ -101,7 +101,8 @@ class ShownLines:
 class Brief:
     """What stands first: what happened, its cause where one is known; is it this change.
 
-    `more` is what else is known of the cause: traces, and settings that were tried.
+    `more` is what else is known of the cause: traces, and settings that were tried. `names_line`:
+    the cause is a line that is known to differ.
     """
 
     answer: str
@@ -109,6 +110,7 @@ class Brief:
     more: str
     this_change: str
     change: ShownLines | None = None
+    names_line: bool = False
 
     @property
     def happened(self) -> str:

@@ -58,11 +58,15 @@ def lead_of(report: Report, title: str) -> Lead:
     if brief.change is not None:
         room.left -= words_of(brief.change.caption)
     told, changed = room.first(answer), room.first(change)
+    known = (brief.cause,) if brief.cause else ()
+    begin = _sentences(steps[0].text)[:1] if steps else ()
+    # a line that is known goes before what to look for if it is not that one
+    both = brief.names_line and words_of(" ".join((*known, *begin))) <= room.left
+    cause = room.takes(known) if both else ()
     do = room.steps(steps[:1])
     room.left += words_of(BELOW) if do or not steps else 0
     room.left -= 0 if steps else words_of(NOTHING_TO_DO)
-    known = (brief.cause,) if brief.cause else ()
-    cause = room.takes(known)
+    cause = cause or room.takes(known)
     do += room.steps(steps[1:2]) if do == steps[:1] else ()
     changed += room.takes(change[1:]) if changed else ()
     told += room.takes(answer[1:]) if told else ()

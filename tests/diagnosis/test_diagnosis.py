@@ -112,7 +112,7 @@ def _with_fingerprints(
         ("initial", "its weights differ before the first step"),
         ("random.numpy", "one run drew from it, or seeded it"),
         ("batch", "the data loader returns a different batch"),
-        ("gradients", "the loss is equal, but the gradients are not"),
+        ("gradients", "the loss of step 1 is equal, but the gradients are not"),
         ("optimizer", "the optimizer's state is not"),
     ],
 )

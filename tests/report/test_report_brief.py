@@ -215,9 +215,8 @@ SAID = {
     "nondeterministic": (
         "failed: two runs of this commit gave different results",
         (
-            "Two runs of this commit with the same seed differ from step 3 on, first in the "
-            "data. Cause: train.py:28 draws from numpy.random.default_rng() without a seed, "
-            "first used in step 3's batch."
+            "Two runs of this commit differ from step 3 on, first in the data. Cause: "
+            "train.py:28 draws from numpy.random.default_rng() without a seed."
         ),
         "Not known. Only this commit was run; the base commit may not be repeatable either.",
     ),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from report_cases import FACTS, diagnosed
 from report_hostile import HOSTILE
-from report_outcomes import REQUEST, both, entry, judged, ran
+from report_outcomes import NONDETERMINISTIC, REQUEST, both, entry, judged, ran
 
 from gate.errors import RunError
 from gate.evidence.trace import HowKnown, ShownChange
@@ -98,7 +98,11 @@ def test_no_changed_line_leaves_its_block(text: str) -> None:
                 "on 2 equal runs."
             ),
         ),
-        (None, True, "Not by that line: this pull request does not change it."),
+        (
+            None,
+            True,
+            "Not known. It does not change train.py:28, but the baseline rests on 2 equal runs.",
+        ),
         (
             None,
             False,
@@ -109,7 +113,7 @@ def test_no_changed_line_leaves_its_block(text: str) -> None:
 def test_a_named_line_answers_whether_it_is_this_change(
     change: ShownChange | None, answer: str, *, unchanged: bool
 ) -> None:
-    verdict = diagnosed(Outcome.NONDETERMINISTIC).model_copy(
+    verdict = NONDETERMINISTIC.model_copy(
         update={"change": change, "named_unchanged": unchanged, "baseline_facts": FACTS}
     )
     assert brief_of(verdict).this_change == answer

@@ -13,6 +13,7 @@ from report_cases import LINKS
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BROKEN_SERIES, CASES, CODE_DRIFT, ERROR, NONDETERMINISTIC, REPRODUCED
 
+from gate.comparison.differences import EventKind
 from gate.report.assembly import report_of
 from gate.report.comment import COMMENT_LIMITS, comment_text
 from gate.report.drawing import drawing
@@ -63,6 +64,27 @@ def test_what_is_shown_are_whole_sentences_of_the_answers(
     assert [step.text for step in shown.steps] == steps[: len(shown.steps)]
     said = (*shown.happened, *shown.this_change, *(step.text for step in shown.steps))
     assert words_of(" ".join(said)) <= MOST_WORDS
+
+
+def test_the_longest_named_line_is_seen_with_what_to_do_about_it() -> None:
+    """An environment of gymnasium that nobody seeds any more: nothing of it is folded."""
+    assert NONDETERMINISTIC.diagnosis is not None
+    (suspect, *_) = NONDETERMINISTIC.diagnosis.suspects
+    place = {"place": "reinforce.py:45", "call": "gymnasium.Env.reset"}
+    suspect = suspect.model_copy(update={**place, "used": "step 1's input of the model"})
+    diagnosis = NONDETERMINISTIC.diagnosis.model_copy(
+        update={"first_step": 1, "kind": EventKind.INPUT, "suspects": (suspect,)}
+    )
+    remedy = "Pass seed= to reset() at reinforce.py:45, or to the model that calls it."
+    update = {
+        "diagnosis": diagnosis,
+        "named_unchanged": True,
+        "next_steps": (NextStep(text=remedy, command=""),),
+    }
+    seen = lead(comment_text(NONDETERMINISTIC.model_copy(update=update), LINKS))
+    assert "Cause: reinforce.py:45 takes a seed from the machine by gymnasium.Env.reset()" in seen
+    assert f"**What now?** {remedy}" in seen
+    assert "this change?** Not known." in seen
 
 
 def test_what_found_no_room_is_folded() -> None:
