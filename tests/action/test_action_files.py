@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from each_row import each_row
 
 from gate.package.secrets import InputSecrets
 from gate.report.outputs import StepOutputs
@@ -220,7 +221,7 @@ def _modes(job: Mapping[str, Any]) -> list[str]:
     return [step["with"]["mode"] for step in own]
 
 
-@pytest.mark.parametrize("path", TWO_JOBS, ids=lambda path: path.name)
+@each_row("path", TWO_JOBS)
 def test_an_example_uses_inputs_that_exist_and_keeps_the_two_jobs_apart(path: Path) -> None:
     jobs = _workflow(path)["jobs"].values()
     # a job that calls the command line alone has neither

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.action.main import RELEASED, hand_pushed_tag
 
@@ -18,7 +19,7 @@ def test_a_tag_without_a_release_is_told(tag: str) -> None:
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     "variables",
     [
         {},

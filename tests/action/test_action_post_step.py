@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from fake_docker import EngineRefusalError, FakeDocker
 
 from gate.action.post_step import PostStep, clean_up
@@ -110,7 +111,7 @@ def test_state_survives_the_runners_file() -> None:
     assert read_step_state({f"STATE_{name}": value for name, value in lines}) == state
 
 
-@pytest.mark.parametrize("value", ["", "x" * 16, RUN + "\n", "../" + RUN, "A" * 64])
+@each_row("value", ["", "x" * 16, RUN + "\n", "../" + RUN, "A" * 64])
 def test_what_the_step_cannot_have_written_is_ignored(value: str) -> None:
     variables = {"STATE_repro_gate_run": value, "STATE_repro_gate_container": value}
     assert read_step_state(variables) == StepState()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from abilities import gate_python, why_not
+from each_row import each_row
 from git_workshop import Repository
 from wheel_index import WheelIndex, sha256_of, wheel
 
@@ -95,7 +96,7 @@ def test_a_lock_is_read_from_the_workspace(tmp_path: Path) -> None:
     assert head_requirements("locks/r.txt", tmp_path) == b"numpy"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "said"),
     [
         ("/etc/passwd", "is not a path inside the workspace"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from each_row import each_row
 from workflows_in_documents import main, workflows
 
 from gate.system.version import VERSION
@@ -35,7 +36,7 @@ def test_the_action_without_torch_differs_in_name_and_image_alone() -> None:
     assert len(SLIM["description"]) < 125
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@each_row("path", EXAMPLES)
 def test_what_trains_in_the_actions_image_has_torch_there(path: Path) -> None:
     text = path.read_text("utf-8")
     for job in yaml.safe_load(text)["jobs"].values():
@@ -69,7 +70,7 @@ def test_the_step_needs_nothing_but_sh_and_python() -> None:
     assert (ROOT / "container" / "start.py").is_file()
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@each_row("path", EXAMPLES)
 def test_an_example_uses_inputs_that_its_action_has(path: Path) -> None:
     for job in yaml.safe_load(path.read_text("utf-8"))["jobs"].values():
         for step in job.get("steps", []):

@@ -11,6 +11,7 @@ from typing import BinaryIO
 import pytest
 from attestation_cases import COMMIT, sealed_in, trust_of, verdict_of
 from audit_cases import SETTINGS, package_members, packed
+from each_row import each_row
 
 from gate.audit.items import AuditedPart, AuditItem, AuditReport, AuditResult
 from gate.audit.package_answers import audit_package
@@ -70,7 +71,7 @@ def test_a_package_of_a_gate_call_is_answered_part_by_part(tmp_path: Path) -> No
     assert item(report, "seeds").found == "PYTHONHASHSEED 42, torch 42"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "part"),
     [
         ("verdict.json", AuditedPart.CODE),
@@ -81,7 +82,7 @@ def test_a_package_of_a_gate_call_is_answered_part_by_part(tmp_path: Path) -> No
         ("cluster.json", AuditedPart.HARDWARE),
     ],
 )
-@pytest.mark.parametrize(
+@each_row(
     ("content", "reason"),
     [
         (None, "the package holds no {name}"),
@@ -105,7 +106,7 @@ def test_a_missing_foreign_or_broken_document_leaves_its_part_unknown(
     assert results(report)[part] is not AuditResult.PASS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "code", "found"),
     [
         ({"changed_files": ("a.py",)}, "clean-tree", "1 uncommitted: a.py"),

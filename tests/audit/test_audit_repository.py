@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from audit_cases import BASELINE
+from each_row import each_row
 from evidence_cases import settings_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_a_whole_repository_fails_in_nothing_and_what_cannot_be_seen_is_unknown(
     assert audit_repository(WHOLE).exit_code == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "code", "found"),
     [
         ({"changed": ("a.py", "b.py", "c.py", "d.py")}, "clean-tree", "4 uncommitted: a.py, b.py"),

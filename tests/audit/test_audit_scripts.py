@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ def told(text: str) -> list[tuple[LineKind, str, str]]:
     return [(line.kind, line.what, line.subject) for line in Script("train.py", text).lines]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "line"),
     [
         ("import random\nrandom.seed(1)", (LineKind.SEEDS, "random.seed", "random")),
@@ -82,7 +82,7 @@ def test_a_line_is_told_by_what_it_does(text: str, line: tuple[LineKind, str, st
     assert told(text) == [line]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "open('out.txt', 'w')",
@@ -102,7 +102,7 @@ def test_what_is_as_it_should_be_or_no_call_is_not_told(text: str) -> None:
     assert told(text) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["def (", "x = " + "(" * 20_000, "\0", "x = " + "-" * 100_000 + "1", "a" + ".b" * 60_000],
 )
@@ -117,7 +117,7 @@ def test_a_script_of_endless_lines_is_cut() -> None:
     assert len(script.lines) == MAX_LINES
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("import model", {"model.py"}),

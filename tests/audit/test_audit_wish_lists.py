@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +11,7 @@ from gate.audit.repository_lines import unpinned_images, wish_list
 CONDA = b"dependencies: [python=3.11, numpy, {pip: [torch==2.13.0, tqdm]}]"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "unpinned"),
     [
         ("requirements.txt", b"numpy>=1\ntorch==2.13.0 ; x\n# c\n-r more.txt\n", ("numpy",)),
@@ -30,7 +30,7 @@ def test_packages_without_one_version_are_named(
     assert found.unpinned == unpinned
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text"),
     [
         ("requirements.txt", b"# nothing\n"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from baseline_cases import folder_of
+from each_row import each_row
 from evidence_cases import COMMIT, PARTS, evidence_of
 
 from gate.baseline.entry import Baseline, BaselineEntry, entry_name, may_be_entry
@@ -47,7 +48,7 @@ def entry(reason: str = NAMED, at: datetime = NOW, **parts: str) -> BaselineEntr
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("parts", "words"),
     [
         ({}, "cpu-1-rank-torch-2.13.0"),
@@ -75,7 +76,7 @@ def test_the_name_is_of_environment_and_training_alone() -> None:
     assert entry_name(entry().model_copy(update={"training": {}})) != one
 
 
-@pytest.mark.parametrize("name", ["../a.json", "a/b.json", ".json", "A.json", "a.json\n", "a.txt"])
+@each_row("name", ["../a.json", "a/b.json", ".json", "A.json", "a.json\n", "a.txt"])
 def test_a_name_that_is_no_entrys_is_told(name: str) -> None:
     assert not may_be_entry(name)
 
@@ -128,7 +129,7 @@ def test_an_entry_that_was_edited_by_hand_is_refused(edit: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "told"),
     [
         (b"{", "a.json: not valid JSON"),

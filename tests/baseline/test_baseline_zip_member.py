@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from github_artifacts import archive_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ def test_the_one_file_is_read_and_nothing_is_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["artifact.zip"]
 
 
-@pytest.mark.parametrize("name", [f"../../{NAME}", f"/etc/{NAME}", f"a\\{NAME}", f"{NAME}/", "x"])
+@each_row("name", [f"../../{NAME}", f"/etc/{NAME}", f"a\\{NAME}", f"{NAME}/", "x"])
 def test_a_path_leads_nowhere(tmp_path: Path, name: str) -> None:
     archive = archive_of({name: b"{}"})
     if name.endswith(f"/{NAME}"):

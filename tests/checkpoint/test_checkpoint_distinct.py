@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, leaves_of, root_of
+from each_row import each_row
 from hostile_archives import Opcodes, archive, call, name, pickled, push, tensor
 
 from gate.checkpoint import state_tree
@@ -102,21 +103,21 @@ THE_SAME = {
 }
 
 
-@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)
+@each_row("pair", DIFFERENT.values(), ids=DIFFERENT)
 def test_different_states_have_different_roots(
     tmp_path: Path, pair: tuple[Opcodes, Opcodes]
 ) -> None:
     assert root(tmp_path, pair[0]) != root(tmp_path, pair[1])
 
 
-@pytest.mark.parametrize("pair", THE_SAME.values(), ids=THE_SAME)
+@each_row("pair", THE_SAME.values(), ids=THE_SAME)
 def test_what_is_no_part_of_a_state_does_not_count(
     tmp_path: Path, pair: tuple[Opcodes, Opcodes]
 ) -> None:
     assert root(tmp_path, pair[0]) == root(tmp_path, pair[1])
 
 
-@pytest.mark.parametrize("value", [int, str, range(3), KeyError, b"ab", {1.5, (2, "x")}])
+@each_row("value", [int, str, range(3), KeyError, b"ab", {1.5, (2, "x")}])
 def test_one_value_has_one_root_under_every_protocol(tmp_path: Path, value: object) -> None:
     roots = {root_of(archive(tmp_path, pickle.dumps(value, protocol))) for protocol in (2, 3, 4, 5)}
     assert len(roots) == 1
@@ -128,7 +129,7 @@ def test_keys_that_are_no_text_are_written_by_their_kind(tmp_path: Path) -> None
     assert set(found) == {"{x617d}", "{-7}", "{2.5}", "{None}", "{False}", "/"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("opcodes", "told"),
     [
         (

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import pytest
 from checkpoint_digests import content_of
+from each_row import each_row
 from hostile_archives import archive, tensor
 
 from gate.checkpoint.leaves import HeldBytes, Leaf, TensorLeaf, ValueLeaf
@@ -50,14 +50,14 @@ def left_out(folder: Path, state: object) -> set[str]:
     return {rule.pattern for rule in found.excluded}
 
 
-@pytest.mark.parametrize(("key", "value"), LEFT_OUT.items(), ids=LEFT_OUT)
+@each_row(("key", "value"), LEFT_OUT.items(), ids=LEFT_OUT)
 def test_places_and_times_are_left_out(tmp_path: Path, key: str, value: object) -> None:
     found = content_of(archive(tmp_path, pickle.dumps({key: value, "x": {key: value}}, 4)))
     assert found.leaves == ()
     assert found.excluded
 
 
-@pytest.mark.parametrize(("key", "value"), KEPT.items(), ids=KEPT)
+@each_row(("key", "value"), KEPT.items(), ids=KEPT)
 def test_numbers_that_matter_are_kept(tmp_path: Path, key: str, value: object) -> None:
     assert not left_out(tmp_path, {key: value, "x": {key: value}})
 

@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def test_finite_numbers_whose_sum_runs_over_are_finite() -> None:
     assert _found(_tensor("/model/w", "F32", data, (64,))) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dtype", "bits", "nan", "infinite"),
     [
         ("BF16", struct.pack("<4H", 0x7F80, 0xFF80, 0x7FC1, 0x3F80), 1, 2),

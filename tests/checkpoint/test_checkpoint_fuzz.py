@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import pytest
+from each_row import each_row
 from fuzz_targets import TARGETS, seeds
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ from gate.errors import GateError
 SEEDS = [(target, seed) for target in TARGETS for seed in seeds(target)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_row("target", TARGETS)
 def test_every_seed_is_read(target: str) -> None:
     found = list(seeds(target))
     assert found

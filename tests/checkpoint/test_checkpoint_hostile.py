@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, leaves_of
+from each_row import each_row
 from harness_folder import safetensors_of
 from hostile_archives import Opcodes, archive, call, name, pickled, push, storage, tensor
 
@@ -30,7 +31,7 @@ def refusal(path: Path) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("opcodes", "told"),
     [
         (Opcodes(tensor() + b"}b"), "sets attributes of something that cannot have any"),
@@ -136,7 +137,7 @@ def test_two_names_for_the_same_bytes_are_refused(tmp_path: Path) -> None:
     assert "its two headers contradict each other" in refusal(path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "told"),
     [
         ({"dtype": "U8", "shape": [2**62, 2**62], "data_offsets": [0, 4]}, "4 bytes do not fit"),

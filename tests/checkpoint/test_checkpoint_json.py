@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, leaves_of, root_of
+from each_row import each_row
 
 from gate.checkpoint.digest import StateDigest, digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
@@ -39,7 +40,7 @@ def test_numbers_that_are_none_count(tmp_path: Path) -> None:
     assert found == {"/x": ("float", None), "/y": ("float", None)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "told"),
     [
         (b'{"a": 1, "a": 2}', "key 'a' is given twice"),

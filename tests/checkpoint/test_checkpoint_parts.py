@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 
 from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER, RANDOM, part_of
 
@@ -97,12 +97,12 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(("path", "part"), TENSORS.items())
+@each_row(("path", "part"), TENSORS.items())
 def test_a_tensor_belongs_where_a_person_expects_it(path: str, part: str) -> None:
     assert part_of(path, "F32", tensor=True) == part
 
 
-@pytest.mark.parametrize(("path", "part"), VALUES.items())
+@each_row(("path", "part"), VALUES.items())
 def test_a_value_belongs_where_a_person_expects_it(path: str, part: str) -> None:
     assert part_of(path, "int", tensor=False) == part
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, leaves_of
+from each_row import each_row
 from hostile_archives import Opcodes, archive, call, name, pickled, push, storage, tensor
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,9 +56,7 @@ def test_a_frame_that_fits_is_read() -> None:
     assert read_pickle(b"\x80\x04\x95" + (3).to_bytes(8, "little") + b"K\x05.") == 5
 
 
-@pytest.mark.parametrize(
-    "opcode", [b"\x8e", b"\x8d", b"\x96", b"\x8b", b"B", b"X"], ids=lambda one: one.hex()
-)
+@each_row("opcode", [b"\x8e", b"\x8d", b"\x96", b"\x8b", b"B", b"X"])
 def test_a_length_beyond_the_pickle_is_refused_as_python_does(opcode: bytes) -> None:
     width = 8 if opcode in {b"\x8e", b"\x8d", b"\x96"} else 4
     for length in (2 ** (8 * width) - 1, 2 ** (8 * width - 1), 100):
@@ -87,7 +86,7 @@ def test_a_call_of_a_call_is_opaque() -> None:
     assert value.made_by == "an object"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("opcodes", "told"),
     [
         (tensor(offset=1), "a tensor reaches outside its storage"),
@@ -136,7 +135,7 @@ def test_tensors_and_calls_that_lie_are_refused(
     assert told in refusal(tmp_path, pickled(opcodes))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "told"),
     [
         (b"", "is not a pickle of protocol 2 to 5"),

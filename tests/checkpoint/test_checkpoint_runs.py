@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,7 +142,7 @@ def test_types_and_gradients_may_differ_from_tensor_to_tensor() -> None:
     check(state(mixed))
 
 
-@pytest.mark.parametrize("number", range(FIRST, FIRST + 2 * PUTS))
+@each_row("number", range(FIRST, FIRST + 2 * PUTS))
 def test_what_a_run_remembers_can_be_recalled(number: int) -> None:
     recalled = text(b"again") + b"j" + struct.pack("<I", number)
     data = state([*tensors(), recalled])
@@ -179,8 +180,8 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-@pytest.mark.parametrize("place", [0, 9, COUNT - 1])
+@each_row("odd", ODD.values(), ids=ODD)
+@each_row("place", [0, 9, COUNT - 1])
 def test_anything_else_is_read_one_by_one_and_means_the_same(
     odd: dict[str, bytes], place: int
 ) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, digests_of, root_of, small_tensor
+from each_row import each_row
 from harness_folder import safetensors_bytes, safetensors_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +76,7 @@ def test_names_of_a_checkpoint_are_paths(tmp_path: Path) -> None:
     assert content_of(path).leaves[0].path == "/a~1b~0~2"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "data", "told"),
     [
         ({"a": entry(0, 4), "b": entry(5, 8)}, b"12345678", "'b': hole or overlap before its data"),
@@ -107,7 +108,7 @@ def test_a_header_that_lies_is_refused(
     assert told in caught.value.message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "told"),
     [
         (b"", "is truncated"),

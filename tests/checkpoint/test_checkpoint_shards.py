@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, root_of
+from each_row import each_row
 from harness_folder import safetensors_bytes
 from sharded_states import FIRST, INDEX, SECOND, TENSORS, index, sharded, whole
 
@@ -75,8 +76,8 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("defect", BROKEN)
-@pytest.mark.parametrize("name", ["shards", f"shards/{INDEX}"])
+@each_row("defect", BROKEN)
+@each_row("name", ["shards", f"shards/{INDEX}"])
 def test_broken_shards_are_refused(tmp_path: Path, defect: str, name: str) -> None:
     breaks, told = BROKEN[defect]
     breaks(sharded(tmp_path))

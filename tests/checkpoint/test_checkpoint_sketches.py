@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_row import each_row
 from numpy.typing import NDArray
 
 from gate.checkpoint.formats.safetensors_reader import as_path, read_safetensors
@@ -35,7 +36,7 @@ def distance(left: Array, right: Array) -> float:
     return float(np.linalg.norm(left - right) / larger)
 
 
-@pytest.mark.parametrize("size", [1, SUMS, SUMS + 1, 10_000, BLOCK, 2 * BLOCK + 7])
+@each_row("size", [1, SUMS, SUMS + 1, 10_000, BLOCK, 2 * BLOCK + 7])
 def test_a_scaled_tensor_has_its_exact_distance(tmp_path: Path, size: int) -> None:
     values = RANDOM.normal(size=size)
     halved = relative_distance(sketch(tmp_path, values), sketch(tmp_path, values / 2))

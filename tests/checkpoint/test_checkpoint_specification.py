@@ -6,8 +6,8 @@ import re
 import struct
 from pathlib import Path
 
-import pytest
 from checkpoint_digests import content_of
+from each_row import each_row
 from harness_folder import safetensors_bytes
 from hostile_archives import Opcodes, archive, call, name, pickled, push, storage
 from specified_digest import (
@@ -126,9 +126,7 @@ def test_a_tensor_of_two_chunks(tmp_path: Path) -> None:
         assert f"`{shown.hex()}`" in PAGE
 
 
-@pytest.mark.parametrize(
-    "words", [SETTINGS_WORDS, SURROUNDING_WORDS, RANDOM_WORDS, MODEL_WORDS, PROGRESS_WORDS]
-)
+@each_row("words", [SETTINGS_WORDS, SURROUNDING_WORDS, RANDOM_WORDS, MODEL_WORDS, PROGRESS_WORDS])
 def test_the_page_lists_the_words_that_tell_a_part(words: frozenset[str]) -> None:
     assert re.search(rf"\| {', '.join(sorted(words))}[ ,]", PAGE)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from checkpoint_digests import content_of
+from each_row import each_row
 
 from gate.checkpoint.tensor_hashing import ALGORITHM
 
@@ -20,7 +21,7 @@ VECTORS = {vector["file"]: vector for vector in DOCUMENT["vectors"]}
 MAX_BYTES = 200_000
 
 
-@pytest.mark.parametrize("vector", VECTORS.values(), ids=VECTORS)
+@each_row("vector", VECTORS.values(), ids=VECTORS)
 def test_every_vector_has_its_digests(vector: dict[str, Any]) -> None:
     found = content_of(FOLDER / vector["file"])
     leaves = {leaf.path: {"part": leaf.part, "leaf": leaf.digest.hex()} for leaf in found.leaves}

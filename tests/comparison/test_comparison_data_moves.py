@@ -6,6 +6,7 @@ import math
 
 import pytest
 from data_folders import fetched, listing_of
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -174,7 +175,7 @@ def test_images_are_images() -> None:
     assert move.numbers == ("images 5 → 4", "class cat 5 → 4")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "shown"),
     [
         (0.481, 0.533, ("0.481", "0.533")),

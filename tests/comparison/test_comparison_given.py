@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 import torch
+from each_row import each_row
 from evidence_cases import evidence_of, manifest_of
 from evidence_cases import settings_of as gate_settings
 from hypothesis import given, settings
@@ -110,8 +111,8 @@ SCHEDULES: dict[str, Callable[[torch.optim.Optimizer, int], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize(("before", "after"), [(24, 15), (15, 24), (8, 1), (1, 8)])
+@each_row("name", SCHEDULES)
+@each_row(("before", "after"), [(24, 15), (15, 24), (8, 1), (1, 8)])
 def test_another_number_of_steps_never_blames_the_schedule(
     name: str, before: int, after: int
 ) -> None:
@@ -127,7 +128,7 @@ def test_another_number_of_steps_never_blames_the_schedule(
 OTHERS = {"warm-up by hand", "one cycle", "cycle", "plateau"}
 
 
-@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - OTHERS))
+@each_row("name", sorted(SCHEDULES.keys() - OTHERS))
 def test_a_rate_given_to_a_scheduler_is_named_as_the_script_names_it(name: str) -> None:
     one, other = (scheduled(SCHEDULES[name], rate) for rate in (0.05, 0.0505))
     (change,) = diagnosed(run(one(8)), run(other(8), moved=2)).optimizer_settings

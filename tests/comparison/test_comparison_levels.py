@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def _tested(baseline: list[float], head: list[float], margin: float) -> Equivale
 
 
 # Table of upper critical values of Student's t, NIST/SEMATECH e-Handbook, 1.3.6.7.2
-@pytest.mark.parametrize(
+@each_row(
     ("share", "freedom", "value"),
     [
         *((0.95, 1, 6.314), (0.95, 2, 2.920), (0.95, 4, 2.132), (0.95, 8, 1.860)),
@@ -49,7 +50,7 @@ def test_quantiles_are_those_of_the_published_table(
     assert t_quantile(share, freedom) == pytest.approx(value, abs=5.1e-4)
 
 
-@pytest.mark.parametrize("freedom", [1, 1.5, 2, 4, 9, 29.3, 100, 1000])
+@each_row("freedom", [1, 1.5, 2, 4, 9, 29.3, 100, 1000])
 def test_shares_and_quantiles_are_those_of_scipy(freedom: float) -> None:
     scipy_t = pytest.importorskip("scipy.stats", reason="in the extra frameworks").t
     for t in (-40.0, -3.0, -0.5, 0.0, 1e-6, 0.1, 1.0, 2.5, 12.0, 300.0):
@@ -237,7 +238,7 @@ def test_the_level_is_reached_where_each_judged_metric_is_equivalent() -> None:
     assert found.problem == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("baseline", "head", "policy", "problem"),
     [
         (BASELINE, _results([3.0, 3.1, 2.9]), POLICY, "loss differs by +1.83 to +2.17 over 3"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 REAL = st.floats(1e-300, 1e300)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("runs", "factor"),
     [(2, 37.7), (3, 9.92), (4, 6.37), (5, 5.08), (6, 4.41), (10, 3.38), (20, 2.75)],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_row import each_row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from saved_tensors import Stored, array, floats, numbers_of, raw
@@ -113,7 +114,7 @@ def test_complex_elements_count_by_their_parts(tmp_path: Path) -> None:
     assert found.max_absolute == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dtype", "one", "other", "gap", "steps"),
     [
         ("BF16", 0x3F80, 0x3F81, 2**-7, 1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from saved_tensors import (
     Stored,
     difference_of,
@@ -114,7 +115,7 @@ def test_a_path_that_is_there_twice_is_refused() -> None:
         compare_states(_content(_int("/n", 1), _int("/n", 2)), _content(_int("/n", 1)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "data", "shown"),
     [
         ("none", b"", "none"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ def _met(last: float, **bounds: float) -> bool:
     return result.met
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("last", "bounds", "met"),
     [
         (0.9, {"min": 0.9}, True),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ def test_neighbours_are_one_apart(value: float) -> None:
         assert ulp_distance(value, upper, "float32") == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("a", "b", "dtype", "distance"),
     [
         (1.0, 1.0078125, "bfloat16", 1),

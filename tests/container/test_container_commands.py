@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from runner_rules import (
     Command,
     RunnerError,
@@ -28,7 +29,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("line", HOSTILE)
+@each_row("line", HOSTILE)
 def test_a_hostile_line_commands_nothing_once_it_is_safe(line: str) -> None:
     assert obeyed(safe_line(line)) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.data.dvc import fetch_config
 from gate.errors import DataError
@@ -73,7 +74,7 @@ def test_a_login_in_the_clone_counts_only_where_the_clone_is_trusted() -> None:
     assert "configpath = '/srv/clone/aws.ini'\n" in made(config, own_files=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "told"),
     [
         (

@@ -6,6 +6,7 @@ import posixpath
 
 import pytest
 import yaml
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,7 +86,7 @@ def test_a_stage_that_is_not_there_is_told_with_those_that_are() -> None:
     assert caught.value.hint == "Correct `stage` in the settings: the file has prepare, train."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "told"),
     [
         ("  remote: mine\n", "outs[0] names a remote of its own (remote)"),
@@ -100,7 +101,7 @@ def test_what_would_lead_dvc_elsewhere_is_refused(line: str, told: str) -> None:
     assert told in refusal(FOLDER + line)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     ["/etc", "../up", "a/../../up", "s3://bucket/x", '"a\\nb"', "'.'", '""', "a/..", ".git/hooks"],
 )
@@ -113,7 +114,7 @@ def test_a_working_folder_outside_of_the_repository_is_refused(wdir: str) -> Non
     assert "data/train.dvc: " in refusal(f"{FOLDER}wdir: {wdir}\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "told"),
     [
         ("", "data/train.dvc: outs is not a list"),

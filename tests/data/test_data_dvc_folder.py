@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_a_folder_is_put_together_and_checked_again(tmp_path: Path) -> None:
     assert not is_whole(folder, digest, dos2unix=False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "../up",
@@ -72,7 +73,7 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: st
     assert caught.value.message.isprintable()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rows",
     [
         {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def test_a_file_that_is_its_own_content_is_none(data: bytes) -> None:
     assert read_lfs(FILE, data) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "told"),
     [
         ("v1", "v2", "has version 'https://git-lfs.github.com/spec/v2', not"),

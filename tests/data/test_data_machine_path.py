@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from data_bench import DataBench
+from each_row import each_row
 
 from gate.data.fetching import machine_path
 from gate.errors import DataError
@@ -39,7 +40,7 @@ def test_a_missing_path_says_what_a_container_needs(bench: DataBench) -> None:
     assert "there is no" in refused(bench, bench.root / "file" / "x").message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "how"),
     [
         ("clone/.git/config", "is inside"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from real_reader import real_reader
@@ -43,7 +44,7 @@ def _one(path: Path, data: bytes | str) -> DataStatistics:
 # arrays
 
 
-@pytest.mark.parametrize("dtype", ["float32", ">f8", "float16", "int64", "uint8", "bool"])
+@each_row("dtype", ["float32", ">f8", "float16", "int64", "uint8", "bool"])
 def test_an_array_of_any_real_type(tmp_path: Path, dtype: str) -> None:
     array = (RANDOM.random((40, 3)) * 9).astype(dtype)
     found = _one(tmp_path / "x.npy", _npy(array))
@@ -292,7 +293,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@each_row("name", BROKEN)
 def test_a_broken_file_has_no_statistics_and_others_keep_theirs(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(BROKEN[name])
     np.save(tmp_path / "sound.npy", np.ones(3))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 
 from gate.comparison.compare import compare_results
@@ -105,7 +106,7 @@ def _with_fingerprints(
     return evidence_of(values=values).model_copy(update={"steps": digests})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fingerprint", "told"),
     [
         ("structure", "in a different order"),
@@ -255,7 +256,7 @@ FINGERPRINTS = ("structure", "initial", "random", "batch", "gradients", "paramet
 OF_ARITHMETIC = ("gradients", "parameters", "optimizer")
 
 
-@pytest.mark.parametrize("fingerprint", FINGERPRINTS)
+@each_row("fingerprint", FINGERPRINTS)
 def test_a_setting_that_was_turned_back_explains_arithmetic_before_a_seed_does(
     fingerprint: str,
 ) -> None:
@@ -291,7 +292,7 @@ def test_a_setting_by_any_name_is_told_with_both_words() -> None:
     assert found.remedy.startswith("Leave nccl_algorithm off at train.py:12. If that is not it: ")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EventKind if kind is not EventKind.ENVIRONMENT])
+@each_row("kind", [kind for kind in EventKind if kind is not EventKind.ENVIRONMENT])
 def test_each_class_has_words_for_drift_that_blame_no_chance(kind: EventKind) -> None:
     words = f"{DRIFT[kind].sentence} {DRIFT[kind].remedy}"
     assert "nondeterministic" not in words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from trace_cases import chain
 
 from gate.comparison.differences import EventKind, OptimizerSettingChange
@@ -155,7 +156,7 @@ RATES = setting("0.001", "0.002")
 RAN = TraceFinding(claim=Claim.CODE_PATH, sentence="a call", changed=(MODEL,))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "settings", "explained"),
     [
         (EventKind.PARAMETERS, RATES, True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 
 from gate.comparison.differences import EventKind
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
@@ -37,7 +37,7 @@ def concluded(
     return concluded_class(found, outcome)
 
 
-@pytest.mark.parametrize(("claim", "operator"), PROVED, ids=str)
+@each_row(("claim", "operator"), PROVED)
 def test_a_trace_proves_a_class_that_fingerprints_leave_open(claim: Claim, operator: str) -> None:
     found = TraceFinding(claim=claim, sentence="a call", operator=operator)
     assert concluded(found) is PROVED[claim, operator]
@@ -45,7 +45,7 @@ def test_a_trace_proves_a_class_that_fingerprints_leave_open(claim: Claim, opera
     assert concluded(found, outcome=Outcome.CODE_DRIFT) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     "claim",
     [
         Claim.UNPROVEN,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,7 +106,7 @@ def test_noise_of_one_size_in_both_directions_is_no_offset() -> None:
     assert grown(lambda step: 0.01 * (-1) ** step).shape is not GrowthShape.CONSTANT
 
 
-@pytest.mark.parametrize("differing", range(MIN_POINTS))
+@each_row("differing", range(MIN_POINTS))
 def test_of_too_few_steps_nothing_is_said(differing: int) -> None:
     few = comparison_of(loss, lambda step: 0.01 if step <= differing else 0.0)
     assert growth_of(few) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from resume_cases import (
@@ -191,7 +192,7 @@ def test_of_several_optimizers_the_one_that_lacks_something_is_named(
     assert (cause.kind, cause.sentence) == (Kind.OPTIMIZER, sentence)
 
 
-@pytest.mark.parametrize(("lack", "kind", "sentence"), LACKS.values(), ids=LACKS)
+@each_row(("lack", "kind", "sentence"), LACKS.values(), ids=LACKS)
 def test_the_one_thing_that_is_missing_is_named(lack: Lack, kind: Kind, sentence: str) -> None:
     (cause,) = _causes(lack)
     assert (cause.kind, cause.sentence) == (kind, sentence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, manifest_of, series_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ def _apart(step: int | None, equal_until: int | None = None) -> Comparison:
     return comparison(steps_expected=20, steps_observed=20, events=(event,))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "equal_until", "window", "whole"),
     [
         (1, None, (1, 1), False),
@@ -63,7 +63,7 @@ def _with_rows(*rows: int, **changes: object) -> RunEvidence:
     return evidence_of().model_copy(update={"metrics": (series,), **changes})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "own", "step", "window"),
     [
         # a script that counts steps: behind the last number that was equal
@@ -109,7 +109,7 @@ def test_a_run_ends_once_every_optimizer_of_a_rank_has_stepped() -> None:
 PARTIAL = evidence_of().run.model_copy(update={"partial": True})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("comparison", "run", "shown"),
     [
         (_metric(3, 3), _with_rows(3), (0.5).hex()),

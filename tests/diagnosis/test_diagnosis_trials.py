@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import comb
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,9 +134,7 @@ def test_memory_is_tried_first_where_the_trace_saw_it_unwritten() -> None:
     assert told == [TORCH_FILL, HEAP_FILL, "determinism.threads: 1"]
 
 
-@pytest.mark.parametrize(
-    ("step", "alive"), [(1, False), (2, True), (3, True), (4, False), (None, True)]
-)
+@each_row(("step", "alive"), [(1, False), (2, True), (3, True), (4, False), (None, True)])
 def test_threads_are_alive_between_two_counts(step: int | None, *, alive: bool) -> None:
     counts = tuple(LiveThreads(step=at, count=count) for at, count in ((1, 1), (2, 4), (4, 1)))
     assert threads_at(changed(live_threads=counts), step) is alive
@@ -148,7 +147,7 @@ def tried(
     return TriedSettings(tried=(one,), pairs=3, differing=differing)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("setting", "kind", "alive", "proved"),
     [
         (Setting.ONE_THREAD, EventKind.GRADIENTS, False, CauseClass.THREAD_RACE),
@@ -264,7 +263,7 @@ def test_a_setting_that_does_nothing_looks_certain_in_four_of_a_hundred_at_most(
     assert differ**CERTAIN_CONTROLS * sum(share**CERTAIN_RUNS for share in shares) < 0.04
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pairs", "differing", "needed"),
     [(3, 3, 4), (2, 2, 6), (1, 1, 18), (4, 3, 6), (5, 3, 8), (3, 0, MAX_RUNS + 1)],
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import yaml
+from each_row import each_row
 from known_names import section_keys, setting_keys
 from settings_reference import EXAMPLES, PAGE, SCHEMA, page_text
 
@@ -38,7 +38,7 @@ def test_every_key_has_its_row() -> None:
         assert (name or section) in {row.replace("[]", "") for row in rows}
 
 
-@pytest.mark.parametrize("section", EXAMPLES)
+@each_row("section", EXAMPLES)
 def test_the_example_of_a_section_is_valid_and_sets_that_section(section: str) -> None:
     whole = {**yaml.safe_load(MINIMAL_FILE), **yaml.safe_load(EXAMPLES[section])}
     settings = parse_settings(yaml.safe_dump(whole).encode(), "docs/settings.md")
@@ -64,7 +64,7 @@ def test_each_sentence_of_the_schema_is_one() -> None:
         assert sentence[0].isupper() or sentence[0] == "`", key
 
 
-@pytest.mark.parametrize("section", ["", *EXAMPLES])
+@each_row("section", ["", *EXAMPLES])
 def test_settings_survive_the_way_from_the_process_that_reads_them(section: str) -> None:
     whole = {**yaml.safe_load(MINIMAL_FILE), **yaml.safe_load(EXAMPLES.get(section, "{}"))}
     settings = parse_settings(yaml.safe_dump(whole).encode(), "repro-gate.yml")

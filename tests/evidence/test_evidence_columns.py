@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -122,7 +123,7 @@ def test_points_are_equal_exactly_when_their_texts_are(one: float, other: float)
     assert (Points([(1, one)]) == Points([(1, other)])) is same
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("record", "told"),
     [
         ({"step": 1, "decimal": "1.5", "hex": "0x1.0000000000000p+0"}, "is not the number"),
@@ -148,7 +149,7 @@ def test_what_is_no_point_is_refused_with_its_place(record: object, told: str) -
     assert any(told in line for line in caught.value.details)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "change", "told"),
     [
         ("timings", {"seconds": -1.0}, "timings[1].seconds: must be greater"),
@@ -192,7 +193,7 @@ def test_what_a_record_takes_in_other_words_is_written_in_its_own() -> None:
 STEP_1, STEP_2 = "AQAAAAAAAAA=", "AgAAAAAAAAA="
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "parts"),
     [
         ("points", []),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 
 from gate.evidence.configuration import (
     ConfigurationChange,
@@ -46,7 +46,7 @@ def _changed(**names: tuple[str, str]) -> list[ConfigurationChange]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "name"),
     [
         ({"argparse.lr": ("0.1", "0.2")}, "argparse.lr"),

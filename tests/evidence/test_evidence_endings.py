@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import record_of
 from harness_folder import ENVIRONMENT, HarnessFolder, step_line
 
@@ -69,7 +70,7 @@ def end_of(path: Path, ranks: tuple[int, ...], launcher: str) -> RunEnd:
     return read_end(LocalFiles(), path, find_processes(LocalFiles(), path))
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@each_row("launcher", LAUNCHERS)
 def test_a_failed_command_was_stopped_only_where_every_rank_and_its_launcher_say_so(
     tmp_path: Path, launcher: str
 ) -> None:

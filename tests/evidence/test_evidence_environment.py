@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def test_a_part_that_does_not_apply_is_as_good_as_absent(one: Environment) -> No
     assert one.moved(told) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("device", "on_gpu", "ranks_on_cpu"),
     [
         ("cpu", False, True),

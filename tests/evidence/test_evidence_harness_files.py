@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from harness_folder import HarnessFolder, step_line
 
 from gate.checkpoint.untrusted_files import open_untrusted
@@ -202,7 +203,7 @@ def test_a_terminal_never_sees_what_a_key_holds(files: LocalFiles, harness: Harn
     assert caught.value.details == ("\\x1b[31mred: is not a known key",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "dtype", "fits"),
     [
         (0.1, "float64", True),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 
-import pytest
+from each_row import each_row
 from growth import grows_too_fast
 
 from gate.audit.repository_lines import unpinned_images, wish_list
@@ -127,14 +127,36 @@ def _reads(read: Read, shape: str, piece: str, size: int) -> None:
         read(_made(shape, piece, size))
 
 
-@pytest.mark.parametrize("name", READERS)
+# what reads all of a text first; where it refuses, nothing behind it sees the text
+FIRST: dict[str, Read] = {
+    "toml": parse_toml,
+    "yaml": lambda text: parse_yaml(text.encode(), "a"),
+}
+SHORT = 200
+
+
+@cache
+def _is_refused_first(kind: str, shape: str, piece: str) -> bool:
+    """Whether a short text of these pieces is refused, with an even number of them and an odd."""
+    for number in (SHORT, SHORT + 1):
+        try:
+            FIRST[kind](shape.format(piece * number))
+        except (GateError, ValueError):
+            continue
+        return False
+    return True
+
+
+@each_row("name", READERS)
 def test_twice_the_text_takes_about_twice_the_time(name: str) -> None:
-    shape, read = READERS[name]
+    kind, read = READERS[name]
     size = FEWER.get(name, CHARACTERS)
+    behind = kind in FIRST and name not in FIRST
     found = [
         f"{one!r} with {piece!r}: {ratio:.1f} times"
-        for one in SHAPES[shape]
+        for one in SHAPES[kind]
         for piece in PIECES
-        if (ratio := grows_too_fast(partial(_reads, read, one, piece), size))
+        if not (behind and _is_refused_first(kind, one, piece))
+        and (ratio := grows_too_fast(partial(_reads, read, one, piece), size))
     ]
     assert not found, "\n".join(found)

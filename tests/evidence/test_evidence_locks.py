@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -242,7 +243,7 @@ def test_a_package_that_markers_choose_a_version_of_has_both() -> None:
     assert packages_of("requirements.txt", text)["numpy"][0] == ("1.26", "2.0")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "text", "problem"),
     [
         ("requirements.txt", "numpy>=2\n", "line 1 names no single version: 'numpy>=2'"),
@@ -321,7 +322,7 @@ def test_what_a_pull_request_brings_is_told_by_lock() -> None:
     assert changed_locks(before, before) == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("locked", "installed", "unlike"),
     [
         ("2.13.0", "2.13.0+cpu", False),
@@ -362,7 +363,7 @@ def test_only_what_is_imported_and_named_by_no_lock_in_this_version_is_unlike() 
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "data"),
     [
         ("uv.lock", b"x = " + b"9" * 5000),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -20,7 +21,7 @@ def _leaf(path: str, dtype: str, number: float, shape: tuple[int, ...] = ()) -> 
     return TensorLeaf(path, dtype, shape, HeldBytes(struct.pack(FORMATS[dtype], number)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dtype", "number", "word"),
     [
         ("F64", 0.001, "0.001"),

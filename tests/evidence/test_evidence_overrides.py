@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from evidence_cases import record_of
 from harness_folder import HarnessFolder, override_line
 
@@ -129,7 +130,7 @@ def test_an_attestation_tells_before_device_and_versions(harness: HarnessFolder)
     assert process.versions == {"torch": "2"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("argv", "hint"),
     [
         (

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
@@ -88,7 +89,7 @@ def test_the_locks_of_this_repository_are_read_whole(name: str) -> None:
     assert len(lines(text)) == len(re.findall(r"(?m)^[A-Za-z0-9]", text)) > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "said", "advised"),
     [
         ("--no-binary :all:", "option '--no-binary'", "remove the option"),
@@ -203,7 +204,7 @@ def test_no_text_makes_a_line_that_says_more_than_a_pin(text: str) -> None:
         assert lines(line) == [line]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value"),
     [
         *(("name", value) for value in ("-r", "a b", "a/b", "../a", "a\n-r", "a==1", "")),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import record_of
 from harness_folder import HarnessFolder
 from hypothesis import given
@@ -98,7 +99,7 @@ def test_scalars_may_be_tensors(tensor: bytes, value: float, dtype: str) -> None
     assert (found.tag, found.step, found.value, found.dtype) == ("a", 3, value, dtype)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         text(5, b"a histogram"),
@@ -171,7 +172,7 @@ def test_a_long_record_is_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path, {"x.tfevents.1": image + losses(1.0)}) == {"tensorboard.loss": [(0, 1.0)]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "message"),
     [
         (losses(1.0)[:-1], "is truncated"),

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_cases import chain
@@ -55,7 +56,7 @@ def test_a_process_that_was_killed_leaves_a_trace_without_an_end(tmp_path: Path)
     assert (len(found.calls), found.ended) == (3, "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "told"),
     [
         (["{"], "trace-r0-7.jsonl: line 1: not valid JSON"),

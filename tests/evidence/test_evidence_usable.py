@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, record_of, settings_of
 
 from gate.errors import EvidenceError
@@ -20,7 +21,7 @@ def run_of(stepped: float | None, *, image: str = "") -> RunEvidence:
     return evidence_of().model_copy(update={"run": record, "first_step_clock_seconds": stepped})
 
 
-@pytest.mark.parametrize("stepped", [None, 98.5, 100.0, 105.0, 111.5])
+@each_row("stepped", [None, 98.5, 100.0, 105.0, 111.5])
 def test_a_first_step_in_the_runs_own_time_is_its_own(stepped: float | None) -> None:
     refuse_unusable(run_of(stepped), settings_of())
 

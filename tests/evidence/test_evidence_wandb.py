@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import record_of
 from growth import grows_too_fast
 from harness_folder import HarnessFolder
@@ -123,7 +124,7 @@ def test_folder_and_keys_are_those_of_the_settings(harness: HarnessFolder) -> No
     assert [series.name for series in evidence.metrics] == ["loss", "wandb.loss"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "message"),
     [
         (b"", "is not an offline run of Weights & Biases"),

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import parse_settings
@@ -51,14 +52,14 @@ def test_all_six_examples_are_there() -> None:
     assert names == ["chargpt", "declared", "digits", "diverges", "drifts", "resumes"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@each_row("folder", FOLDERS)
 def test_settings_start_the_script_that_lies_beside_them(folder: Path) -> None:
     settings = _settings(folder)
     assert settings.train.command == ("python", "train.py")
     assert 20 <= settings.train.max_steps <= 30
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@each_row("folder", FOLDERS)
 def test_each_example_has_a_comment_of_its_own(folder: Path) -> None:
     assert _settings(folder).report.gate_id == folder.name
 
@@ -72,19 +73,19 @@ def test_the_authors_are_who_accepted_the_committed_baselines() -> None:
     assert {entry["accepted_by"] for entry in entries} == {"the repro-gate authors"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@each_row("folder", FOLDERS)
 def test_enough_steps_remain_to_measure_the_cost(folder: Path) -> None:
     settings = _settings(folder)
     assert settings.train.max_steps - settings.cost.warmup_steps >= settings.cost.min_steps
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@each_row("folder", FOLDERS)
 def test_script_pins_nothing_because_the_gate_does_it_from_outside(folder: Path) -> None:
     nodes = ast.walk(_script(folder))
     assert not {node.attr for node in nodes if isinstance(node, ast.Attribute)} & PINNING_CALLS
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@each_row("folder", FOLDERS)
 def test_script_knows_nothing_of_the_gate(folder: Path) -> None:
     imports = [node for node in ast.walk(_script(folder)) if isinstance(node, ast.Import)]
     names = {alias.name for node in imports for alias in node.names}
@@ -92,7 +93,7 @@ def test_script_knows_nothing_of_the_gate(folder: Path) -> None:
     assert not names & {"gate", "repro_gate_harness"}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@each_row("folder", FOLDERS)
 def test_script_takes_a_gpu_when_there_is_one(folder: Path) -> None:
     assert "torch.cuda.is_available()" in (folder / "train.py").read_text("utf-8")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from each_row import each_row
 from module_imports import ROOT
 from played_training import Project
 
@@ -115,7 +116,7 @@ def test_the_placeholder_is_refused_in_every_manifest() -> None:
     assert all("is the placeholder: put the digest of your image there" in line for line in told)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("image", "said"),
     [
         (f"one.example/a@sha256:{'ab' * 32}", ""),

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from each_row import each_row
 from history_table import FIRST, NOW, UNLIKE, keep, line, report, rollback, verdicts
 from web_double import Fault, Handler, WebDouble, cut, endless, status
 
@@ -112,7 +113,7 @@ def test_run_and_commit_are_labels_of_one_metric_alone() -> None:
         ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "author",
     ["two\nlines", 'a "quote"', "back\\slash", "\\n", "line\r\nend", "# EOF\n", "é\N{ROCKET}", "}"],
 )

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from fake_github import FakeGitHub
 from git_workshop import Repository
 from github_client import AT_ONCE
@@ -116,7 +117,7 @@ def test_a_branch_is_written_by_the_api_and_read_in_a_clone(
         append(BranchStore(GitRepository(clone.path), None, today), THREE[0])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("place", "words"),
     [
         ("s3://", "names no bucket"),

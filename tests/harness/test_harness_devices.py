@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
+from each_row import each_row
 from played_cuda import GIB, PlayedCuda
 
 from gate.harness import cuda
@@ -53,7 +54,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     return played
 
 
-@pytest.mark.parametrize(("text", "version"), FORMS.items())
+@each_row(("text", "version"), FORMS.items())
 def test_every_form_of_a_drivers_text_gives_its_version(
     tmp_path: Path, text: str, version: str
 ) -> None:
@@ -219,14 +220,14 @@ def started(folder: Path, **environ: str) -> str:
     return environment_survey.started_with(source)
 
 
-@pytest.mark.parametrize("name", MOVE_RESULTS)
+@each_row("name", MOVE_RESULTS)
 def test_a_variable_that_moves_results_is_a_part_of_the_environment(
     tmp_path: Path, name: str
 ) -> None:
     assert started(tmp_path, PATH="/bin", **{name: "1"}) == f"{name}=1"
 
 
-@pytest.mark.parametrize("name", [*VARIABLES.values(), "NCCL_DEBUG", "CUDA_DEVICE_ORDER", "HOME"])
+@each_row("name", [*VARIABLES.values(), "NCCL_DEBUG", "CUDA_DEVICE_ORDER", "HOME"])
 def test_knobs_talk_and_numbers_of_cards_are_no_part_of_it(tmp_path: Path, name: str) -> None:
     assert started(tmp_path, **{name: "1"}) == ""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from each_row import each_row
 from harness_digest import parameters_digest, polynomial_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,9 +112,7 @@ def test_the_hardest_swap_over_chunks_is_seen() -> None:
     assert polynomial_of(tensor) != polynomial_of(swapped)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float64, torch.complex128]
-)
+@each_row("dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float64, torch.complex128])
 def test_the_polynomial_takes_every_width(dtype: torch.dtype) -> None:
     tensor = torch.tensor([0, 1, 0, 0], dtype=dtype)
     assert polynomial_of(tensor) != polynomial_of(tensor.roll(1))

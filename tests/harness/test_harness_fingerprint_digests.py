@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,9 +53,7 @@ def test_the_grid_sees_swapped_rows_and_blocks() -> None:
     assert grid_body(big.roll(ROWS * COLUMNS)) != grid_body(big)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float64, torch.complex128]
-)
+@each_row("dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float64, torch.complex128])
 def test_the_grid_takes_every_width_and_any_alignment(dtype: torch.dtype) -> None:
     tensor = torch.zeros(70_001, dtype=dtype)
     tensor[40_000] = 1
@@ -62,7 +61,7 @@ def test_the_grid_takes_every_width_and_any_alignment(dtype: torch.dtype) -> Non
     assert grid_body(tensor[1:]) != grid_body(tensor[:-1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         {"x": torch.tensor([2.0, 1.0]), "n": 3},

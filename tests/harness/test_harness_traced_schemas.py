@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from each_row import each_row
 
 from gate.harness.tracing.arguments import (
     READ_ALONE,
@@ -41,7 +42,7 @@ def test_room_for_a_result_is_written_and_never_read() -> None:
         assert rooms <= overwritten_names(operator(schema)), schema
 
 
-@pytest.mark.parametrize("schema", named("c10d"), ids=lambda schema: str(schema.name))
+@each_row("schema", named("c10d"))
 def test_every_message_writes_what_it_brings_and_nothing_that_it_sends(
     schema: torch.FunctionSchema,
 ) -> None:

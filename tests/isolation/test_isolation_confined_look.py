@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.comparison.state_difference import LeafChange
 from gate.errors import (
@@ -63,7 +64,7 @@ def test_a_record_comes_as_it_was() -> None:
     assert read_apart(PlainForm(Outer), lambda: OUTER, what="it") == OUTER
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"7",
@@ -79,7 +80,7 @@ def test_an_answer_of_another_form_is_refused(data: bytes) -> None:
         PlainForm(Outer).validate_json(data)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raised", "kind", "code"),
     [
         (SettingsError("a", hint="b", details=("c", "d")), SettingsError, ExitCode.USAGE),

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from subprocess import CompletedProcess
 
 import pytest
+from each_row import each_row
 from fake_docker import IMAGE, REFERENCE, EngineRefusalError, FakeDocker
 from pydantic import ValidationError
 
@@ -121,7 +122,7 @@ def test_only_a_full_answer_counts(answer: tuple[int, bytes], told: str, tmp_pat
     assert "rootless" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "gpus"),
     [
         (settings(Device.CUDA), ("all",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from report_hostile import HOSTILE
@@ -38,13 +39,13 @@ def played(output: bytes, *, verbose: bool = True) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS)
+@each_row("attempt", ATTEMPTS)
 def test_the_rules_of_these_tests_see_the_attempts(attempt: str) -> None:
     """Without the gate each would be obeyed, but for those that only a broken terminal shows."""
     assert commands(attempt.replace("\x1b[0m", "") + "\n::debug::x") != ["debug"]
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS)
+@each_row("attempt", ATTEMPTS)
 def test_no_attempt_is_obeyed(attempt: str) -> None:
     assert commands(played(attempt.encode()) + "::debug::the gate's own") == ["debug"]
     assert commands(f"{quoted(attempt)}\n::debug::the gate's own") == ["debug"]

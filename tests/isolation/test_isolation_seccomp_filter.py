@@ -9,6 +9,7 @@ import socket
 import struct
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,8 +85,8 @@ def test_ways_into_others_are_refused_with_any_network(name: str, *, network: bo
     assert answers == {call: failing(number) for call, number in REFUSED.items()}
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
+@each_row("name", NAMES)
+@each_row(
     "bit", [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000]
 )
 def test_no_process_is_made_in_a_namespace_of_its_own(name: str, bit: int) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from gate_bench import Bench
 from played_training import Project
 
@@ -33,6 +31,10 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def _document(data: bytes) -> dict[str, Any]:
+    # its schemas take seconds of every process that collects tests
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
     faults = JsonStrictValidator(SchemaVersion.V1_6).validate_str(data.decode())
     assert faults is None, faults
     document: dict[str, Any] = json.loads(data)

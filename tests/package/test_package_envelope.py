@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attestation_cases import gate_key
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_url_safe_alphabet_is_read() -> None:
     assert _read(json.dumps(wire).encode()).payload == b"\xfb\xff\xfe"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["cGF5bG9hZA", "cGF5bG9hZB==", "cGF5 bG9hZA==", "cGF5bG9hZA==\n", "+-==", "é", "A", "cGF5!G9h"],
     ids=[
@@ -145,7 +146,7 @@ def test_bundle_of_another_version_is_refused() -> None:
     assert _refusal(wire).message == "seal.json: not a Sigstore bundle v0.3"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "message"),
     [
         (b'{"payload": "", "payload": ""}', "key 'payload' is given twice"),

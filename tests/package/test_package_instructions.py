@@ -14,13 +14,14 @@ from attestation_cases import (
     FILES,
     Sealed,
     gate_key,
+    locked_key,
     member,
     sealed_in,
     verdict_of,
 )
 
 from gate.package.instructions import package_readme
-from gate.package.keys import generate_private_key, key_id, private_pem, public_pem
+from gate.package.keys import generate_private_key, key_id, public_pem
 from gate.package.packing import pack
 from gate.package.seal_files import write_seals
 from gate.package.seal_records import KeyAlgorithm
@@ -46,7 +47,7 @@ def sealed(tmp_path: Path) -> Sealed:
 
 @needs_openssl
 def test_openssl_reads_the_encrypted_key_and_agrees_on_its_id(tmp_path: Path) -> None:
-    (tmp_path / "key.pem").write_bytes(private_pem(gate_key(), b"correct horse battery"))
+    (tmp_path / "key.pem").write_bytes(locked_key())
     done = _shell(
         tmp_path,
         "openssl pkey -in key.pem -passin 'pass:correct horse battery' -pubout -outform DER"

@@ -20,6 +20,7 @@ from attestation_cases import (
     verdict_of,
 )
 from cryptography.hazmat.primitives.serialization import Encoding
+from each_row import each_row
 from fake_sigstore import CERTIFICATE_PATH, ENTRIES_PATH, IDENTITY, ISSUER, SERVER, FakeSigstore
 from github_client import AT_ONCE
 from hypothesis import given
@@ -139,7 +140,7 @@ def test_the_public_root_is_asked_where_none_is_given(
     assert fault.message == "the keyless seal does not verify"
 
 
-@pytest.mark.parametrize("root", [b"", b"{}", b"[]", b"\xff", b'{"mediaType": "x"}'])
+@each_row("root", [b"", b"{}", b"[]", b"\xff", b'{"mediaType": "x"}'])
 def test_a_trusted_root_that_is_none_is_told(root: bytes) -> None:
     fault = fault_of(verify_identity, b"{}", IDENTITY, root)
     assert fault.message == "the trusted root is not one of Sigstore's"
@@ -368,7 +369,7 @@ def test_a_token_that_is_none_is_refused_and_not_repeated(text: str) -> None:
     assert len(text) < 20 or text not in str(caught.value)
 
 
-@pytest.mark.parametrize("claims", [{}, {"iss": ISSUER}, {"job_workflow_ref": 7}, [], None, "x"])
+@each_row("claims", [{}, {"iss": ISSUER}, {"job_workflow_ref": 7}, [], None, "x"])
 def test_a_token_of_something_else_than_a_job_is_refused(claims: object) -> None:
     with pytest.raises(SealServiceError, match="the identity token"):
         token_identity(made_token(claims), SERVER)

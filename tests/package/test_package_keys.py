@@ -6,7 +6,7 @@ import base64
 import hashlib
 
 import pytest
-from attestation_cases import CREATED_AT, gate_key, other_key, trust_of
+from attestation_cases import CREATED_AT, PASSPHRASE, gate_key, locked_key, other_key, trust_of
 from cryptography.hazmat.primitives.asymmetric import ec, ed448
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from each_row import each_row
 
 from gate.errors import AttestationError
 from gate.package.keys import (
@@ -29,7 +30,6 @@ from gate.package.keys import (
 from gate.package.seal_records import KeyStatus, TrustedKeys
 from gate.text.documents import write_document
 
-PASSPHRASE = b"correct horse battery"
 P384 = ec.generate_private_key(ec.SECP384R1())
 
 
@@ -62,12 +62,12 @@ def test_short_passphrase_is_refused() -> None:
 @pytest.mark.parametrize("passphrase", [None, b""])
 def test_missing_passphrase_is_told(passphrase: bytes | None) -> None:
     with pytest.raises(AttestationError, match="encrypted and no pass phrase was given"):
-        load_private_key(private_pem(gate_key(), PASSPHRASE), passphrase)
+        load_private_key(locked_key(), passphrase)
 
 
 def test_wrong_passphrase_is_told_without_repeating_it() -> None:
     with pytest.raises(AttestationError, match="pass phrase is wrong, or the key is dam") as caught:
-        load_private_key(private_pem(gate_key(), PASSPHRASE), b"another pass phrase")
+        load_private_key(locked_key(), b"another pass phrase")
     assert "another" not in str(caught.value)
 
 
@@ -138,7 +138,7 @@ def _named(der: bytes) -> dict[str, str]:
 P384_DER = P384.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"key_id": "0" * 64}, "raw_bytes does not match this key id"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from attestation_cases import gate_key
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,7 +143,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_row("name", REFUSED)
 def test_another_list_is_refused(name: str) -> None:
     change, message = REFUSED[name]
     value = json.loads(write_model_statement(FOLDER))

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 import pytest
 from attestation_cases import FILES, member, pack_to
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def _outcome(members: list[PackageMember]) -> bytes | None:
     return target.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "problem"),
     [
         ("/etc/passwd", "is absolute"),
@@ -100,7 +101,7 @@ def test_unsafe_name_is_refused(tmp_path: Path, name: str, problem: str) -> None
     assert caught.value.message == f"unsafe name in package: {name!r} {problem}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "message"),
     [
         (("a", "a"), "names in package collide: 'a' and 'a'"),

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 
 import pytest
-from attestation_cases import gate_key
+from attestation_cases import PASSPHRASE, gate_key, locked_key
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
 )
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,6 @@ from gate.package.keys import (
 )
 from gate.package.seal_records import KeyAlgorithm
 
-PASSPHRASE = b"correct horse battery"
 OPENSSL = shutil.which("openssl")
 needs_openssl = pytest.mark.skipif(not OPENSSL, reason="no openssl command here")
 PLAIN = gate_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -112,7 +112,7 @@ def test_what_other_libraries_write_by_default_is_weak() -> None:
     assert "PBKDF2 with 2,048 rounds" in refused(pem).message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("derivation", "numbers", "message"),
     [
         (SCRYPT, (1 << 30, 8, 1), "asks for too much: scrypt with N 1,073,741,824, r 8, p 1"),
@@ -132,7 +132,7 @@ def test_numbers_that_are_none_or_cost_too_much_are_refused_at_once(
     assert message in fault.message
 
 
-@pytest.mark.parametrize(
+@each_row(
     "pem",
     [
         armoured(b""),
@@ -140,10 +140,10 @@ def test_numbers_that_are_none_or_cost_too_much_are_refused_at_once(
         armoured(b"\x30\x80" + b"\x00" * 20),
         armoured(b"\x30\x84\xff\xff\xff\xff"),
         armoured(b"\x30\x81\x02\x05\x00"),
-        armoured(read_encrypted(private_pem(gate_key(), PASSPHRASE))[:-1]),
+        armoured(read_encrypted(locked_key())[:-1]),
         asking(SCRYPT, 10**400, 8, 1),
-        private_pem(gate_key(), PASSPHRASE) * 2,
-        private_pem(gate_key(), PASSPHRASE).replace(b"PRIVATE", b"PUBLIC"),
+        locked_key() * 2,
+        locked_key().replace(b"PRIVATE", b"PUBLIC"),
         b"ENCRYPTED",
     ],
 )

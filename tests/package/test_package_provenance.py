@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from attestation_cases import COMMIT, FILES, MAKING, Sealed, gate_key, sealed_in, signed
+from each_row import each_row
 
 from gate.errors import AttestationError
 from gate.evidence.observations import OverrideKind
@@ -118,7 +119,7 @@ def test_other_settings_under_the_right_digest_are_refused(
     assert message == "the provenance lists other settings than the ones that were judged by"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "content", "message"),
     [
         ("locks/uv.lock", b"other", "locks/uv.lock in the package is not the one that the"),

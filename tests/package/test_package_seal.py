@@ -18,6 +18,7 @@ from attestation_cases import (
     sealed_in,
     verdict_of,
 )
+from each_row import each_row
 
 from gate.comparison.differences import Comparison
 from gate.diagnosis.diagnosis import ResumeResult, ResumeState
@@ -114,7 +115,7 @@ def test_package_must_hold_this_verdict(tmp_path: Path, cause: str | None) -> No
         statements_of(verdict_of(), package, CONTEXT, MAKING)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("repeat", "baseline", "wanted"),
     [
         (EQUAL, EQUAL, ALL),

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import NameOID
+from each_row import each_row
 from fake_vault import TOKEN, FakeVault, Key
 from github_client import AT_ONCE
 from securesystemslib.dsse import Envelope as TheirEnvelope
@@ -239,7 +240,7 @@ def test_a_token_that_is_none_is_never_sent(vault: FakeVault, tmp_path: Path, to
     assert token not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variables", "message"),
     [
         ({}, "vault: VAULT_ADDR is not set"),

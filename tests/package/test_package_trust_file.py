@@ -9,9 +9,18 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from attestation_cases import CREATED_AT, Sealed, gate_key, other_key, sealed_in, trust_of
+from attestation_cases import (
+    CREATED_AT,
+    Sealed,
+    gate_key,
+    locked_key,
+    other_key,
+    sealed_in,
+    trust_of,
+)
 from cryptography.hazmat.primitives.asymmetric import ec, x25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from each_row import each_row
 from harmless import log_faults
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +54,6 @@ from gate.package.trust_file import (
 BEFORE, AFTER = "2026-01-31T11:59:59+00:00", "2026-01-31T12:00:01+00:00"
 ORDER = list(KeyStatus)
 NONE = TrustedKeys(keys=())
-PASSPHRASE = b"correct horse battery"
 
 
 @cache
@@ -154,7 +162,7 @@ def test_a_seal_of_a_revoked_key_never_verifies_whatever_its_time(
     assert caught.value.details == (f"since: {at}", "reason: stolen?[2J")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("edit", "message"),
     [
         ({"status": "active"}, "a revoked key needs revoked_at, and no other key has it"),
@@ -214,12 +222,12 @@ def other_pem(key: PublicKey | x25519.X25519PublicKey) -> bytes:
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pem", "message"),
     [
-        (private_pem(gate_key(), PASSPHRASE), "holds a private key"),
+        (locked_key(), "holds a private key"),
         (private_pem(gate_key(), None, allow_plain=True), "holds a private key"),
-        (public_pem(gate_key().public_key()) + private_pem(gate_key(), PASSPHRASE), "a private"),
+        (public_pem(gate_key().public_key()) + locked_key(), "a private"),
         (public_pem(gate_key().public_key()) * 2, "holds 2 PEM blocks"),
         (b"", "is not a public key in PEM"),
         (b"\xff\x00", "is not a public key in PEM"),

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 )
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from each_row import each_row
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer._key import SSlibKey
 from securesystemslib.signer._signature import Signature as TheirSignature
@@ -141,7 +142,7 @@ def test_the_example_of_the_dsse_protocol() -> None:
     assert not counts(RAW, trust_in(key))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         ec.generate_private_key(ec.SECP384R1()),
@@ -151,7 +152,6 @@ def test_the_example_of_the_dsse_protocol() -> None:
         ed448.Ed448PrivateKey.generate(),
         x25519.X25519PrivateKey.generate(),
     ],
-    ids=lambda key: type(key).__name__,
 )
 def test_a_key_of_any_other_kind_never_counts(
     key: ec.EllipticCurvePrivateKey

@@ -25,6 +25,7 @@ from attestation_cases import (
     trust_of,
     verdict_of,
 )
+from each_row import each_row
 
 from gate.commands.verify import verified_text
 from gate.errors import AttestationError, StorageError
@@ -272,7 +273,7 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     assert _refusal(sealed) == "verdict.json: not valid JSON: key 'a' is given twice"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"passes": False}, "says passes 'False', the seal says 'True'"),
@@ -293,7 +294,6 @@ def test_verdict_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ),
         ({"created_at": "2026-01-31T12:00:01+00:00"}, "the seal says '2026-01-31T12:00:00Z'"),
     ],
-    ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",
 )
 def test_verdict_that_contradicts_its_seal_is_refused(
     tmp_path: Path, change: dict[str, object], message: str

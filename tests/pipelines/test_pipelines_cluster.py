@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from gate_bench import FILES, Bench, gate_call
 from played_slurm import PlayedSlurm
 from played_training import WITH_RANKS, Project
@@ -399,7 +400,7 @@ def test_a_minimum_that_a_job_cannot_have_is_refused(bench: ClusterBench) -> Non
         bench.gate()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("section", "told"),
     [
         (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +45,7 @@ def test_many_changes_are_a_few_names_and_a_number() -> None:
     assert row.found == "the work tree has 7 uncommitted changes: a, b, c, d, and 3 more"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "path"),
     [
         ("train.py", "sub/train.py"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from each_row import each_row
 
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.doctor.machine_checks import why_no_gpu
@@ -152,7 +152,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each_row("way", WAYS)
 def test_each_way_is_named_with_its_fix(way: str) -> None:
     (host, training, isolation), obstacle, found, fix = WAYS[way]
     missed = why_no_gpu(host, training, isolation)

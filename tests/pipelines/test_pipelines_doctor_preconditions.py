@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.pipelines.doctor.health import CheckResult, GateSeen
@@ -62,7 +63,7 @@ def test_a_credential_that_checkout_left_is_named_and_never_shown() -> None:
     assert row.fix == "Give actions/checkout `persist-credentials: false`."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seen", "found"),
     [
         (

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from gate_bench import FILES, Bench, gate_call
 from played_training import SCRIPT, WITH_PACKAGE, Project
 from real_reader import kept
@@ -292,7 +293,7 @@ def test_settings_that_cannot_be_read_bring_nothing(bench: Bench, project: Proje
     assert found == BroughtEnvironment()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     ["requirements.txt", "requirements-gpu.txt", "a/uv.lock", "poetry.lock", "Pipfile.lock",
      "pyproject.toml", "environment.yml", "Dockerfile", ".github/workflows/ci.yml",

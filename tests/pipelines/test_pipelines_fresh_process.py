@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, record_of, settings_of
 from harness_folder import HarnessFolder
 from real_reader import Answering, answer_bytes, answering
@@ -217,7 +218,7 @@ def _subclasses(kind: type[Question[Any]]) -> Iterator[type[Question[Any]]]:
         yield from _subclasses(below)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@each_row("kind", KINDS)
 def test_nonsense_is_an_answer_to_no_question(kind: type[Question[Any]]) -> None:
     version = {"schema_version": reading.ANSWER_SCHEMA}
     for name, nonsense in NONSENSE.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_set_of
 from report_outcomes import (
     AT_STEP,
@@ -141,7 +142,7 @@ def test_under_a_policy_that_warns_a_torn_checkpoint_stays_a_finding() -> None:
     assert [one.code for one in verdict.findings if "torn" in one.code] == ["checkpoint-torn"]
 
 
-@pytest.mark.parametrize("left", LeftBy)
+@each_row("left", LeftBy)
 def test_nothing_fails_but_what_is_torn_or_lost_and_nothing_unsaid_is_silent(left: LeftBy) -> None:
     kill = TORN.model_copy(update={"left": left, "why": "it runs in a thread"})
     verdict = _with_kills(*(kill.model_copy(update={"point": one}) for one in KillPoint))

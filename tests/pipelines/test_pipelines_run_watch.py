@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 
 from gate.pipelines.run_watch import TAIL_BYTES, RunWatch, Watched, step_in
 from gate.system.files.files import LocalFiles
@@ -85,7 +85,7 @@ def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     assert step_in(FILES, tmp_path) == 12
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["", '{"step": -1}', '{"step": "\x1b[31m"}', '{"step": 99999999999}', "\x00" * 99]
 )
 def test_what_is_no_step_is_none(tmp_path: Path, text: str) -> None:

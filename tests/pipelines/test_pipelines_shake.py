@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from gate_bench import Bench
 from shaken_training import SOURCES, Shaken
 
@@ -333,7 +334,7 @@ def test_beyond_the_budget_nothing_is_tried(priced: Bench) -> None:
     assert {thing.reason for thing in found.things} == {OUT_OF_BUDGET}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("only", "skip", "message"),
     [
         ("clock", "umask", "--only and --skip cannot be combined"),
@@ -373,7 +374,7 @@ def _gpus(*names: str) -> GpusSeen:
 ALONE = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gpus", "host", "cards", "why"),
     [
         (_gpus("H100", "H100"), {}, ("0", "1"), ""),

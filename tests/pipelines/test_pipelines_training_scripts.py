@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from written_texts import ROOT
@@ -46,7 +47,7 @@ def test_each_sign_of_a_training_is_named(text: str, why: str) -> None:
     assert training.why.endswith(why)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "import torch\nwith open('x') as f:\n    for x in y:\n        loss.backward()\n",
@@ -60,7 +61,7 @@ def test_a_script_may_be_statements_of_any_kind(text: str) -> None:
     assert _found(anything=text) == ["python anything.py"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path", ["train.py", "main.py", "scripts/train.py", "src/train.py", "src/pkg/finetune_all.py"]
 )
 def test_it_may_lie_where_trainings_usually_lie(path: str) -> None:
@@ -68,7 +69,7 @@ def test_it_may_lie_where_trainings_usually_lie(path: str) -> None:
     assert (training.command, training.workdir) == (f"python {path}", ".")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "import torch\ndef step(loss): loss.backward()\n",

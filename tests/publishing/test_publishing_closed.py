@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 from report_outcomes import REQUEST
 
 from gate.isolation.stop_signals import StopSignals
@@ -26,7 +26,7 @@ RUNS = "registry.example.org/team/runs"
 DOCKER = "/home/robot/.docker/config.json"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("places", "more", "expected"),
     [
         ({"oci": RUNS}, {}, [DOCKER]),

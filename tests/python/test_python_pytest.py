@@ -10,8 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import nbclient
-import nbformat
 import pytest
 from played_training import SETTINGS, Project
 
@@ -140,6 +138,10 @@ def test_workers_of_xdist_report_what_they_recorded(
 def test_the_code_of_the_page_runs_in_a_notebook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # schemas again, which take seconds of every process that collects tests
+    import nbclient  # noqa: PLC0415
+    import nbformat  # noqa: PLC0415
+
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     project = Project(tmp_path / "project")
     project.write("repro-gate.yml", SETTINGS)

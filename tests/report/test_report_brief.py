@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import example, given
 from hypothesis import strategies as st
 from report_cases import COST
@@ -239,7 +240,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_each_outcome_says_what_happened_and_whether_it_is_this_change(name: str) -> None:
     brief = brief_of(CASES[name])
     assert (headline(CASES[name]), brief.happened, brief.this_change) == SAID[name]

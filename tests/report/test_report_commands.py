@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CODE_DRIFT, ERROR, NONDETERMINISTIC, REPRODUCED
@@ -46,7 +46,7 @@ def test_the_blamed_line_is_annotated_where_the_repository_has_it() -> None:
     assert f"::warning {place}title=repro-gate%3A settings-overridden::" in "\n".join(told)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "line"),
     [
         *((file, 3) for file in ("/etc/passwd", "../train.py", "a/../../train.py")),

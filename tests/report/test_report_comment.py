@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -44,7 +45,7 @@ def test_after_a_pass_nothing_is_next_and_the_seal_can_be_verified() -> None:
     assert f"<summary>Verify the sealed package</summary>\n\n{command}\n\n</details>" in text
 
 
-@pytest.mark.parametrize("verdict", CASES.values(), ids=list(CASES))
+@each_row("verdict", CASES.values(), ids=list(CASES))
 def test_three_answers_stand_first(verdict: Verdict) -> None:
     lines = [line for line in comment_text(verdict, LINKS).splitlines() if line]
     seen = "\n".join(lines).partition("<details>")[0]

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
+from each_row import each_row
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -140,7 +141,7 @@ def test_the_message_of_a_command_keeps_its_colons() -> None:
     assert command_data("a: 5 %, b\r\n") == "a: 5 %25, b%0D%0A"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("\x1b[31mred\x1b[0m", "red"),
@@ -175,7 +176,7 @@ def test_a_command_that_is_too_long_is_not_shown_in_part() -> None:
     assert code_block("x" * 2001) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "kept"),
     [
         ("https://github.example:8443/org/repo/actions/runs/1", True),

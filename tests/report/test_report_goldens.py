@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 from report_cases import LINKS
 from report_outcomes import CASES
 
@@ -17,7 +17,7 @@ from gate.verdict.verdict import Outcome
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_comment_is_the_golden_one(name: str) -> None:
     path = GOLDEN / f"{name}.md"
     # only a pass is sealed, so only a pass can be verified
@@ -28,7 +28,7 @@ def test_comment_is_the_golden_one(name: str) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_comment_writes_percent_and_code_one_way(name: str) -> None:
     text = (GOLDEN / f"{name}.md").read_text(encoding="utf-8")
     assert not re.search(r"\d%|\\`", text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
+from each_row import each_row
 from report_cases import COMMIT, LINKS, verdict
 
 from gate.fleet.lines import CallFacts, verdict_line
@@ -56,7 +56,7 @@ def test_the_row_says_when_the_loss_moved_what_it_costs_and_what_did_not_repeat(
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "words"),
     [
         ((line(19),), "loss did not move in 1 run"),
@@ -109,7 +109,7 @@ def test_the_line_of_a_verdict_can_be_read_again() -> None:
     assert read_history(with_line(b"", made), "x").lines == (made,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "message", "colour"),
     [
         ({}, "reproduced", "brightgreen"),

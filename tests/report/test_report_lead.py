@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from lead_words import lead, words_before_table
@@ -25,12 +25,12 @@ WHOLE = st.sampled_from(("word", "two words", "a file of 12 lines", "x" * 90))
 TEXTS = st.lists(WHOLE, min_size=1, max_size=90).map(" ".join)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_every_outcome_is_said_in_sixty_words(name: str) -> None:
     assert words_before_table(comment_text(CASES[name], LINKS)) <= MOST_WORDS
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_every_outcome_says_what_happened_whose_it_is_and_what_to_do(name: str) -> None:
     """The grades of a reviewer: an answer to each of the three without a click."""
     seen = lead(comment_text(CASES[name], LINKS))
@@ -38,7 +38,7 @@ def test_every_outcome_says_what_happened_whose_it_is_and_what_to_do(name: str) 
     assert "See below." not in seen
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_nothing_is_cut_inside_a_sentence(name: str) -> None:
     assert "…" not in comment_text(CASES[name], LINKS)
 
@@ -99,7 +99,7 @@ def test_a_short_answer_has_no_fold() -> None:
     assert "The rest of the answer" not in comment_text(REPRODUCED, LINKS)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_every_sentence_and_every_step_is_said_once(name: str) -> None:
     report = report_of(CASES[name], LINKS, COMMENT_LIMITS)
     shown = lead_of(report, report.headline)
@@ -117,7 +117,7 @@ def test_every_sentence_and_every_step_is_said_once(name: str) -> None:
     assert len(set(steps)) == len(steps)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_four_rows_decide_and_the_others_are_folded(name: str) -> None:
     report = report_of(CASES[name], LINKS, COMMENT_LIMITS)
     assert len(report.deciding.rows) <= 4
@@ -125,7 +125,7 @@ def test_four_rows_decide_and_the_others_are_folded(name: str) -> None:
     assert all(row[0].text in comment for row in report.overview.rows)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "row"),
     [
         ("code-drift", "Against the baseline"),

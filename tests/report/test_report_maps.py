@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_set_of
 from page_cases import baseline_entry, distance_of, repeat_apart, sources
 from page_outcomes import SOURCES
@@ -37,7 +38,7 @@ def cells(found: DifferenceMap | None) -> dict[tuple[str, str], tuple[str, str]]
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "place"),
     [
         ("state/model/0/head.weight", ("state/model/0", "head", "weight")),
@@ -61,7 +62,7 @@ def test_a_map_shows_what_differs_and_what_does_not() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("relative_l2", "kind", "text"),
     [
         (0.0, "heat0", "0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from report_hostile import HOSTILE
 from rich.console import Console, RenderableType
@@ -147,7 +148,7 @@ def _shown(view: RenderableType, width: int = 80) -> str:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cost", "words"),
     [
         (_cost(), "Determinism costs +20.0 % step time, 95 % [+18.8 %, +18.8 %]."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from report_cases import delta, digest
@@ -25,7 +25,7 @@ from gate.text.phrases import count
 VALUES = st.lists(st.none() | st.floats(), max_size=90)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ratio", "text"),
     [
         (1.042, "+4.2 %"),
@@ -85,7 +85,7 @@ def test_what_has_no_size_is_worst_then_what_is_outside_then_the_largest() -> No
     assert worst_first((inside, small, nan, large)) == [nan, large, small, inside]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "text"),
     [
         ((), ""),

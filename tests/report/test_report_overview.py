@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from report_cases import (
     COST,
     SELF_TEST,
@@ -77,7 +77,7 @@ def test_another_number_of_steps_is_told_first() -> None:
     )
 
 
-@pytest.mark.parametrize("verdict", CASES.values(), ids=list(CASES))
+@each_row("verdict", CASES.values(), ids=list(CASES))
 def test_green_marks_stand_only_where_the_decision_is_green(verdict: Verdict) -> None:
     said = answers(verdict)
     marks = {

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from page_cases import baseline_entry, distance_of, repeat_apart, sources
 from page_outcomes import SOURCES
@@ -24,7 +25,7 @@ from gate.verdict.verdict import Finding, SeriesSummary, Severity
 FREE_OF = {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_page_is_well_formed_and_stands_alone(name: str) -> None:
     page = Page(page_html(CASES[name], LINKS, sources=sources(apart_from=3)))
     assert not FREE_OF & {tag for tag, _ in page.tags}
@@ -151,7 +152,7 @@ def test_answers_stand_first_then_pictures_then_tables() -> None:
     assert entries[:5] == ["#next", "#curves", "#differences", "#glance", "#diagnosis"]
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_equal_runs_are_one_curve_in_every_page(name: str) -> None:
     picture = metric_picture_of(name)
     names = [line.name for line in picture.curves.lines] if picture else []
@@ -173,7 +174,7 @@ def test_a_remedy_that_a_next_step_gives_is_not_said_twice() -> None:
     assert "What differs first" in words
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if SOURCES[name].runs])
+@each_row("name", [name for name in CASES if SOURCES[name].runs])
 def test_every_axis_has_a_title(name: str) -> None:
     page = Page(page_html(CASES[name], LINKS, sources=SOURCES[name]))
     pictures = sum("aria-labelledby" in attrs for tag, attrs in page.tags if tag == "svg")

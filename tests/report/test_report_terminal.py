@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
+from each_row import each_row
 from hypothesis import given, settings
 from report_cases import LINKS
 from report_hostile import HOSTILE, poisoned
@@ -28,7 +29,7 @@ def shown(verdict: Verdict, links: ReportLinks = LINKS, *, colour: bool = False)
     return file.getvalue()
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_it_keeps_to_80_columns(name: str) -> None:
     console = Console(width=80)
     assert all(console.measure(line).maximum <= 80 for line in shown(CASES[name]).splitlines())
@@ -49,7 +50,7 @@ def test_the_verdict_comes_first_then_its_cause() -> None:
     assert any(line.startswith("Is it this change? Yes. Same machine and") for line in lines)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_the_quiet_line_says_why_where_a_verdict_fails(name: str) -> None:
     verdict = CASES[name]
     line = quiet_line(verdict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from report_cases import LINKS
 from report_outcomes import REPRODUCED
 
@@ -27,7 +27,7 @@ def test_without_a_time_nothing_is_said_of_it() -> None:
     assert time_words(None) == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "words"),
     [
         (0.04, "0.0 s"),

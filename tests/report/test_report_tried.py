@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from report_cases import diagnosed
 
 from gate.diagnosis.diagnosis import Suspect, SuspectKind
@@ -94,7 +94,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("tried", "said"), CASES.values(), ids=CASES)
+@each_row(("tried", "said"), CASES.values(), ids=CASES)
 def test_the_answer_names_the_setting_and_its_price(tried: TriedSettings, said: str) -> None:
     assert tried_words(tried) == said
     assert brief_of(told(tried)).happened.endswith(said)

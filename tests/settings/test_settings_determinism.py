@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.settings.gate_settings import GateSettings
@@ -45,7 +46,7 @@ def test_an_unknown_knob_is_refused_with_all_that_there_are() -> None:
     assert "reduced_bf16" in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "word"),
     [
         ("nccl_algorithm", "Tree"),

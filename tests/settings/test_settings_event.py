@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.settings.event import read_context, read_inputs
@@ -56,7 +57,7 @@ def test_a_push_is_judged_at_its_commit() -> None:
     assert context.head_commit == "d" * 40
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "ref", "nightly"),
     [
         ("pull_request", "refs/pull/7/merge", False),
@@ -88,7 +89,7 @@ def test_a_group_of_the_merge_queue_is_judged_against_what_it_merges_into() -> N
     assert context.pull_request is None
 
 
-@pytest.mark.parametrize("branch", [None, 7, "", "a b", "a\nb", "a:b", "x" * 256])
+@each_row("branch", [None, 7, "", "a b", "a\nb", "a:b", "x" * 256])
 def test_what_is_no_branch_is_named(branch: object) -> None:
     with pytest.raises(SettingsError, match=r"no pull_request with .* and base\.ref"):
         read_context(RUNNER, _event(branch=branch))
@@ -113,7 +114,7 @@ def test_a_trigger_that_lends_secrets_to_strangers_is_refused(name: str) -> None
         read_context({**RUNNER, "GITHUB_EVENT_NAME": name}, _event())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "event", "message"),
     [
         ({"GITHUB_EVENT_NAME": "star"}, b"{}", "event 'star': not supported"),

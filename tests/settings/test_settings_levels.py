@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.settings.gate_settings import GateSettings
@@ -24,7 +25,7 @@ def test_whole_settings_of_both_levels_are_taken() -> None:
     assert _parsed(SEEDS + VARIANTS + RANKING).variants["b"].arguments == ("--y",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         (SEEDS, "seeds: needs policy.level: statistical or scientific, and it is numerical"),
@@ -58,7 +59,7 @@ def test_seeds_and_variants_that_cannot_be_judged_are_refused(text: str, why: st
     assert why in " ".join(refused.value.details)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "why"),
     [
         ("{level: statistical}", "level: statistical needs equivalence, for example {loss: {abs"),

@@ -5,6 +5,7 @@ from typing import Any, get_origin
 
 import pytest
 import yaml
+from each_row import each_row
 from known_names import models_in, setting_keys
 from pydantic import BaseModel, ValidationError
 
@@ -56,7 +57,7 @@ def test_an_empty_file_shows_a_minimal_one(text: str) -> None:
     assert "command: python train.py" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "fault"),
     [
         ("  workdir: ../other", "must be a relative path inside the project, without '..'"),
@@ -140,7 +141,7 @@ def _names_the_one_that_was_meant(key: str) -> bool:
     return name in told.partition("; did you mean ")[2].removesuffix("?").split(" or ")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entries", "told"),
     [
         ("[{path: /a/b, at: ../x}]", "must be a relative path inside the project, without '..'"),
@@ -156,7 +157,7 @@ def test_a_place_of_data_lies_in_the_project_and_is_one_entrys(entries: str, tol
     assert told in caught.value.details[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "told"),
     [
         ("https://me@example.org/a", "without a user name or a password"),
@@ -174,7 +175,7 @@ def test_an_address_of_data_holds_no_login_and_leads_to_a_host(address: str, tol
 HEX = "0" * 64
 
 
-@pytest.mark.parametrize(
+@each_row(
     "image",
     [
         f"sha256:{HEX}",
@@ -189,7 +190,7 @@ def test_an_image_is_named_as_registries_name_it(image: str) -> None:
     assert ContainerSettings(image=image).image == image
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "x/../evil", "../x", "x/..", "x/./y", "http://x", "https://h/x", "docker://x", "x//y", "x/",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def test_what_stands_after_the_block_stays() -> None:
     assert _put(text, OTHER).endswith(f"{END}\nreport: {{gate_id: a}}\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         (HEAD + OWN, "has a compare section of its own"),

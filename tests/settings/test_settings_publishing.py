@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.settings.gate_settings import GateSettings
@@ -19,7 +20,7 @@ def _faults(text: str) -> str:
     return "\n".join(caught.value.details)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "registry.example.org/team/runs",
@@ -34,7 +35,7 @@ def test_a_registry_and_a_name_in_it(name: str) -> None:
     assert _parse(f"publish: {{oci: '{name}'}}\n").publish.oci == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "team/runs",

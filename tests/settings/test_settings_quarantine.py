@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.settings.levels import Quarantine
@@ -46,9 +47,7 @@ def test_a_quarantine_for_ever_is_refused(until: str) -> None:
     assert "30 are the most" in _refused("since: '2026-01-01'", f"until: '{until}'")
 
 
-@pytest.mark.parametrize(
-    "until", ["never", "for ever", "2026-02-30", "26-01-01", "20260131", "2026-W05-1", ""]
-)
+@each_row("until", ["never", "for ever", "2026-02-30", "26-01-01", "20260131", "2026-W05-1", ""])
 def test_what_is_no_day_is_refused(until: str) -> None:
     assert "must be a day such as 2026-01-31" in _refused(
         "since: '2026-01-01'", f"until: '{until}'"

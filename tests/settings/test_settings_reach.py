@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from known_names import section_keys, setting_keys
 
 from gate.errors import ExitCode, SettingsError
@@ -70,7 +71,7 @@ def test_every_key_that_reaches_out_has_its_example_here() -> None:
     assert ASKS.keys() == REACHES_OUT.keys()
 
 
-@pytest.mark.parametrize("key", ASKS)
+@each_row("key", ASKS)
 def test_a_key_that_reaches_out_is_refused_by_name_and_reason(key: str) -> None:
     settings = parse_settings(text_with(ASKS[key]), "fuzz")
     with pytest.raises(SettingsError) as caught:
@@ -88,7 +89,7 @@ def test_all_of_a_file_are_named_at_once() -> None:
     assert tuple(found) == ("train.pass_env", "isolation.network", "report.history")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +21,7 @@ from gate.settings.signer_places import (
 MODULE = "module-path=/usr/lib/hsm.so"
 
 
-@pytest.mark.parametrize(
-    "text", ["key.pem", "/keys/gate.pem", "keys/my:key.pem", "C:key", "./vault:a"]
-)
+@each_row("text", ["key.pem", "/keys/gate.pem", "keys/my:key.pem", "C:key", "./vault:a"])
 def test_anything_without_a_kind_is_a_path(text: str) -> None:
     assert read_signer_place(text) == FilePlace(path=Path(text))
 
@@ -68,7 +67,7 @@ def test_a_pins_file_is_named_in_each_usual_way(source: str) -> None:
     assert place.pin_source == Path("/run/pin")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "the signer is named by an empty text"),

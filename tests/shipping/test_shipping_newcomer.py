@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from newcomer import (
     PACKAGES,
     ROOT,
@@ -50,7 +51,7 @@ def test_a_page_without_commands_or_settings_is_refused(text: str) -> None:
         document("page.md", text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "mirror"),
     [
         ("deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"),

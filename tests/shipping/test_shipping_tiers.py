@@ -11,6 +11,7 @@ import nightly
 import pytest
 import tier
 import yaml
+from each_row import each_row
 from nightly import PARTS, PASSED, Part, read_summary, run_parts, table, write_summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +100,7 @@ def test_a_night_that_is_broken_off_keeps_what_was_found(tmp_path: Path) -> None
     assert list(read_summary(tmp_path)) == ["test-properties"]
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "[{}]", '{"part": 1}', "\x00"])
+@each_row("text", ["", "[1]", "[{}]", '{"part": 1}', "\x00"])
 def test_a_summary_that_is_none_is_begun_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "summary.json").write_text(text)
     night = Night()

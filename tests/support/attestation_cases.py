@@ -19,7 +19,7 @@ from gate.checkpoint.untrusted_files import UntrustedFile
 from gate.comparison.differences import TensorChange, TensorDelta
 from gate.evidence.run_evidence import StateName, StateRoots
 from gate.package.envelope import sign, write_envelope
-from gate.package.keys import KeyFile, PrivateKey, generate_private_key, trusted_key
+from gate.package.keys import KeyFile, PrivateKey, generate_private_key, private_pem, trusted_key
 from gate.package.packing import pack
 from gate.package.provenance import Making, write_provenance
 from gate.package.seal import provenance_facts, seal, statement_facts, statements_of
@@ -46,6 +46,7 @@ from gate.text.package_names import STATE_MEMBER
 from gate.verdict.verdict import Answer, Answers, Outcome, Verdict
 
 FILES = LocalFiles()
+PASSPHRASE = b"correct horse battery"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CREATED_AT = "2026-01-31T12:00:00+00:00"
 CONTEXT = SealContext(
@@ -97,6 +98,12 @@ CHANGED_TENSOR = TensorDelta(
 def gate_key() -> PrivateKey:
     """The key of the gate, one for all tests."""
     return generate_private_key()
+
+
+@cache
+def locked_key() -> bytes:
+    """Its file, locked by `PASSPHRASE`: that takes a fifth of a second, as it has to."""
+    return private_pem(gate_key(), PASSPHRASE)
 
 
 @cache

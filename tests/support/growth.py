@@ -20,8 +20,11 @@ def grows_too_fast(read: Callable[[int], object], size: int) -> float:
     """
     ratio = 0.0
     for _ in range(TRIES):
-        once, twice = _seconds(read, size), _seconds(read, 2 * size)
-        if twice < FLOOR_SECONDS or twice < MOST * once:
+        twice = _seconds(read, 2 * size)
+        if twice < FLOOR_SECONDS:
+            return 0.0
+        once = _seconds(read, size)
+        if twice < MOST * once:
             return 0.0
         ratio = twice / max(once, 1e-9)
     return ratio

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from module_imports import parsed
+
 ROOT = Path(__file__).resolve().parents[2]
 VALUE = "…"
 CODE_SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
@@ -103,12 +105,13 @@ def spoken() -> tuple[Written, ...]:
 
 def constants(path: Path) -> Iterator[Written]:
     """The texts of one Python file; parts that are joined by `+` are one text."""
-    tree = ast.parse(path.read_text("utf-8"))
-    docstrings = {id(node.body[0].value) for node in ast.walk(tree) if _has_docstring(node)}  # type: ignore[attr-defined] # checked
+    docstrings = set()
     place = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
-    waiting: list[ast.AST] = [tree]
+    waiting: list[ast.AST] = [parsed(path)]
     while waiting:
         node = waiting.pop()
+        if _has_docstring(node):
+            docstrings.add(id(node.body[0].value))  # type: ignore[attr-defined] # checked
         text = _text_of(node)
         if text is None:
             waiting.extend(ast.iter_child_nodes(node))

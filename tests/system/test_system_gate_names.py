@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -122,6 +123,6 @@ def test_the_id_of_a_settings_file_is_its_folder_and_name(path: str, gate_id: st
     assert gate_of_config(path) == gate_id
 
 
-@pytest.mark.parametrize("name", ["", "a/b", 'a"b', "a\nb", "-a", "x" * 101])
+@each_row("name", ["", "a/b", 'a"b', "a\nb", "-a", "x" * 101])
 def test_a_name_that_github_refuses_for_an_artifact_is_refused(name: str) -> None:
     assert not is_artifact_name(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from each_row import each_row
 from fake_github import BOT, FakeGitHub
 from github_client import AT_ONCE, connect
 from github_failures import Failure
@@ -49,7 +50,7 @@ def test_an_address_that_is_none_is_refused(api_url: str) -> None:
         GitHubComments(api_url=api_url, repository="org/repo", number=7, token="token")
 
 
-@pytest.mark.parametrize("repository", ["", "repo", "org/repo/issues", "org/re po", "../.."])
+@each_row("repository", ["", "repo", "org/repo/issues", "org/re po", "../.."])
 def test_a_repository_that_is_none_is_refused(repository: str) -> None:
     with pytest.raises(PublishError, match="is not a repository"):
         GitHubComments(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from each_row import each_row
 
 from gate.system.machine import GpuFacts
 from gate.system.node import NodeFacts, described_nodes, gpu_clocks, node_hardware
@@ -24,7 +24,7 @@ def node(name: str, gpus: int = 0, address: str = "", speed: int = 0) -> NodeFac
     return NodeFacts(name=name, gpus=(gpu,) * gpus, address=address, networks=networks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("nodes", "told"),
     [
         ((), ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 
 from gate.errors import SettingsError
 from gate.system.github.records import RunAddress, run_address
@@ -15,7 +16,7 @@ JOB = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "remote",
     [
         "https://github.com/o/model",
@@ -58,7 +59,7 @@ def test_the_token_goes_to_no_repository_that_is_not_the_clones(url: str) -> Non
     assert "is not a remote of this clone" in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "4711 ", "main", "https://github.com/o/model"])
+@each_row("text", ["", "0", "-1", "4711 ", "main", "https://github.com/o/model"])
 def test_what_is_no_run_is_told(text: str) -> None:
     with pytest.raises(SettingsError, match="neither a run's number nor its URL"):
         run_address(text, {"origin": "https://github.com/o/model"}, {})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of
 
 from gate.baseline.entry import Baseline
@@ -52,7 +53,7 @@ def test_a_point_whose_two_forms_disagree_is_refused() -> None:
         Point(step=1, decimal="1.5", hex="0x1.0p+0")
 
 
-@pytest.mark.parametrize("value", [0.1, -0.0, 5e-324, float("nan"), float("inf")])
+@each_row("value", [0.1, -0.0, 5e-324, float("nan"), float("inf")])
 def test_a_point_keeps_every_bit_of_its_value(value: float) -> None:
     point = Point.of(1, value)
     assert point.value.hex() == value.hex()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def test_a_record_in_a_list_keeps_to_one_line() -> None:
     assert '    {"shape": [2, 3], "step": 1},\n' in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "message"),
     [
         (b'{"a": 1, "a": 2}', "x: not valid JSON: key 'a' is given twice"),
@@ -75,7 +76,7 @@ def test_an_outline_is_the_outermost_object_without_what_is_inside(value: object
     assert all(found[key] is INSIDE for key, one in value.items() if isinstance(one, dict))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b'{"a": 1, "a": 1}',

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from report_hostile import HOSTILE
@@ -29,7 +30,7 @@ def runner_sees_a_command(line: str) -> bool:
     return seen.lstrip().startswith("::") or "##[" in seen
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("output", "shown"),
     [
         (b"step 1", "step 1"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ def test_an_empty_file_is_an_empty_mapping() -> None:
     assert parse_yaml(b"# nothing\n", "x") == ({}, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "message"),
     [
         (b"a: 1\na: 2\n", "f: line 2: key 'a' is given twice"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import settings_of
 
 from gate.errors import ExitCode, SettingsError
@@ -77,14 +78,14 @@ def test_every_knob_that_acts_before_the_start_is_tried_below() -> None:
     assert VALID.keys() == CONFLICTING.keys() == active
 
 
-@pytest.mark.parametrize("name", VALID)
+@each_row("name", VALID)
 def test_a_valid_value_of_the_users_is_kept_and_told_to_the_harness(name: str) -> None:
     variable = BY_NAME[name].variable
     variables = environment(env={variable: VALID[name]})
     assert variables[variable] == VALID[name] == harness_knobs(variables)[name]
 
 
-@pytest.mark.parametrize("name", CONFLICTING)
+@each_row("name", CONFLICTING)
 def test_a_conflicting_value_is_an_error_with_both_values(name: str) -> None:
     variable = BY_NAME[name].variable
     error = refusal(**{variable: CONFLICTING[name]})
@@ -92,7 +93,7 @@ def test_a_conflicting_value_is_an_error_with_both_values(name: str) -> None:
     assert f"determinism.knobs.{name} to keep" in error.hint
 
 
-@pytest.mark.parametrize("name", VALID)
+@each_row("name", VALID)
 def test_every_variable_can_be_left_out_alone(name: str) -> None:
     full, without = environment(), environment(knobs={name: OFF})
     assert full.keys() - without.keys() == {BY_NAME[name].variable}

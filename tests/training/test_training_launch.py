@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import settings_of
 
 from gate.errors import RunError
@@ -121,7 +122,7 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
     assert "SHELL" not in request.env
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("processes", "message", "hint"),
     [
         (Played(1, b"boom\n"), "python train.py exited with 1", "by hand in a clean checkout"),
@@ -179,7 +180,7 @@ def test_a_run_that_ends_badly_says_how_and_what_to_do(
     assert hint in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "output", "hint"),
     [
         (
@@ -232,7 +233,7 @@ def test_the_innermost_line_of_the_project_is_what_raised() -> None:
     assert raised_at(TRACEBACK, Path("/elsewhere")) == ("", 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         '  File "../secret.py", line 1, in <module>',
@@ -342,7 +343,7 @@ def test_a_missing_module_that_the_repository_has_is_no_package(tmp_path: Path) 
     assert caught.value.hint.startswith("ours is a folder of this repository: set train.workdir")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ended", "may_be_short"),
     [
         ({"timed_out": True}, True),

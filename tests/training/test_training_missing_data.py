@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 
 from gate.errors import RunError
 from gate.isolation.modes import Credentials, TrainingContainer
@@ -55,7 +56,7 @@ def missing(path: str) -> str:
     return f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         missing("/srv/x.npy"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import settings_of
 
 from gate.isolation.modes import Isolation, IsolationMode
@@ -74,7 +75,7 @@ def test_no_answer_in_time_is_a_problem(tmp_path: Path) -> None:
     assert _probe(tmp_path, (-9, b"")).problem == "its Python timed out after 180 s"
 
 
-@pytest.mark.parametrize("said", [b"[1]", b"{", b'{"parts": 3', b"[" * 5000, b'{"a": NaN}'])
+@each_row("said", [b"[1]", b"{", b'{"parts": 3', b"[" * 5000, b'{"a": NaN}'])
 def test_a_hostile_answer_is_refused(tmp_path: Path, said: bytes) -> None:
     seen = _probe(tmp_path, (0, b"repro-gate-doctor:" + said))
     assert seen.problem.startswith("its Python gave an unexpected answer")

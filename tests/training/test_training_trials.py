@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import settings_of
 
 from gate.evidence.evidence_folder import RUN_NAME
@@ -74,7 +75,7 @@ def test_one_thread_goes_before_a_count_that_is_passed_on() -> None:
     assert (told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]) == ("1", "1")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("setting", "moved"),
     [
         (Setting.RESTORE, {"REPRO_GATE_ON_OVERRIDE": "restore"}),
@@ -117,7 +118,7 @@ def test_a_knob_moves_alone(setting: Setting, more: dict[str, str], word: str) -
     assert [new for new in after if new not in before] == [word]
 
 
-@pytest.mark.parametrize("name", ["", *(knob.name for knob in KNOBS)])
+@each_row("name", ["", *(knob.name for knob in KNOBS)])
 def test_a_trial_has_a_folder_of_its_own(name: str) -> None:
     trial = Trial(setting=Setting.NO_LOADER_WORKERS, knob=name, max_seconds=1.0)
     assert re.fullmatch(RUN_NAME, f"{plan_trial(3, trial).label}/evidence.json")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from evidence_cases import (
     CREATED_AT,
     PARTS,
@@ -224,7 +225,7 @@ def test_a_baseline_is_stale_when_it_is_older_than_the_settings_say() -> None:
         assert ("baseline-stale" in _messages(told)) is stale
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("recorded_at", "stale"),
     [
         # judged at 2026-01-02T03:04:05+00:00, and 90 days are the default
@@ -319,7 +320,7 @@ def test_the_last_step_has_a_command_that_can_be_pasted(outcome: Outcome, comman
     assert next_steps(outcome, HERE, passes=False)[-1].command == command
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "text"),
     [
         ((("lr", "0.001"),), "If unintended: set lr of optimizer 0 back to 0.001."),
@@ -361,7 +362,7 @@ def test_a_setting_that_is_known_to_differ_is_what_to_set_back(
     assert steps[0].text == text
 
 
-@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.REPRODUCED])
+@each_row("outcome", [one for one in Outcome if one is not Outcome.REPRODUCED])
 def test_every_outcome_that_fails_says_what_to_do_and_acceptance_comes_last(
     outcome: Outcome,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.compare import compare_results
@@ -40,7 +41,7 @@ def test_a_pass_above_the_budget_fails_and_keeps_its_outcome() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("cost", "budget"),
     [
         (_cost(1.25), None),

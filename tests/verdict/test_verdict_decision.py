@@ -25,6 +25,7 @@ from decision_cases import (
     with_head,
     without_sketches,
 )
+from each_row import each_row
 from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +72,7 @@ def test_one_run_that_equals_recorded_ones_reproduces_them_and_says_so() -> None
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changed",
     [
         {"baseline": None},
@@ -271,7 +272,7 @@ def test_a_brought_baseline_that_is_not_reproduced_changes_nothing() -> None:
     assert decide(replace(facts_of(), proposed=brought)).outcome is Outcome.REPRODUCED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "cause"),
     [
         (

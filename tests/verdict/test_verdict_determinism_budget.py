@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from each_row import each_row
 from evidence_cases import PARTS, evidence_of, evidence_set_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,7 +107,7 @@ def test_one_process_on_a_cpu_exercises_no_source_of_a_cluster() -> None:
     assert neighbours.because == "one thread, regardless of other load on the machine"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "spoiled",
     [
         {"processes": (process(0, {"OMP_DYNAMIC": "FALSE"}),)},
@@ -140,7 +141,7 @@ def test_one_algorithm_of_nccl_in_every_rank_and_equal_runs_leave_one_order() ->
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variable", "group"),
     [
         ("", "cuda:nccl"),

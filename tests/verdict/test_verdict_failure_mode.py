@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from report_cases import BASE, COMMIT
 from report_outcomes import CASES, JUDGED_AT, REQUEST, judged, ran
 
@@ -44,7 +45,7 @@ def diagnosed(verdict: Verdict, cause: CauseClass | None) -> Verdict:
     return verdict.model_copy(update={"diagnosis": found})
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_row("name", CASES)
 def test_a_verdict_that_the_pipeline_came_to_has_its_mode(name: str) -> None:
     verdict = CASES[name]
     assert verdict.failure_mode is EXPECTED.get(name, FailureMode.NONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,7 +67,7 @@ def test_the_longest_line_fits() -> None:
     assert read_history(with_line(b"", longest), "x").lines == (longest,)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "broken",
     [
         b"{",

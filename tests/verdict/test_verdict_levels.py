@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from each_row import each_row
 from evidence_cases import PARTS, evidence_of
 
 from gate.comparison.checks import threshold_results
@@ -100,7 +101,7 @@ def test_thresholds_excuse_no_run_that_does_not_repeat_and_no_missing_baseline()
     assert not _decide(settings, None).passes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("policy", "why"),
     [
         ("{level: functional}", "level: functional needs thresholds"),

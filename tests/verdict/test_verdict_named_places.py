@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 import pytest
+from each_row import each_row
 from pydantic import BaseModel
 from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
 
@@ -76,7 +77,7 @@ def test_the_cause_says_who_names_the_line() -> None:
     assert "line that the run names (train.py:28) " in told
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "line"),
     [
         ("README.md", 3),

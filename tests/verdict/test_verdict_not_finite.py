@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import pytest
 import yaml
+from each_row import each_row
 from report_outcomes import (
     OLD_PARTS,
     PLAIN,
@@ -56,7 +56,7 @@ def test_a_number_at_one_step_is_not_said_to_last() -> None:
     assert headline(verdict) == "failed: the loss is infinite at step 24 (baseline: 0.4718)"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("verdict", "answer"),
     [
         (judged(pair()), "Not known. There is no baseline and no run of the base commit"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from each_row import each_row
 from evidence_cases import evidence_of, evidence_set_of, settings_of
 from torch_documentation import (
     RELEASES,
@@ -108,7 +109,7 @@ def test_each_release_from_2_10_to_2_14_is_recorded() -> None:
     assert {(2, minor) for minor in range(10, 15)} <= set(RELEASES.values())
 
 
-@pytest.mark.parametrize("version", RELEASES)
+@each_row("version", RELEASES)
 def test_the_table_says_of_each_release_what_its_documentation_says(version: str) -> None:
     """Both ways: neither an operator nor a bound of a row is missing, and none is too much."""
     lists, release = recorded()[version], RELEASES[version]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import pytest
+from each_row import each_row
 from evidence_cases import PARTS, evidence_of
 
 from gate.comparison.differences import Event, EventKind
@@ -46,7 +46,7 @@ def found(*overrides: Override, device: str = "cuda") -> tuple[Finding, ...]:
     return override_findings(runs, repeats=True)
 
 
-@pytest.mark.parametrize("knob", [knob for knob in knobs.KNOBS if knob.strict != knobs.KEEP])
+@each_row("knob", [knob for knob in knobs.KNOBS if knob.strict != knobs.KEEP])
 def test_a_setting_of_gpus_that_a_training_on_a_cpu_changes_is_no_finding(
     knob: knobs.Knob,
 ) -> None:
@@ -196,7 +196,7 @@ def turned(knob: knobs.Knob) -> Override:
     return override(kind=kind, name=knob.name, before=knob.strict, after="other")
 
 
-@pytest.mark.parametrize("knob", knobs.KNOBS, ids=lambda knob: knob.name)
+@each_row("knob", knobs.KNOBS)
 def test_a_knob_of_strict_mode_is_suspected_where_it_acts(knob: knobs.Knob) -> None:
     if knob.acts is knobs.Acts.SEED:
         return  # seeds are told as seeds

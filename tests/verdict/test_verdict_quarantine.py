@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from decision_cases import EXACT, FAR, OTHER_TORCH, RUN, TOLERANT, compare, facts_of, moved, row
+from each_row import each_row
 from evidence_cases import COMMIT, CREATED_AT, evidence_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,7 +128,7 @@ def test_the_base_commit_is_run_only_where_the_rule_covers_what_differs() -> Non
     assert not needed(RUN, RULE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("now", "holds"),
     [
         ("2025-12-31T23:59:59+00:00", False),

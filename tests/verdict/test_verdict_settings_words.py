@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
+from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def test_a_number_is_named_with_its_option() -> None:
     assert settings_words((changed,)) == "train.command (--lora_alpha 8 → 9)"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "told"),
     [
         ((*BASE[:5], "--lr=0.2"), "--lr=0.1 → --lr=0.2"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
+from each_row import each_row
 from resumes import ALL, SCRIPT, Resumed, plain, told
 
 CASES = {case.name: case for case in ALL}
@@ -26,7 +27,7 @@ def test_there_are_scripts_that_lack_one_thing_and_correct_ones() -> None:
     assert len(correct) >= 6
 
 
-@pytest.mark.parametrize("case", ALL, ids=CASES)
+@each_row("case", ALL, ids=CASES)
 def test_each_is_a_script(case: Resumed) -> None:
     ast.parse(case.script)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from planted import MARK, Form, Planted, in_form, planted_faults, rank_faults
 from zoo import Score, diagnosed, told
 
@@ -26,7 +27,7 @@ def test_there_are_forty_and_half_of_them_are_drifts() -> None:
     assert abs(2 * len(drifts) - len(FAULTS)) <= 4
 
 
-@pytest.mark.parametrize("planted", EVERY.values(), ids=EVERY)
+@each_row("planted", EVERY.values(), ids=EVERY)
 def test_a_script_holds_the_fault_and_not_the_truth(planted: Planted) -> None:
     ast.parse(planted.script)
     assert MARK not in planted.script
