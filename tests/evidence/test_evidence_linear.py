@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 
-from each_row import each_row
+import pytest
 from growth import grows_too_fast
 
 from gate.audit.repository_lines import unpinned_images, wish_list
@@ -147,7 +147,7 @@ def _is_refused_first(kind: str, shape: str, piece: str) -> bool:
     return True
 
 
-@each_row("name", READERS)
+@pytest.mark.parametrize("name", READERS)
 def test_twice_the_text_takes_about_twice_the_time(name: str) -> None:
     kind, read = READERS[name]
     size = FEWER.get(name, CHARACTERS)
