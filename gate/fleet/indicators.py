@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from statistics import median
 from typing import Final, Literal
 
@@ -35,6 +36,7 @@ SPANS: Final[Mapping[BurnWindow, timedelta]] = {
     BurnWindow.THREE_DAYS: timedelta(days=3),
 }
 SPAN_SECONDS: Final = tuple(span.total_seconds() for span in SPANS.values())
+LONGEST_SECONDS: Final = max(SPAN_SECONDS)
 # what an interrupted or a repeated run made differently
 UNLIKE: Final = frozenset({Outcome.NONDETERMINISTIC, Outcome.RESUME_DIFFERS})
 
@@ -153,6 +155,13 @@ DAY_SECONDS: Final = 86400
 Gate = tuple[str, str]
 
 
+@cache
+def _places(events: Events) -> tuple[int, ...]:
+    """Where each event that counts is in a row of good and bad ones; a line has few forms."""
+    found = ((number, good) for number, good in enumerate(events) if good is not None)
+    return tuple(2 * number + (not good) for number, good in found)
+
+
 @dataclass(slots=True)
 class LookedBack:
     """What M4 and M7 remember of earlier lines; M4 of the last `remembered` commits of gates."""
@@ -226,7 +235,7 @@ class _Fleet:
 
     settings: SloSettings
     by: tuple[GroupBy, ...]
-    now: datetime
+    now_seconds: float
     lines: int = 0
     without_run_id: int = 0
     largest_spread: float | None = None
@@ -250,18 +259,19 @@ class _Fleet:
             self.last[line.repository, line.gate_id] = moment
             if line.spread is not None:
                 self.largest_spread = max(line.spread, self.largest_spread or 0.0)
-        ago = self.now.timestamp() - moment.seconds
-        rows = [row for row, span in zip(counts.windows, SPAN_SECONDS, strict=True) if ago <= span]
+        places = _places(events_of(line, levels, self.back))
         day = int(moment.seconds // DAY_SECONDS)
         row = counts.days.get(day)
         if row is None:
             row = counts.days[day] = [0] * PLACES
-        rows.append(row)
-        for number, good in enumerate(events_of(line, levels, self.back)):
-            if good is not None:
-                place = 2 * number + (not good)
-                for one in rows:
-                    one[place] += 1
+        for place in places:
+            row[place] += 1
+        ago = self.now_seconds - moment.seconds
+        if ago <= LONGEST_SECONDS:
+            for row, span in zip(counts.windows, SPAN_SECONDS, strict=True):
+                if ago <= span:
+                    for place in places:
+                        row[place] += 1
 
     def _group(self, line: HistoryLine | RollbackLine) -> _Counts:
         values = (line.repository, *(_value(line, one) for one in self.by))
@@ -284,7 +294,7 @@ def slo_report(
 ) -> SloReport:
     """The service levels of all lines of a reading, which it goes through once."""
     apart = tuple(dict.fromkeys(by)) or (GroupBy.GATE,)
-    fleet = _Fleet(settings=settings, by=apart, now=reading.now)
+    fleet = _Fleet(settings=settings, by=apart, now_seconds=reading.now.timestamp())
     for moment in reading.lines():
         fleet.count(moment)
     return SloReport(
@@ -372,7 +382,7 @@ def _gates(fleet: _Fleet, settings: SloSettings) -> Iterator[LastVerdict]:
             repository=repository,
             gate_id=gate,
             line=line if isinstance(line, HistoryLine) else None,
-            silent=fleet.now.timestamp() - moment.seconds > limit * 3600,
+            silent=fleet.now_seconds - moment.seconds > limit * 3600,
             limit_hours=limit,
         )
     for gate in sorted(settings.gates.keys() - known):
