@@ -107,7 +107,7 @@ data-tools: $(READY) ## Install DVC and an S3 server beside .venv
 .PHONY: test-data
 test-data: data-tools ## Test declared data and a history with DVC, an S3 server and git-lfs
 	PATH="$(abspath $(DATA_BIN)):$$PATH" $(PYTEST) -q -rs tests/data
-	$(DATA_BIN)/python -m pytest -q -rs -n 0 tests/fleet/test_fleet_remote_stores.py
+	$(DATA_BIN)/python -m pytest -q -rs -n 0 tests/fleet/test_fleet_remote_stores.py tests/pipelines/test_pipelines_prune.py
 
 .PHONY: test-browser
 test-browser: $(READY) ## Install playwright and look at the page in the system's Chromium (or $$CHROMIUM)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from gate.commands.history_options import (
+    LONGEST_DAYS,
     Cache,
     Place,
     Since,
@@ -21,13 +22,15 @@ from gate.commands.history_options import (
 from gate.commands.options import AsJson, Config, console
 from gate.commands.program import FILES
 from gate.commands.registry_names import clone_settings, gate_name
-from gate.errors import GateError
+from gate.errors import GateError, SettingsError
 from gate.fleet.exposition import push, samples_of_verdict, text_of
 from gate.fleet.lines import ATTEMPT, RUNS, call_facts, verdict_line
 from gate.fleet.remote_stores import opened_store
+from gate.fleet.retention import LineClass, Retention
 from gate.fleet.stores import append, compact
 from gate.isolation.confined_look import read_apart, reading_seconds
 from gate.pipelines.fleet import ShownLines, newest_lines
+from gate.pipelines.prune import prune
 from gate.report.layout import Cell, Row, Section, table_of
 from gate.report.markdown import table_markdown
 from gate.report.terminal_lines import section_view
@@ -44,10 +47,18 @@ MAX_VERDICT_BYTES: Final = 256 * 1024 * 1024
 FIRST_DAY: Final = date(2000, 1, 1)
 SHORT_COMMIT: Final = 12
 LINE: Final[RecordForm[HistoryLine]] = RecordForm(HistoryLine)
+PRUNED: Final = ("Lines older than --keep-days", "Kept", "Removed")
+NAMES: Final[dict[LineClass, str]] = {
+    LineClass.NEWEST: "the newest of a gate",
+    LineClass.BASELINE: "sealed passes that changed a baseline",
+    LineClass.SEALED: "other sealed passes, and rollbacks",
+    LineClass.FOREIGN: "of another schema",
+    LineClass.OTHER: "all others",
+}
 HEADINGS: Final = ("Judged at", "Gate", "Commit", "Outcome", "Run", "Author", "Sealed")
 
 history_app = typer.Typer(
-    help="Keep, show and join the lines of verdicts.",
+    help="Keep, show, join and prune the lines of verdicts.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -188,6 +199,48 @@ def compact_command(
     today = SystemClock().now().astimezone(UTC).date()
     joined = compact(store, FIRST_DAY, today - timedelta(days=keep_days))
     console().print(f"{count(joined, 'file')} of {store.shown} joined into others", soft_wrap=True)
+
+
+@history_app.command("prune")
+def prune_command(
+    place: Place = "",
+    *,
+    config: Config = "",
+    keep_days: Annotated[
+        int, typer.Option(min=1, max=LONGEST_DAYS, help="Days for which every line is kept.")
+    ] = 90,
+    keep_sealed_days: Annotated[
+        int, typer.Option(min=1, max=LONGEST_DAYS, help="The same of sealed passes and rollbacks.")
+    ] = 400,
+    dry_run: Annotated[bool, typer.Option(help="Only count what would be removed.")] = False,
+) -> None:
+    """Remove the lines that are past their time.
+
+    Never removed: the newest verdict and the newest sealed pass of each gate, sealed passes that
+    changed a baseline, and lines of another version's schema.
+
+    Example: repro-gate history prune --history s3://ml-runs/repro-gate --keep-days 60 --dry-run
+    """
+    if keep_sealed_days < keep_days:
+        raise SettingsError(
+            f"--keep-sealed-days {keep_sealed_days} is below --keep-days {keep_days}",
+            hint="Sealed passes are kept as long as other lines, or longer.",
+        )
+    now = SystemClock().now().astimezone(UTC)
+    target = history_place(place, config)
+    call = fleet_call(target, (now.date() - FIRST_DAY).days)
+    retention = Retention(today=now.date(), days=keep_days, sealed_days=keep_sealed_days)
+    pruned = prune(call, retention, dry_run=dry_run)
+    went = "would be removed" if dry_run else "removed"
+    rows = [
+        (Cell(NAMES[one]), Cell(f"{pruned.kept[one]:,}"), Cell(f"{pruned.dropped[one]:,}"))
+        for one in LineClass
+        if pruned.kept[one] or pruned.dropped[one]
+    ]
+    total = count(sum(pruned.dropped.values()), "line")
+    title = f"{total} of {safe_line(target)} {went}"
+    section = Section(title=title, table=table_of(PRUNED, rows, len(LineClass)))
+    console().print(section_view(section), crop=False)
 
 
 def _section(shown: ShownLines, most: int, since: str) -> Section:

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from gate.errors import DocumentError
+from gate.errors import DocumentError, StorageError
 from gate.fleet.stores import BATCH, FolderStore, by_day
 from gate.text.documents import read_document
 from gate.text.strict_json import outline_of_json
@@ -27,6 +27,7 @@ from gate.verdict.history import (
 
 # clocks of machines differ
 AHEAD: Final = timedelta(hours=1)
+DAY_SECONDS: Final = 86400
 SOURCE: Final = "a line of the history"
 _LINE: Final[TypeAdapter[HistoryLine | RollbackLine]] = TypeAdapter(AnyLine)
 
@@ -37,7 +38,9 @@ class LeftOut(StrEnum):
     BROKEN = "broken"
     FOREIGN = "foreign-schema"
     TOO_LONG = "too-long"
+    NO_FILE = "unreadable-file"
     FUTURE = "future"
+    OTHER_DAY = "other-day"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,17 +70,19 @@ class Reading:
     def lines(self) -> Iterator[Moment]:
         """Every line once, the oldest first, as far as the files of a day are sorted."""
         first = self.since.astimezone(UTC).date()
-        for _, names in by_day(self.folder.names(first)):
-            seen = set[int]()
+        if strays := self.folder.strays(first):
+            self.left_out[LeftOut.NO_FILE] += strays
+        for day, names in by_day(self.folder.names(first)):
+            seen, of_day = set[int](), _seconds_of(day)
             batches = [name for name in names if name[11:].startswith(BATCH)]
             single = [name for name in names if not name[11:].startswith(BATCH)]
-            streams = [self._of_files([name], seen) for name in batches]
-            yield from heapq.merge(*streams, self._of_files(single, seen))
+            streams = [self._of_files([name], of_day, seen) for name in batches]
+            yield from heapq.merge(*streams, self._of_files(single, of_day, seen))
 
-    def _of_files(self, names: list[str], seen: set[int]) -> Iterator[Moment]:
+    def _of_files(self, names: list[str], of_day: range, seen: set[int]) -> Iterator[Moment]:
         start, end = self.since.timestamp(), (self.now + AHEAD).timestamp()
         for name in names:
-            for row in self.folder.rows(name, MAX_HISTORY_LINE_BYTES):
+            for row in self._rows(name):
                 # keyed by this process: nobody else can make two lines of one hash
                 known = hash(row)
                 if not row or known in seen:
@@ -90,8 +95,29 @@ class Reading:
                 seconds = datetime.fromisoformat(line.judged_at).timestamp()
                 if seconds > end:
                     self.left_out[LeftOut.FUTURE] += 1
+                elif int(seconds) not in of_day:
+                    # it could be in its own day's folder too, and would count twice
+                    self.left_out[LeftOut.OTHER_DAY] += 1
                 elif seconds >= start:
                     yield Moment(seconds, line)
+
+    def _rows(self, name: str) -> Iterator[bytes]:
+        """The lines of a file; a link, and what else cannot be read, must not hide the others."""
+        try:
+            yield from self.folder.rows(name, MAX_HISTORY_LINE_BYTES)
+        except StorageError:
+            # joined with others by now: where its lines are, this reading does not look
+            if not self.folder.has(name):
+                raise
+            self.left_out[LeftOut.NO_FILE] += 1
+
+
+def _seconds_of(day: str) -> range:
+    """The seconds since 1970 of a day in UTC; none of what the calendar does not have."""
+    with suppress(ValueError):
+        first = int(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp())
+        return range(first, first + DAY_SECONDS)
+    return range(0)
 
 
 def parsed_line(row: bytes) -> HistoryLine | RollbackLine | LeftOut:

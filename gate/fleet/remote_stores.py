@@ -144,7 +144,7 @@ class S3Store:
             if answer.get("Errors"):
                 raise PublishError(
                     f"{self.shown}: {len(answer['Errors'])} objects could not be deleted",
-                    hint="Allow s3:DeleteObject, or leave the files unjoined: no line is lost.",
+                    hint="Allow s3:DeleteObject: nothing is lost, and the same call goes on.",
                 )
 
     def _at(self, name: str) -> dict[str, str]:
@@ -223,7 +223,7 @@ class RegistryStore:
         """Refused: a registry need not delete, and what it deletes may be another tag's."""
         del names
         raise SettingsError(
-            "the files of a registry cannot be joined",
+            "the files of a registry can be neither joined nor removed",
             hint="Keep a large history in a folder or in S3.",
         )
 
@@ -291,7 +291,7 @@ class BranchStore:
         """Refused: what a branch once had stays in its commits."""
         del names
         raise SettingsError(
-            "the files of a branch cannot be joined",
+            "the files of a branch can be neither joined nor removed",
             hint="Keep a large history in a folder or in S3.",
         )
 

@@ -28,5 +28,5 @@ class HistoryStore(Protocol):
         ...
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; only for those whose lines are in another one."""
+        """Remove files whose lines are in another one, or past their time; else `SettingsError`."""
         ...

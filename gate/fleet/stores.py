@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
-from gate.errors import PublishError
+from gate.errors import PublishError, StorageError
 from gate.fleet.store import HistoryStore
 from gate.system.files.port import Files
 from gate.system.files.writing import remove
@@ -70,12 +70,20 @@ class FolderStore:
 
     def names(self, since: date) -> Iterator[str]:
         """The names from a day on, in their order."""
+        for day in self._days(since):
+            if self._files.is_folder(self._folder / day):
+                for name in self._files.list_names(self._folder / day, max_names=MAX_NAMES):
+                    if NAME.match(f"{day}/{name}"):
+                        yield f"{day}/{name}"
+
+    def strays(self, since: date) -> int:
+        """How many links and files have the name of a day: nothing in them is read."""
+        return sum(not self._files.is_folder(self._folder / day) for day in self._days(since))
+
+    def _days(self, since: date) -> Iterator[str]:
         for day in self._files.list_names(self._folder, max_names=MAX_NAMES):
-            if not DAY.match(day) or day < since.isoformat():
-                continue
-            for name in self._files.list_names(self._folder / day, max_names=MAX_NAMES):
-                if NAME.match(f"{day}/{name}"):
-                    yield f"{day}/{name}"
+            if DAY.match(day) and day >= since.isoformat():
+                yield day
 
     def rows(self, name: str, longest: int) -> Iterator[bytes]:
         """The lines of a file one by one; of a longer one only its beginning."""
@@ -84,6 +92,10 @@ class FolderStore:
                 yield row.rstrip(b"\n")
                 while len(row) > longest and not row.endswith(b"\n"):
                     row = file.readline(longest + 1)
+
+    def has(self, name: str) -> bool:
+        """Whether something of this name is there, a link included."""
+        return self._files.exists(self._folder / name)
 
     def read(self, name: str) -> bytes:
         """The content of a file; no link is followed."""
@@ -102,6 +114,8 @@ def compact(store: HistoryStore, since: date, until: date) -> int:
     Lines are neither parsed nor changed, and one that is there twice is kept once. Whatever ends
     this call, and however many do the same, each line is in one file at least.
     """
+    # refused before anything is written
+    store.remove(())
     joined = 0
     for day, names in by_day(store.names(since)):
         if day >= until.isoformat():
@@ -136,7 +150,11 @@ def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
         rows, size_bytes, sources = {}, 0, []
 
     for name in names:
-        data = store.read(name)
+        try:
+            data = store.read(name)
+        except StorageError:
+            # a link, or what another call has joined meanwhile
+            continue
         # a full batch of an earlier call stays as it is
         if len(data) >= BATCH_BYTES:
             continue
@@ -149,11 +167,16 @@ def _joined(store: HistoryStore, day: str, names: list[str]) -> int:
     for data, sources in batches:
         if len(sources) == 1:
             continue
-        batch = f"{day}/{BATCH}{sha256_hex(data)[:DIGITS]}.jsonl"
+        batch = batch_name(day, data)
         store.write(batch, data)
         store.remove(name for name in sources if name != batch)
         kept += len(sources) - 1
     return kept
+
+
+def batch_name(day: str, data: bytes) -> str:
+    """The name of a file of several lines."""
+    return f"{day}/{BATCH}{sha256_hex(data)[:DIGITS]}.jsonl"
 
 
 def _time(row: bytes) -> bytes:
@@ -163,13 +186,18 @@ def _time(row: bytes) -> bytes:
 
 
 def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:
-    """Copy the files of a store from a day on that the folder lacks; how many those were."""
-    there, copied = set(folder.names(since)), 0
+    """Copy the files of a store from a day on that the folder lacks; how many those were.
+
+    What the store no longer has is removed from the folder, after all that it has now is there.
+    """
+    gone, copied = set(folder.names(since)), 0
     for name in store.names(since):
-        if name in there:
+        if name in gone:
+            gone.remove(name)
             continue
         if not NAME.match(name):
             raise PublishError(f"{store.shown} lists a name that is none of a history")
         folder.write(name, store.read(name))
         copied += 1
+    folder.remove(gone)
     return copied

@@ -80,7 +80,7 @@ def test_a_registry_keeps_and_lists_lines(registry: RegistryStore, tmp_path: Pat
     assert mirror(registry, START, copies) == 2
     assert kept(copies) == kept(registry)
     append(registry, line(FIRST + timedelta(seconds=1), 9))
-    with pytest.raises(SettingsError, match="cannot be joined"):
+    with pytest.raises(SettingsError, match="can be neither joined nor removed"):
         compact(registry, START, NOW.date())
 
 
