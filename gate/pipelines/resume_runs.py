@@ -5,6 +5,7 @@ Nothing here judges: the two runs become evidence, and so does why one of them c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import PurePosixPath
 
@@ -23,6 +24,7 @@ from gate.evidence.resume_evidence import CheckpointLook, digest_of, left_by_kil
 from gate.evidence.run_evidence import RunEvidence
 from gate.pipelines.fresh_process import ANY_FAULT
 from gate.pipelines.runs import Trainings
+from gate.pipelines.turns import Begun
 from gate.settings.train_sections import ResumeSettings
 from gate.settings.variations import KillPoint
 from gate.text.phrases import count
@@ -87,15 +89,18 @@ def _make(
         }
     )
     trainings.ended.resume = attempt
+    readable = complete is not None and not complete.problem
+    killed = plan_killed(resume) if readable else ()
     try:
-        resumed = trainings.run(plan_resumed(resume, carried, train))
+        resumed, ended = trainings.resumed(plan_resumed(resume, carried, train), killed)
     except EvidenceError as fault:
         raise _without_step(fault, len(whole.steps) - step) from fault
-    made.append(resumed)
-    refuse_other_start(whole, interrupted, resumed, carried)
-    if complete is not None:
-        kills = _kills(trainings, resume, complete)
-        trainings.ended.resume = attempt.model_copy(update={"kills": kills})
+    with closing(ended):
+        made.append(resumed)
+        refuse_other_start(whole, interrupted, resumed, carried)
+        if complete is not None:
+            kills = _kills(trainings, resume, complete, ended)
+            trainings.ended.resume = attempt.model_copy(update={"kills": kills})
 
 
 def _complete(trainings: Trainings, resume: ResumeSettings) -> CheckpointLook:
@@ -106,21 +111,23 @@ def _complete(trainings: Trainings, resume: ResumeSettings) -> CheckpointLook:
         return CheckpointLook(problem=fault.message[:MAX_MESSAGE])
 
 
-def _kills(trainings: Trainings, resume: ResumeSettings, complete: CheckpointLook) -> Kills:
+def _kills(
+    trainings: Trainings, resume: ResumeSettings, complete: CheckpointLook, ended: Iterator[Begun]
+) -> Kills:
     """What runs leave that are killed inside the save; no more of them once one says nothing."""
     if complete.problem:
         why = f"the gate cannot read a complete one: {complete.problem}"
         return (_unchecked(KillPoint.FIRST, why),)
     kills: list[KilledSave] = []
-    with closing(trainings.killed(plan_killed(resume))) as runs:
-        for point, failure in zip(KillPoint, runs, strict=False):
-            try:
-                look = trainings.ended.checkpoint(resume.checkpoint, complete)
-                kills.append(left_by_kill(point, look, failure))
-            except ANY_FAULT as fault:
-                kills.append(_unchecked(point, f"what it left cannot be read: {fault.message}"))
-            if kills[-1].left in {LeftBy.NOT_CHECKED, LeftBy.NOTHING_YET}:
-                break
+    for point, begun in zip(KillPoint, ended, strict=False):
+        failure = trainings.how_it_ended(begun)
+        try:
+            look = trainings.ended.checkpoint(resume.checkpoint, complete)
+            kills.append(left_by_kill(point, look, failure))
+        except ANY_FAULT as fault:
+            kills.append(_unchecked(point, f"what it left cannot be read: {fault.message}"))
+        if kills[-1].left in {LeftBy.NOT_CHECKED, LeftBy.NOTHING_YET}:
+            break
     return tuple(kills)
 
 

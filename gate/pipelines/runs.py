@@ -370,24 +370,48 @@ class Trainings:
             self._turns.drop()
             self._turns.watch.series(0)
 
-    def killed(self, planned: tuple[PlannedRun, ...]) -> Generator[str]:
-        """Runs that are ended before they could leave evidence, and how each ended, as a clause.
+    def resumed(
+        self, planned: PlannedRun, killed: tuple[PlannedRun, ...]
+    ) -> tuple[RunEvidence, Generator[Begun]]:
+        """A run from a checkpoint, and runs that are ended inside a save, as many at a time as fit.
 
-        Each one's files are there until the next is asked for.
+        `how_it_ended` says the same of each of the latter. Close them: what is not asked for stops.
         """
+        ended = self._each((planned, *killed))
         try:
-            for number, one in enumerate(planned, 1):
-                (begun,) = self._turns.run(Turn(runs=(one,)), planned[number : number + 1])
-                launcher, _, _ = self._taken(begun)
-                assert begun.result is not None  # noqa: S101 - its turn has ended; tells the checker
-                snapshot = self.prepared.snapshots[one.commit]
-                ended = ""
-                try:
-                    launcher.refuse_failure(one, snapshot, begun.request, begun.result)
-                except RunError as fault:
-                    ended = fault.message
-                yield ended
+            return self._evidence_of(next(ended)), ended
+        except BaseException:
+            ended.close()
+            raise
+
+    def how_it_ended(self, one: Begun) -> str:
+        """A clause on a run that leaves no evidence; its files are there until the next one's."""
+        launcher, _, _ = self._taken(one)
+        assert one.result is not None  # noqa: S101 - its turn has ended; tells the checker
+        if one.beside and short_of_room(one.result):
+            self._tell_repeated(one)
+            (alone,) = self._turns.run(Turn(runs=(one.planned,)))
+            return self.how_it_ended(alone)
+        snapshot = self.prepared.snapshots[one.planned.commit]
+        try:
+            launcher.refuse_failure(one.planned, snapshot, one.request, one.result)
+        except RunError as fault:
+            return fault.message
+        return ""
+
+    def _each(self, planned: tuple[PlannedRun, ...]) -> Generator[Begun]:
+        """Runs of which none stops another, each when its turn has ended; take its files first."""
+        ended = list[Begun]()
+        try:
+            while planned:
+                most = self._fitting.together(self._first)
+                group, planned = planned[:most], planned[most:]
+                ended += self._turns.run(Turn(runs=group, each=True), planned[:most])
+                while ended:
+                    yield ended.pop(0)
         finally:
+            for one in ended:
+                self._taken(one)
             self._turns.drop()
 
     @property
@@ -519,11 +543,14 @@ class Trainings:
 
     def _repeated(self, one: Begun) -> RunEvidence:
         """Memory, time or a port that another run took is no fault of this one."""
-        others = " and ".join(one.beside)
         self._failed_beside[one.planned.label] = one.beside
+        self._tell_repeated(one)
+        return self.run(one.planned)
+
+    def _tell_repeated(self, one: Begun) -> None:
+        others = " and ".join(one.beside)
         self.prepared.adapters.progress.step(
             f"run {one.planned.label} failed side by side with {others}, perhaps for lack of "
             "memory or a port: it is re-run alone"
         )
         self._fitting.most = 1
-        return self.run(one.planned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,21 @@ def test_a_save_in_place_is_torn_at_every_byte(tmp_path: Path) -> None:
     lines = TWO.replace(RENAMED, IN_PLACE).splitlines()
     assert IN_PLACE in lines[kills[0].line - 1]
     assert "checkpoint-torn" in {one.code for one in verdict.findings}
+    if os.geteuid() == 0 and len(os.sched_getaffinity(0)) > 1:
+        _went_beside_each_other(verdict)
+
+
+def _went_beside_each_other(verdict: Verdict) -> None:
+    """The resumed run with the first that is killed, then the two others."""
+    assert verdict.timeline is not None
+    runs = {one.label: one for one in verdict.timeline.runs}
+    assert list(runs)[-5:] == [
+        "interrupted-1", "resumed-1", "killed-first-byte", "killed-middle", "killed-last-byte",
+    ]  # fmt: skip
+    for one, other in (("resumed-1", "killed-first-byte"), ("killed-middle", "killed-last-byte")):
+        assert runs[one].lane != runs[other].lane
+        ends = [run.ended_seconds for run in (runs[one], runs[other])]
+        assert max(runs[one].begun_seconds, runs[other].begun_seconds) < min(ends)
 
 
 def test_a_save_under_another_name_leaves_the_old_one(tmp_path: Path) -> None:
