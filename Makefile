@@ -79,7 +79,7 @@ test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole meas
 	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser and not slurm"
 
 .PHONY: test-zoo
-test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour and a half)
+test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour)
 	$(PYTEST) $(PARALLEL) tests/zoo/test_checkpoints.py
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
 	  --write docs/results/diagnosis-zoo.md $(FAULTS); zoo=$$?; \
@@ -87,7 +87,7 @@ test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts 
 	  --write docs/results/resume-zoo.md && exit $$zoo
 
 .PHONY: test-pairs
-test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (an hour)
+test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (three quarters of an hour)
 	PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/pairs.py --python $(abspath $(SHARED_BIN))/python \
 	  --write docs/results/pairs.md $(FEATURES)
 

@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import combinations
+from itertools import combinations, repeat
 from pathlib import Path
 from typing import Final
 
@@ -57,10 +58,11 @@ class Feature(StrEnum):
     BEYOND_THE_END = "max-steps-beyond-the-end"
     ONE_STEP = "one-step"
     THREE_RUNS = "three-strict-runs"
-    NO_COST = "no-default-runs"
+    COST = "default-runs"
     ONE_BY_ONE = "runs-one-by-one"
     TOLERANCE = "tolerance"
     RESUME = "resume"
+    ONE_RUN = "one-run-when-reproduced"
 
 
 WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED}
@@ -275,9 +277,10 @@ SETTINGS: Final[dict[Feature, dict[str, dict[str, object]]]] = {
     },
     Feature.ACCOUNT: {"isolation": {"minimum": "uid"}},
     Feature.BEYOND_THE_END: {"train": {"max_steps": STEPS * 100}},
-    Feature.NO_COST: {"cost": {"when": "never"}},
+    Feature.COST: {"cost": {"when": "always"}},
     Feature.ONE_BY_ONE: {"runs": {"parallel": "never"}},
     Feature.RESUME: {"resume": {"checkpoint": "resume", "at_step": STEPS // 2}},
+    Feature.ONE_RUN: {"runs": {"when_reproduced": "one"}},
     Feature.TOLERANCE: {"compare": {"tolerances": [{"metric": "*", "relative": 1e-6}]}},
 }
 
@@ -287,6 +290,8 @@ def settings(features: frozenset[Feature], folder: Path) -> str:
     one_step = {Feature.ONE_STEP, Feature.CHECKPOINT} & features == {Feature.ONE_STEP}
     sections: dict[str, dict[str, object]] = {
         "train": {"command": ["python", SCRIPT], "max_steps": 1 if one_step else STEPS},
+        # two trainings more, which name no cause
+        "cost": {"when": "never"},
         # what is found must not hang on how busy this machine is
         "diagnosis": {"budget_seconds": BUDGET_SECONDS},
     }
@@ -437,17 +442,18 @@ def main() -> int:
     parser.add_argument("features", nargs="*", type=Feature)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
     features = available(chosen.python)
     pairs = [
         pair for pair in pairs_of(features) if not chosen.features or pair <= set(chosen.features)
     ]
     rows = []
-    for pair in pairs:
-        row = told(pair, chosen.python)
-        rows.append(row)
-        mark = "; ".join(row.problems) or "right"
-        print(f"{' + '.join(sorted(row.features))}: {mark}", flush=True)
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        for row in pool.map(told, pairs, repeat(chosen.python)):
+            rows.append(row)
+            mark = "; ".join(row.problems) or "right"
+            print(f"{' + '.join(sorted(row.features))}: {mark}", flush=True)
     failed = sum(bool(row.problems) for row in rows)
     print(f"{len(rows) - failed} of {len(rows)} pairs right")
     if chosen.write:
