@@ -20,16 +20,19 @@ from gate.evidence.harness_files import ENDINGS, HarnessFile
 from gate.evidence.node_reports import NodeReport
 from gate.isolation.cluster_processes import new_step, node_folder
 from gate.isolation.cluster_settings import ClusterEngine, ClusterSettings
+from gate.isolation.process_request import ReadOnlyMount
 from gate.isolation.slurm import this_owner
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
-from gate.pipelines.cluster_runs import with_node_at_fault
+from gate.pipelines.cluster_runs import STALE_HINT, gather, with_node_at_fault
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import judging, run_only
 from gate.pipelines.node_collector import collect
+from gate.pipelines.reading import Answer, Question
 from gate.settings.load import parse_settings
 from gate.settings.reach import refuse_reach
+from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress
 from gate.system.node import NodeFacts
 from gate.verdict.verdict import Outcome
@@ -316,6 +319,40 @@ def test_a_copy_that_is_not_what_a_node_reported_is_an_error(
     srun.write_text(srun.read_text().replace("jobs = state", f"{spoils}jobs = state"))
     with pytest.raises(RunError, match="is not the file that node n2 reported: its digest differs"):
         bench.gate()
+
+
+class HurriedClock(SystemClock):
+    """Half a minute goes by whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def seconds(self) -> float:
+        self.looks += 1
+        return 30.0 * self.looks
+
+
+def asks_nothing(question: Question[Answer], mounts: tuple[ReadOnlyMount, ...] = ()) -> Answer:
+    """Reads no report, since not all are there."""
+    pytest.fail(f"asked for {question} in {mounts}")
+
+
+def test_a_shared_folder_that_never_shows_a_nodes_report_is_an_error(
+    bench: ClusterBench, tmp_path: Path
+) -> None:
+    settings = ClusterSettings(engine=ClusterEngine.SLURM, nodes=2, folder=str(tmp_path))
+    step = new_step(settings, tmp_path, elsewhere=False)
+    (tmp_path / "nodes" / "0").mkdir(parents=True)
+    (tmp_path / "nodes" / "0" / "report.json").touch()
+    told = r"the shared folder did not show the report of node 1 in 90 s"
+    with pytest.raises(RunError, match=told) as caught:
+        gather(
+            replace(bench.adapters(), clock=HurriedClock()),
+            asks_nothing,
+            step,
+            tmp_path / "out",
+        )
+    assert caught.value.hint == STALE_HINT
 
 
 def test_a_node_reports_every_file_of_the_harness_but_no_digests_of_the_trainings_own(
