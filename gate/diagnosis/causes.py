@@ -23,6 +23,13 @@ from gate.evidence.step_columns import optimizer_of
 
 MODEL = "model/"
 LOSS = "the loss "
+A_GENERATOR = "a random generator"
+GENERATORS = {
+    "random.python": "Python's generator",
+    "random.numpy": "NumPy's generator",
+    "random.torch": "torch's generator",
+    "random.cuda": "CUDA's generator",
+}
 BACKWARD = "backward"
 # nearest to the loss first
 SEEN_INPUTS = {"input": "the model's input", "batch": "the batch"}
@@ -149,8 +156,10 @@ DRIFT = {
         "Look at changes to gradient accumulation, and to which losses are differentiated.",
     ),
     EventKind.STRUCTURE: Cause(
-        "the optimizer is given different parameters than in the baseline, or in a different order",
-        "Look at changes to the model's layers, to what is frozen, and to parameter groups.",
+        "the optimizer's parameters are not the baseline's in number, name, type, shape, freezing "
+        "or order",
+        "Look at changes to the model's layers, their dtype, to what is frozen, and to parameter "
+        "groups.",
     ),
     EventKind.INITIAL: Cause(
         "the training starts from different weights than in the baseline",
@@ -158,8 +167,7 @@ DRIFT = {
         "(each draws random numbers), and to a checkpoint that is loaded.",
     ),
     EventKind.RANDOM: Cause(
-        "the state of a random generator is not that of the baseline: more or fewer numbers are "
-        "drawn from it, or it is seeded differently",
+        f"{A_GENERATOR} is not in the baseline's state: it is drawn from or seeded differently",
         "Look at changes to dropout, augmentation, shuffling and seeds, and at any new random "
         "draw.",
     ),
@@ -191,7 +199,7 @@ DRIFT = {
     ),
     EventKind.PARAMETERS: Cause(
         "the gradients equal the baseline's, but the updated parameters do not: the update "
-        "itself changed, such as a different learning rate or weight decay",
+        "itself changed",
         "Look at changes to the optimizer, its settings and its schedule.",
     ),
     EventKind.OPTIMIZER: Cause(
@@ -320,7 +328,7 @@ def work_words(change: WorkChange) -> str:
     one = change.after == 1
     if change.kind is WorkKind.ROWS:
         return (
-            f"{which} gives the model an input of {after} row{'' if one else 's'} (its first "
+            f"{which} gives the model {after} row{'' if one else 's'} of input (its first "
             f"dimension) instead of {before}"
         )
     if change.kind is WorkKind.TURNS:
@@ -354,8 +362,8 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
     # what was not observed on both sides cannot be ruled out, so the sentence has to leave it open
     if first.kind is EventKind.PARAMETERS and "gradients" not in comparison.compared_fingerprints:
         return Cause(
-            "the loss equals the baseline's, but the updated parameters do not: the backward "
-            "pass changed, or the update itself, such as a different learning rate",
+            "the loss equals the baseline's, but the updated parameters do not: backward or the "
+            "update changed",
             DRIFT[EventKind.PARAMETERS].remedy,
         )
     if first.kind is EventKind.LOSS and not comparison.compared_fingerprints:
@@ -363,16 +371,21 @@ def _drift(first: Event, comparison: Comparison) -> Cause:
             "the loss differs, and the baseline records nothing before it",
             DRIFT[EventKind.LOSS].remedy,
         )
-    return DRIFT[first.kind]
+    cause = DRIFT[first.kind]
+    named = GENERATORS.get(first.name, A_GENERATOR)
+    return replace(cause, sentence=cause.sentence.replace(A_GENERATOR, named))
 
 
 def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
     """What the settings of a run say, before the model is looked at."""
     if first.kind in WORK:
-        changes = [change for change in comparison.work if change.step == first.step]
+        changes = _without_rows_of_passes(
+            [change for change in comparison.work if change.step == first.step]
+        )
         # one batch more for each pass: both are said, since either may be what was changed
         sentence = ", and ".join(map(work_words, changes)) or DRIFT[first.kind].sentence
-        return Cause(sentence, DRIFT[first.kind].remedy)
+        kind = EventKind(changes[0].kind) if changes else first.kind
+        return Cause(sentence, DRIFT[kind].remedy)
     steps = comparison.steps_expected, comparison.steps_observed
     if first.kind in DATA and steps[0] != steps[1]:
         return Cause(
@@ -381,6 +394,15 @@ def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
             DRIFT[EventKind.STEPS].remedy,
         )
     return None
+
+
+def _without_rows_of_passes(changes: list[WorkChange]) -> list[WorkChange]:
+    """Rows are of all passes of a step: where each pass has as many as before, they follow."""
+    by_kind = {change.kind: change for change in changes}
+    rows, passes = by_kind.get(WorkKind.ROWS), by_kind.get(WorkKind.PASSES)
+    if rows is None or passes is None or rows.before * passes.after != rows.after * passes.before:
+        return changes
+    return [change for change in changes if change.kind is not WorkKind.ROWS]
 
 
 def _model_tensors(comparison: Comparison) -> str:

@@ -16,6 +16,7 @@ from typing import Final
 
 from gate.comparison.differences import Comparison, EventKind
 from gate.comparison.resumed_results import fingerprint, learning_rate
+from gate.diagnosis.causes import GENERATORS
 from gate.diagnosis.diagnosis import (
     MAX_CAUSES,
     CauseClass,
@@ -38,12 +39,6 @@ ORDINALS: Final = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth",
 )  # fmt: skip
 
-GENERATORS: Final = {
-    "random.python": "Python's generator",
-    "random.numpy": "NumPy's generator",
-    "random.torch": "torch's generator",
-    "random.cuda": "CUDA's generator",
-}
 # as torch's own optimizers call them
 MOMENTS: Final = {
     "exp_avg": "the first moment (exp_avg)",

@@ -105,6 +105,23 @@ def test_without_records_the_states_say_which_rank() -> None:
     assert compared(left, right).first_ranks == (1,)
 
 
+def test_against_a_baseline_that_has_the_losses_of_rank_0_alone_it_is_not_the_first() -> None:
+    states = {"state_w": b"a", "state.rank1_w": b"a"}
+    entry = evidence_of(values=(1.0, 0.5, 0.25)).model_copy(
+        update={"checkpoint": state_of(**states)}
+    )
+    moved = evidence_of(values=(1.0, 0.75, 0.25)).model_copy(
+        update={
+            "ranks": (record(0), record(1)),
+            "checkpoint": state_of(**dict.fromkeys(states, b"b")),
+        }
+    )
+    found = compared(entry, moved)
+    assert found.first is not None
+    assert (found.first.kind, found.first.step) == (EventKind.LOSS, 2)
+    assert found.first_ranks == ()
+
+
 def test_one_rank_is_never_named() -> None:
     found = compared(evidence_of(), evidence_of(values=(1.0, 0.5, 0.125), weights=b"other"))
     assert (found.ranks_apart, found.first_ranks) == ((), ())

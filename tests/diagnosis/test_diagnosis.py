@@ -129,6 +129,25 @@ def test_each_fingerprint_points_to_its_class_of_cause(fingerprint: str, told: s
     assert found.details.endswith("After it: parameters at step 2.")
 
 
+def test_a_generator_is_called_by_its_name() -> None:
+    same = {"parameters": "a:1", "gradients": "a:1"}
+    found = diagnose_drift(
+        compare_results(
+            _with_fingerprints({**same, "random.python": "a:2"}, {"parameters": "a:3"}),
+            _with_fingerprints({**same, "random.python": "a:1"}, {"parameters": "a:4"}),
+            settings_of().compare,
+            ("baseline", "strict-1"),
+        )
+    )
+    assert found is not None
+    assert found.cause.startswith("Python's generator is not in the baseline's state")
+
+
+@pytest.mark.parametrize("kind", DRIFT)
+def test_a_cause_leaves_room_for_the_other_answers_in_the_first_lines(kind: EventKind) -> None:
+    assert len(DRIFT[kind].sentence.split()) <= 18
+
+
 def test_of_fingerprints_that_differ_in_one_step_the_earlier_cause_counts() -> None:
     one, other = (
         dict.fromkeys(("optimizer", "parameters", "gradients", "batch"), f"a:{text}")

@@ -90,9 +90,9 @@ def test_a_rate_of_one_optimizer_explains_what_the_next_computes_in_that_step(
 def test_batches_that_are_cut_by_hand_are_told_by_the_first_dimension_of_the_input(
     files: LocalFiles, harness: HarnessFolder
 ) -> None:
-    def of(rows: int | None, samples: int = 0) -> RunEvidence:
-        lines = (step_line(1, rows=rows, samples=samples), step_line(2, rows=rows, samples=samples))
-        return run_of(files, harness, *lines)
+    def of(rows: int | None, samples: int = 0, backwards: int = 1) -> RunEvidence:
+        given = {"rows": rows, "samples": samples, "backwards": backwards}
+        return run_of(files, harness, step_line(1, **given), step_line(2, **given))
 
     def cause(one: RunEvidence, other: RunEvidence) -> str:
         moved = other.model_copy(update={"metrics": (), "steps": other.steps})
@@ -101,8 +101,13 @@ def test_batches_that_are_cut_by_hand_are_told_by_the_first_dimension_of_the_inp
         return "" if found is None else found.cause
 
     assert cause(of(64), of(48)) == (
-        "each step gives the model an input of 48 rows (its first dimension) instead of 64"
+        "each step gives the model 48 rows of input (its first dimension) instead of 64"
     )
+    # a closure that is asked once more sees the same rows once more
+    assert cause(of(68, backwards=4), of(85, backwards=5)) == (
+        "each step makes 5 backward passes instead of 4"
+    )
+    assert "6 rows of input" in cause(of(68, backwards=4), of(6, backwards=5))
     # what a loader counts is known better, and of an unknown shape nothing is said
     assert "rows" not in cause(of(64, samples=8), of(48, samples=8))
     assert "rows" not in cause(of(64), of(None))
