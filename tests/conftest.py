@@ -21,12 +21,16 @@ sys.dont_write_bytecode = False
 
 # A required check must answer the same for the same commit; developers draw new examples, as few.
 # `make nightly` looks for what thirty do not find.
-settings.register_profile("ci", max_examples=30, derandomize=True, deadline=None)
-settings.register_profile("developer", max_examples=30, deadline=None)
+FEW = settings(max_examples=30, stateful_step_count=20, deadline=None)
+settings.register_profile("ci", FEW, derandomize=True)
+settings.register_profile("developer", FEW)
 settings.register_profile("nightly", max_examples=1_000, deadline=None)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "developer")
 )
+
+# folders of tests in which coverage counts nothing
+NOT_FOLLOWED = frozenset(("architecture", "documents"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +46,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Nothing of a run is there for the next one."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop(SCENES), ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Laws about texts and trees of syntax run nothing of `gate/`: to follow them takes as long."""
+    for item in items:
+        if item.path.parent.name in NOT_FOLLOWED:
+            item.add_marker("no_cover")
 
 
 def pytest_collection_finish() -> None:

@@ -27,6 +27,8 @@ from gate.text.strict_yaml import parse_yaml
 from gate.text.untrusted_text import safe_block, safe_line
 from gate.verdict.history import read_history
 
+# time is looked at, and to follow each line would take twice as much
+pytestmark = pytest.mark.no_cover
 # refused by their size where a reader has a limit below it; that is fine too
 CHARACTERS = 20_000
 # of what is read by `yaml` first, whose own time at the whole size is looked at once

@@ -23,7 +23,9 @@ PLUGIN = ("-p", "repro_gate.pytest_plugin")
 TESTS = """
 import pytest
 
-@pytest.mark.reproducible("python3 train.py", max_steps=3, settings={"isolation": {"mode": "none"}})
+QUICK = {"isolation": {"mode": "none"}, "cost": {"when": "never"}}
+
+@pytest.mark.reproducible("python3 train.py", max_steps=3, settings=QUICK)
 def test_marked():
     print("then the test")
 
@@ -37,7 +39,8 @@ def test_without_steps():
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A played training in the root folder of a run of pytest."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    # it takes a second of each start, and no law here is about it
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
     made = Project(pytester.path / "project")
     made.write("repro-gate.yml", "")
     (made.path / "repro-gate.yml").unlink()
