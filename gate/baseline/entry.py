@@ -51,8 +51,8 @@ class BaselineEntry(Document):
     gave these very bits here; one that is `far` from its peers judges after the second.
     `data` is the declared data that it was recorded with. `gate_id` is the id in the settings file
     of the gate that recorded it, where a repository has several: two may train the same command.
-    `files_sha256` is the digest of the files that the training got, empty where it got all of the
-    commit, or where something that it did might have read others.
+    `files_sha256` is the digest of the files that the training got and of the settings, empty where
+    it got all of the commit, or where something that it did might have read others.
     `configuration` is what the training parsed, composed and read, for a reader alone.
     `digest` is the SHA-256 of all the rest: a number that was edited by hand shows.
     """

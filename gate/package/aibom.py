@@ -129,9 +129,11 @@ def _packages(evidence: EvidenceSet) -> Iterator[Part]:
         name, _, version = text.partition("==")
         if name not in imported or not version:
             continue
-        # Package URL, the type `pypi`: lower case, no underscores
-        purl = f"pkg:pypi/{quote(name.lower().replace('_', '-'))}@{quote(version, safe='')}"
-        part: Part = {"type": "library", "bom-ref": f"package-{name}", "name": name}
+        # Package URL, the type `pypi`: lower case, no underscores; a slash would be a namespace
+        spelt = quote(name.lower().replace("_", "-"), safe="")
+        purl = f"pkg:pypi/{spelt}@{quote(version, safe='')}"
+        # ranks may have two versions of one package, and a reference is one thing's alone
+        part: Part = {"type": "library", "bom-ref": f"package-{text}", "name": name}
         part["version"] = version
         if name not in environment.origins:
             part["purl"] = purl

@@ -41,7 +41,9 @@ def brought_environment(
     changed = _changed(request.base_commit, head, git)
     if request.commit is None:
         changed |= {*git.changed_files()}
-    files = dependency_files(changed)[:MAX_BROUGHT_FILES]
+    # a lock may have any name
+    named = changed.intersection(map(request.repository_path, request.settings.environment.locks))
+    files = tuple(sorted({*dependency_files(changed), *named}))[:MAX_BROUGHT_FILES]
     if request.repository_path(request.config_name) not in changed:
         return BroughtEnvironment(files=files)
     decides = request.settings.isolation.image or ""

@@ -34,7 +34,7 @@ from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
 from gate.pipelines.snapshots import clear_out, lines_of_the_change
 from gate.pipelines.unaffected import answered
-from gate.settings.load import training_settings
+from gate.settings.load import answering_digest, training_settings
 from gate.system.git.changes import Change
 from gate.training.lanes import in_groups, turns_of
 from gate.training.plan import (
@@ -346,7 +346,9 @@ def _entry(
             "missed_faults": round(missed_share(len(strict), RARE), 4),
             "run_url": request.run_url[:MAX_RUN_URL],
             "gate_id": request.gate_of_settings,
-            "files_sha256": evidence.files_digest if reads_known(strict, request.settings) else "",
+            "files_sha256": answering_digest(evidence.files_digest, request.settings)
+            if evidence.files_digest and reads_known(strict, request.settings)
+            else "",
         }
     )
 

@@ -131,7 +131,7 @@ def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
     nothing is left to start in.
     """
     settings = request.settings
-    patterns = [re.compile(f"{compiled(one)}(/.*)?") for one in settings.train.files]
+    patterns = [re.compile(f"{compiled(one)}(/.*)?", re.DOTALL) for one in settings.train.files]
     baseline = request.repository_path(settings.baseline.path)
 
     def keep(path: str) -> bool:

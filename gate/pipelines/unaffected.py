@@ -6,7 +6,9 @@ its environment, kept apart as a run is, without the script. Every doubt ends in
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines
 from gate.baseline.select import may_stand_alone
@@ -14,7 +16,14 @@ from gate.errors import GateError
 from gate.evidence.run_evidence import EvidenceSet
 from gate.pipelines.case import Gated
 from gate.pipelines.prepared import Prepared
-from gate.settings.load import settings_digest, training_digest, training_settings
+from gate.settings.data import Verify
+from gate.settings.load import (
+    answering_digest,
+    settings_digest,
+    training_digest,
+    training_settings,
+)
+from gate.training.child_environment import PASSED_FROM_HOST
 from gate.training.environment import Environment
 from gate.training.probe import probe_training
 from gate.training.runs import Commit
@@ -35,7 +44,7 @@ def answered(prepared: Prepared, baselines: Baselines) -> Gated | None:
             why = "no entry of the baseline was recorded with these files, settings and data"
         if not why:
             here = _environment(prepared)
-            entries = tuple(one for one in entries if here and not one.environment.moved(here))
+            entries = tuple(one for one in entries if here and _same(one.environment, here))
             why = "" if entries else "no entry of the baseline was recorded in this environment"
     if why:
         progress.step(f"trains although runs.unaffected is answer: {why}")
@@ -49,14 +58,50 @@ def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) ->
     obstacles = (
         (baselines.head is not None, "the pull request includes a new baseline"),
         (bool(request.policy_changes), "the pull request changes what decides"),
-        (bool(request.environment_change.files), "the pull request changes the environment"),
+        (
+            # the base commit has a lock file of its own, where packages of either were installed
+            bool(request.environment_change.files or prepared.adapters.base_path),
+            "the pull request changes the environment",
+        ),
         (bool(head.changed_files), "there are uncommitted changes"),
         (request.resumes, "resume makes runs in this call"),
         (settings.operator_audit, "operator_audit makes a run in every call"),
         (settings.cluster.on_nodes, "the nodes of a cluster are not asked for their environment"),
         (not head.part_digest, "train.files names no files"),
+        (
+            any(source.verify is Verify.SAMPLE for source in settings.data),
+            "of declared data only a sample is read (verify: sample)",
+        ),
+        (
+            _leads_into_the_commit(prepared),
+            "programs, libraries or modules of the training are in a folder of the pull request",
+        ),
     )
     return next((words for stands, words in obstacles if stands), "")
+
+
+def _leads_into_the_commit(prepared: Prepared) -> bool:
+    """Whether the training's command or variables name a folder of the checkout that head fills.
+
+    What the change puts there, such as a start-up file into an environment below the checkout, a
+    run would get beside `train.files`.
+    """
+    launcher, train = prepared.launchers[Commit.HEAD], prepared.request.settings.train
+    host = launcher.isolation.host_variables(launcher.host, train.pass_env)
+    passed = (host.get(name, "") for name in PASSED_FROM_HOST)
+    top, tree = prepared.request.top.resolve(), prepared.snapshots[Commit.HEAD].tree
+    for text in (*passed, *train.env.values(), *train.command):
+        for path in (Path(part) for part in text.split(os.pathsep) if part.startswith(os.sep)):
+            for place in (path, path.resolve()):
+                inside = place.relative_to(top).parts if place.is_relative_to(top) else None
+                if inside == () or (inside and prepared.adapters.files.exists(tree / inside[0])):
+                    return True
+    return False
+
+
+def _same(recorded: Environment, here: Environment) -> bool:
+    """Whether nothing at all moved: a package that is new here may be one that a run would take."""
+    return not recorded.model_copy(update={"imported": ()}).moved(here)
 
 
 def _fitting(
@@ -64,7 +109,8 @@ def _fitting(
 ) -> Iterator[BaselineEntry]:
     """The entries that were recorded with exactly what head's training would get."""
     settings, now = request.settings, prepared.adapters.clock.now().isoformat()
-    files, training = prepared.snapshots[Commit.HEAD].part_digest, training_settings(settings)
+    training = training_settings(settings)
+    files = answering_digest(prepared.snapshots[Commit.HEAD].part_digest, settings)
     for entry in trusted.entries if trusted else ():
         if (
             entry.files_sha256 == files

@@ -159,6 +159,22 @@ def training_settings(settings: GateSettings) -> dict[str, str]:
     return dict(_flat(sections, ""))
 
 
+# how many runs a call makes, what they cost, and where its answer goes
+NOT_JUDGED_BY: Final = frozenset(
+    ("runs", "cost", "diagnosis", "noise", "slo", "signing", "package", "publish", "report")
+)
+
+
+def answering_digest(files_digest: str, settings: GateSettings) -> str:
+    """SHA-256 of all that an entry without a run answers for: the files, and by what it was judged.
+
+    More than `training_settings`: an image, the network, or a number that need no longer be finite
+    makes a run of the same files another one, or judges it otherwise.
+    """
+    judged = settings.model_dump(mode="json", exclude_defaults=True, exclude={*NOT_JUDGED_BY})
+    return sha256_hex(canonical_json([files_digest, judged]))
+
+
 def _flat(value: object, path: str) -> Iterator[tuple[str, str]]:
     """Keys with dots between them; a list is one value, since its order matters."""
     if isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -206,6 +207,8 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0] + "/"
 
 
+# `bash train.sh` may hand on what it read, and no hook sees it
+PYTHON: Final = re.compile(r"python[0-9.]*", re.ASCII)
 # of one process: with as many, one may have been left out
 MOST_TOLD: Final = 150
 
@@ -213,11 +216,14 @@ MOST_TOLD: Final = 150
 def reads_known(strict: tuple[RunEvidence, ...], settings: GateSettings) -> bool:
     """Whether all that the runs read is known: their files, declared data, the environment.
 
-    Not where a line of the training's own may have read something else out of sight, where it had
-    a network or variables of the gate, or where a package that it imported came from no index.
+    Not where a line of the training's own may have read something else out of sight, where another
+    program than Python starts it, where it had a network or variables of the gate, or where a
+    package that it imported came from no index.
     """
     train = settings.train
     if settings.isolation.network or train.pass_env or settings.preprocess is not None:
+        return False
+    if PYTHON.fullmatch(posixpath.basename(train.command[0])) is None:
         return False
     return not undeclared_reads(strict, settings) and not any(
         run.children

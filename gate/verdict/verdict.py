@@ -275,8 +275,9 @@ class RecordedPass(Document):
     """The entry of the baseline that answers for a commit which was not run.
 
     `entry` is the name of its file, `commit` what was trained then, in `runs` equal runs.
-    `files_sha256` covers the files that the training gets, of that commit and of this one. Where
-    the entry came from on GitHub, and out of which package, are claims, empty where not known.
+    `files_sha256` covers the files that the training gets, of that commit and of this one, and the
+    settings. Where the entry came from on GitHub, and out of which package, are claims, empty where
+    not known.
     """
 
     entry: str = Field(max_length=300)

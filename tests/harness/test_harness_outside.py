@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from gate.harness.sources.outside import MAX_KNOWN, OutsideReads
 
@@ -116,6 +117,54 @@ list(torch.utils.data.DataLoader(Rows(), num_workers=1))
     (file,) = outcome.out.glob("sources-*")
     assert '"line": 6' in file.read_text("utf-8")
     assert '"worker": true' in file.read_text("utf-8")
+
+
+# each reads something outside the commit, and no file of data is opened before a hook
+OUT_OF_SIGHT = (
+    "exec(open({folder!r} + '/code.py').read())",
+    "runpy.run_path({folder!r} + '/code.py')",
+    "sqlite3.connect({folder!r} + '/rows.db').close()",
+    "os.listdir({folder!r})",
+    "sorted(pathlib.Path({folder!r}).glob('*'))",
+    "os.close(os.open({folder!r}, os.O_RDONLY | os.O_DIRECTORY))",
+    "os.link({folder!r} + '/code.py', {folder!r} + '/code.txt')",
+    "open('/etc/hostname').read()",
+    "open('/sys/kernel/mm/transparent_hugepage/enabled').read()",
+    "open('/proc/self/cwd/script.py').read()",
+)
+
+
+def unseen(harness: Harness, code: str, **variables: str) -> set[tuple[str, int]]:
+    outcome = harness.run(TRAINING.format(read=code), **variables)
+    assert outcome.code == 0, outcome.stderr
+    lines = outcome.lines("sources") if "sources" in outcome.names() else []
+    return {(line["call"], line["line"]) for line in lines if line["kind"] == "unseen"}
+
+
+def test_a_line_that_no_hook_follows_is_told(harness: Harness, data: Path) -> None:
+    (data / "code.py").write_text("1", encoding="utf-8")
+    lines = [way.format(folder=str(data)) for way in OUT_OF_SIGHT]
+    found = unseen(harness, "\n".join(("import pathlib, runpy, sqlite3", *lines)))
+    assert {line for _, line in found} == set(range(4, 4 + len(OUT_OF_SIGHT)))
+
+
+def test_a_module_of_neither_the_commit_nor_a_package_is_told(harness: Harness, data: Path) -> None:
+    (data / "elsewhere.py").write_text("rate = 1", encoding="utf-8")
+    search = f"import sys; sys.path.append({str(data)!r})"
+    assert unseen(harness, "import json, numpy") == set()
+    told = {("import", 0)}
+    assert unseen(harness, f"{search}; import elsewhere; sys.path.pop()") == told
+    # what is only searched may hold it the next time
+    assert unseen(harness, search) == told
+    # a compiled one reads what it likes
+    compiled = "import json; json.__file__ = os.path.abspath('fast.cpython-311.so')"
+    assert unseen(harness, compiled) == told
+
+
+def test_weights_are_data_whatever_their_name_ends_in(harness: Harness, data: Path) -> None:
+    torch.save(torch.ones(1), data / "pretrained.pth")
+    (line,) = reads(harness, f"torch.load({str(data / 'pretrained.pth')!r})")
+    assert line["call"] == str(data / "pretrained.pth")
 
 
 UNTOLD = """

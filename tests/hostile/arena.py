@@ -29,6 +29,7 @@ from gate.isolation.modes import IsolationMode
 from gate.isolation.page_cache import new_proof
 from gate.package.keys import generate_private_key, private_pem
 from gate.pipelines.gate import record_baseline
+from gate.settings.load import answering_digest, parse_settings
 from gate.system.files.files import LocalFiles
 from gate.text.documents import write_document
 
@@ -237,7 +238,9 @@ class Arena:
             shutil.copy2(project.path / name, part / name)
         (path,) = (project.path / FOLDER).glob("*.json")
         entry = read_entry(path.read_bytes(), path.name)
-        forged = entry.model_copy(update={"files_sha256": FILES.tree_digest(part)})
+        settings = parse_settings((project.path / "repro-gate.yml").read_bytes(), "settings")
+        files = answering_digest(FILES.tree_digest(part), settings)
+        forged = entry.model_copy(update={"files_sha256": files})
         path.write_bytes(write_document(with_digest(forged)))
         shutil.rmtree(part)
         self.head = project.commit()

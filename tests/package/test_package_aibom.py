@@ -78,8 +78,11 @@ def test_imported_packages_are_those_of_their_index(bench: Bench) -> None:
     first = gated.evidence.runs[0]
     environment = first.environment.model_copy(
         update={
-            "packages": ("Some_Lib==1.0+cpu", "own==2.0", "unused==3.0"),
-            "imported": ("Some_Lib", "own"),
+            "packages": (
+                *("Some_Lib==1.0+cpu", "own==2.0", "unused==3.0"),
+                *("x/../torch==2.0", "two==1.0", "two==2.0"),
+            ),
+            "imported": ("Some_Lib", "own", "x/../torch", "two"),
             "origins": {"own": "file:///srv/own"},
         }
     )
@@ -87,8 +90,12 @@ def test_imported_packages_are_those_of_their_index(bench: Bench) -> None:
     evidence = gated.evidence.model_copy(update={"runs": runs})
     document = _document(aibom(gated.verdict, evidence, bench.request(), ""))
     found = {one["name"]: one for one in document["components"] if one["type"] == "library"}
-    assert found.keys() == {"Some_Lib", "own"}
+    assert found.keys() == {"Some_Lib", "own", "x/../torch", "two"}
     assert found["Some_Lib"]["purl"] == "pkg:pypi/some-lib@1.0%2Bcpu"
+    # another package's name is no way to it
+    assert found["x/../torch"]["purl"] == "pkg:pypi/x%2F..%2Ftorch@2.0"
+    references = [one["bom-ref"] for one in document["components"]]
+    assert len(set(references)) == len(references)
     assert "purl" not in found["own"]
     assert "hashes" not in document["metadata"]["component"]
 

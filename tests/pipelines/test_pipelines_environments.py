@@ -284,6 +284,18 @@ def test_what_the_base_branch_has_got_meanwhile_is_not_brought(
     assert found == BroughtEnvironment(files=("uv.lock",))
 
 
+def test_a_lock_that_the_settings_name_is_brought_whatever_its_name(
+    bench: Bench, project: Project
+) -> None:
+    project.write("repro-gate.yml", SETTINGS + "environment: {locks: [deps/frozen]}\n")
+    base, trusted = project.commit(), bench.request()
+    project.write("deps/frozen", "numpy==2.0 --hash=sha256:0\n")
+    head = project.commit()
+    request = replace(trusted, base_commit=base, commit=head, pull_request=True)
+    found = brought_environment(request, parse_settings, bench.adapters().git)
+    assert found == BroughtEnvironment(files=("deps/frozen",))
+
+
 def test_settings_that_cannot_be_read_bring_nothing(bench: Bench, project: Project) -> None:
     base, trusted = project.commit(), bench.request()
     project.write("repro-gate.yml", "version: [")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,6 +162,9 @@ READINGS = {
     "os.popen": "import os\nrate = float(os.popen('cat numbers.txt').read())",
     "/proc": "rate = float(open('/proc/self/cwd/numbers.txt').read())",
     "a file elsewhere": "rate = float(open('OUTSIDE').read())",
+    "weights": "torch.save(0.1, 'OUTSIDE.pth')\nrate = torch.load('OUTSIDE.pth')",
+    "code elsewhere": "exec(open('OUTSIDE.py').read())",
+    "its names": "import os\nrate = len(os.listdir('FOLDER')) / 10",
 }
 
 
@@ -171,7 +175,9 @@ def test_what_no_hook_follows_leaves_an_entry_that_answers_nothing(
     outside = project.path.parent / "srv"
     outside.mkdir()
     (outside / "numbers.txt").write_text("0.1")
+    (outside / "numbers.txt.py").write_text("rate = 0.1")
     reading = reading.replace("OUTSIDE", str(outside / "numbers.txt"))
+    reading = reading.replace("FOLDER", str(outside))
     project.write("train.py", SCRIPT.replace("READING", reading))
     project.commit()
     proposed = bench.gate().proposed
@@ -208,6 +214,70 @@ def test_patterns_that_leave_nothing_to_start_are_refused(
     project.commit()
     with pytest.raises(GateError, match=r"train\.files leaves no file of the folder"):
         bench.gate()
+
+
+def test_an_entry_was_judged_by_these_settings(bench: Bench, project: Repository) -> None:
+    """What was merged since: a run would be an error, or find another image or a network."""
+    bench.record()
+    for more in (
+        "determinism: {on_override: fail}",
+        "compare: {allow_not_finite: [{pattern: '*', reason: masks}]}",
+        "isolation: {mode: none, network: true}",
+    ):
+        lines = [line for line in SETTINGS.splitlines() if not more.startswith(line[:9])]
+        project.write("repro-gate.yml", "\n".join((*lines, more)))
+        base = project.commit()
+        project.write("docs/page.md", more)
+        assert _runs(_judge(bench, base).verdict) == 2
+
+
+def test_a_package_that_was_not_there_may_be_one_that_a_run_would_take(
+    bench: Bench, project: Repository
+) -> None:
+    bench.record()
+    entry = _entry(project)
+    fewer = tuple(line for line in entry.environment.packages if not line.startswith("pytest=="))
+    assert fewer != entry.environment.packages
+    assert "pytest" not in entry.environment.imported
+    environment = entry.environment.model_copy(update={"packages": fewer})
+    other = with_digest(entry.model_copy(update={"environment": environment}))
+    folder = project.path / ".repro-gate/baseline"
+    write_entries(FILES, folder, Baseline(entries=(entry,)), Baseline(entries=(other,)))
+    base = project.commit()
+    project.write("docs/page.md", "another text")
+    assert _runs(_judge(bench, base).verdict) == 2
+
+
+@pytest.mark.parametrize("name", ["PATH", "PYTHONPATH"])
+def test_a_folder_of_the_pull_request_that_a_run_would_search_makes_it_train(
+    bench: Bench, project: Repository, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As an environment below the checkout, into which the pull request puts a start-up file."""
+    place = project.path / "env/bin"
+    if name == "PATH":
+        monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    else:
+        # absent, so that the entry is recorded without it in sight
+        train = f"train:\n  env: {{LIBRARIES: '{place}'}}"
+        project.write("repro-gate.yml", SETTINGS.replace("train:", train, 1))
+        project.commit()
+    base = bench.record()
+    project.write("docs/page.md", "another text")
+    assert _runs(_judge(bench, base).verdict) == 0
+    project.write("env/lib/sitecustomize.py", "")
+    assert _runs(_judge(bench, base).verdict) == 2
+
+
+def test_a_command_that_is_no_python_leaves_an_entry_that_answers_nothing(
+    bench: Bench, project: Repository
+) -> None:
+    project.write("lib/train.sh", "python train.py")
+    shell = SETTINGS.replace("python train.py", "sh lib/train.sh")
+    project.write("repro-gate.yml", shell)
+    project.commit()
+    proposed = bench.gate().proposed
+    assert proposed is not None
+    assert proposed.files_sha256 == ""
 
 
 def test_an_answer_needs_to_know_the_files(bench: Bench, project: Repository) -> None:

@@ -31,9 +31,13 @@ OUT_OF_SIGHT = frozenset(
     (
         *("ctypes.dlopen", "ctypes.dlsym", "mmap.__new__", "socket.connect", "socket.sendto"),
         *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"),
+        # its file is read in C, and a second name leads to a file of elsewhere
+        *("sqlite3.connect", "os.link"),
     )
 )
-KERNEL = "/proc/"
+LISTINGS = frozenset(("os.listdir", "os.scandir"))
+# what the machine says of itself, and its configuration
+MACHINE = ("/proc/", "/sys/", "/etc/", "/run/", "/var/run/", "/boot/", "/dev/shm/")  # noqa: S108 - read
 MAX_KNOWN = 5_000
 MAX_KNOWN_OF_TREE = 2_000
 # The first files of a folder have a line each, and those of all folders in one; more are counted.
@@ -44,7 +48,7 @@ COUNTS = frozenset(4**power for power in range(2, 8))
 MAX_PATH = 200
 WRITTEN = os.O_WRONLY | os.O_CREAT
 # what is imported is the environment's, which is told by the distributions
-CODE = (".py", ".pyc", ".pyi", ".so", ".pth")
+CODE = (".py", ".pyc", ".pyi", ".so")
 # The system's own. Not all of /usr/share, /opt and /var: data sets are put there too.
 SYSTEM = (
     *("/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc", "/nix/store"),
@@ -52,6 +56,7 @@ SYSTEM = (
     *("/usr/local/cuda", "/opt/nvidia", "/opt/rocm", "/opt/intel", "/opt/amazon"),
     *("/var/lib/dpkg", "/var/lib/ca-certificates", "/var/lib/dbus", "/var/cache/fontconfig"),
 )
+INSTALLED = ("/site-packages", "/dist-packages")
 OF_A_PREFIX = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "include", "etc", "src")
 SHARED = (
     *("zoneinfo", "locale", "i18n", "terminfo", "mime", "ca-certificates", "icu", "misc"),
@@ -108,8 +113,8 @@ class OutsideReads:
         if isinstance(path, int) or (self._full and not self._changed):
             return
         whole = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as above
-        if whole.startswith(KERNEL):
-            _tell_unseen(KERNEL)
+        if whole.startswith(MACHINE):
+            _tell_unseen(whole[: whole.index(os.sep, 1) + 1])
         if self._changed and not flags & WRITTEN:
             self._look_for_changed(whole)
         if self._full:
@@ -118,10 +123,34 @@ class OutsideReads:
         if self._is_new(whole) and not flags & WRITTEN:
             self._look(self._without_links(whole))
 
+    def listed(self, args: tuple[Any, ...]) -> None:
+        """A folder is about to be listed: whoever has the names of its files may need no more."""
+        path = args[0] or "."
+        if not isinstance(path, int):
+            whole = _folder(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 - as above
+            if not whole.startswith((self._tree, *self._passed)):
+                _tell_unseen("os.listdir")
+
+    def imported(self) -> None:
+        """Look for modules, and places of some, that are no Python of the commit nor installed."""
+        from ..user_code import CodeLine
+        from .found import SOURCES, UNSEEN, Source
+
+        loaded = (getattr(one, "__dict__", {}).get("__file__") for one in [*sys.modules.values()])
+        # a folder that is searched may get a module that was not there
+        for path in (*map(str, filter(None, loaded)), *map(_folder, sys.path)):
+            # in a compiled one of the commit's own no hook sees anything
+            known = (
+                ".so" not in path if path.startswith(self._tree) else path.startswith(self._passed)
+            )
+            if path.startswith(os.sep) and path != os.sep and not known:
+                SOURCES.report(Source(UNSEEN, "import", CodeLine(), []))
+
     def held(self) -> None:
-        """Look at the files that are open or mapped now."""
+        """Look at the files that are open or mapped now, and at what was imported."""
         from ..user_code import CodeLine
 
+        self.imported()
         # in the order of names: that of addresses is another in each run
         for path in sorted({*_mapped(), *_open()}):
             self._look_for_changed(path)
@@ -182,14 +211,20 @@ class OutsideReads:
 
     def _is_new(self, whole: str) -> bool:
         """Whether this file may be data and was not looked at."""
-        if whole.startswith(self._passed) or whole.endswith(CODE):
+        if whole.startswith(self._passed):
             return False
         in_tree = whole.startswith(self._tree)
+        if whole.endswith(CODE):
+            if not in_tree:
+                _tell_unseen("open")
+            return False
         known = self._known_of_tree if in_tree else self._known
         if whole in known:
             return False
         if len(known) >= (MAX_KNOWN_OF_TREE if in_tree else MAX_KNOWN):
             self._full = not in_tree
+            if self._full:
+                _tell_unseen("open")
             return False
         known.add(whole)
         return True
@@ -227,7 +262,11 @@ class OutsideReads:
         from .found import READ, SOURCES, Source
 
         status = os.stat(path)  # noqa: PTH116 - as above
-        if not stat.S_ISREG(status.st_mode) or path in self._declared or SOURCES.full(READ):
+        if path in self._declared or SOURCES.full(READ):
+            return
+        if not stat.S_ISREG(status.st_mode):
+            # files are opened by their names alone through a folder's number; a pipe is somebody's
+            _tell_unseen("open")
             return
         told, count = self._counted(path)
         if told == path:
@@ -273,14 +312,16 @@ def install(tree: str, environ: Mapping[str, str]) -> None:
     """Look at what this process opens from now on; an audit hook cannot be taken away again."""
     global _outside
     _outside = OutsideReads(tree, environ)
-    opened = _outside.opened
+    opened, listed = _outside.opened, _outside.listed
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
-        if event != "open" and event not in OUT_OF_SIGHT:
+        if event != "open" and event not in OUT_OF_SIGHT and event not in LISTINGS:
             return
         try:
             if event == "open":
                 opened(args)
+            elif event in LISTINGS:
+                listed(args)
             else:
                 _tell_unseen(event)
         except Exception:
@@ -318,7 +359,7 @@ def _by_harness(frame: FrameType | None) -> bool:
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] == own:
             # the hook that a call goes through hands it on: what is below it is the call's
-            return frame.f_code.co_name != "start"
+            return frame.f_code.co_name not in {"start", "__call__"}
         if not in_library(frame.f_code.co_filename):
             return False
         frame = frame.f_back
@@ -363,8 +404,13 @@ def _open() -> Iterator[str]:
 def _passed_over(tree: str, environ: Mapping[str, str], declared: list[str]) -> Iterable[str]:
     """How the names begin of files that are no data, or declared, or the run's own."""
     own = [environ.get(n, "") for n in ("HOME", "TMPDIR", "REPRO_GATE_OUT", "REPRO_GATE_DATA")]
-    # by now all of site-packages and PYTHONPATH, and the harness's own folder
-    imported = [entry for entry in sys.path if not tree.startswith(_folder(entry))]
+    # installed packages, and the harness's own folder; what else is there is nobody's environment
+    imported = [
+        entry
+        for entry in sys.path
+        if entry.endswith(INSTALLED) and not tree.startswith(_folder(entry))
+    ]
+    imported.append(os.path.dirname(__file__.rpartition(f"{os.sep}sources")[0]))  # noqa: PTH120 - as above
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     several = [*imported, *own, *declared, *prefixes.difference(COMMON_PREFIXES)]
     roots = [*SYSTEM, *several, *map(os.path.realpath, filter(None, several))]
