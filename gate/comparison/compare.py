@@ -150,15 +150,14 @@ def compare_results(
     series = (*renamed_series(expected), *renamed_series(observed))
     numbering, given = Numbering(series, max(counts)), observed.given or expected.given
     world = max(world_size(expected), world_size(observed))
-    # a baseline has the losses of rank 0 alone: what is known of one rank makes it no earlier one
-    all_known = len(ranks) == world
     apart = ranks_apart(
         {one.rank: compare_fingerprints(one.steps, other.steps)[0] for one, other in ranks},
         (metrics.deltas, metrics.faults),
         tensors,
         given=given,
         numbering=numbering,
-        own=own_metrics(expected) | own_metrics(observed) if all_known else frozenset(),
+        # a baseline has rank 0's losses alone: to differ in them makes it not the first
+        own=own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset(),
     )
     return Comparison(
         expected=names[0],

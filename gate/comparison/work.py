@@ -102,9 +102,9 @@ def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> Wor
     if not differing:
         return None
     step, before, after = differing[0]
-    return WorkChange(
-        kind=kind, step=step, before=before, after=after, every=len(differing) == len(known)
-    )
+    # a loader that is read ahead of gives its first step more
+    every = all(row[1:] == (before, after) for row in known)
+    return WorkChange(kind=kind, step=step, before=before, after=after, every=every)
 
 
 def _at_common_steps(

@@ -108,6 +108,12 @@ def test_batches_that_are_cut_by_hand_are_told_by_the_first_dimension_of_the_inp
         "each step makes 5 backward passes instead of 4"
     )
     assert "6 rows of input" in cause(of(68, backwards=4), of(6, backwards=5))
+    # accelerate reads a batch ahead: the numbers of the first step are those of no other
+    ahead, moved = (
+        run_of(files, harness, step_line(1, samples=one), step_line(2, samples=other))
+        for one, other in ((30, 20), (50, 40))
+    )
+    assert cause(ahead, moved) == "step 1 reads 50 samples instead of 30"
     # what a loader counts is known better, and of an unknown shape nothing is said
     assert "rows" not in cause(of(64, samples=8), of(48, samples=8))
     assert "rows" not in cause(of(64), of(None))
