@@ -237,8 +237,7 @@ def prune_command(
         for one in LineClass
         if pruned.kept[one] or pruned.dropped[one]
     ]
-    total = count(sum(pruned.dropped.values()), "line")
-    title = f"{total} of {safe_line(target)} {went}"
+    title = f"{count(sum(pruned.dropped.values()), 'line')} {went}"
     section = Section(title=title, table=table_of(PRUNED, rows, len(LineClass)))
     console().print(section_view(section), crop=False)
 

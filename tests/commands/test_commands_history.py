@@ -49,6 +49,37 @@ def test_a_gate_keeps_a_line_of_a_pass_and_of_what_fails(
     project.play(exit=3)
     assert run("gate").code == 3
     assert [one["outcome"] for one in lines(history)] == ["reproduced", "error"]
+    # whatever the caller says, only a pass is sealed
+    assert run("history", "append", "--history", history, "--run-id", "8", "--sealed").code == 0
+    assert (lines(history)[-1]["run_id"], lines(history)[-1]["sealed"]) == ("8", False)
+
+
+def test_prune_counts_and_removes_by_class(project: Project, run: Run, history: Path) -> None:
+    record(project, run)
+    project.commit()
+    assert run("gate", "-q").code == 0
+    file = project.path / "repro-gate-out/verdict.json"
+    made = json.loads(file.read_text())
+    for days, sealed in (
+        (0, "--no-sealed"),
+        (100, "--no-sealed"),
+        (450, "--sealed"),
+        (500, "--sealed"),
+    ):
+        then = datetime.fromisoformat(made["created_at"]) - timedelta(days=days)
+        file.write_text(json.dumps(made | {"created_at": then.isoformat()}))
+        assert run("history", "append", "--history", history, sealed).code == 0
+    counted = run("history", "prune", "--history", history, "--dry-run").out
+    assert "2 lines would be removed" in counted
+    assert len(lines(history)) == 4
+    pruned = run("history", "prune", "--history", history).out
+    assert [line.split() for line in pruned.splitlines() if "newest of a gate" in line] == [
+        ["the", "newest", "of", "a", "gate", "1", "0"]
+    ]
+    assert sorted(bool(one["sealed"]) for one in lines(history)) == [False, True]
+    refused = run("history", "prune", "--history", history, "--keep-sealed-days", "9")
+    assert refused.code == 2
+    assert "--keep-sealed-days 9 is below --keep-days 90" in refused.err
 
 
 def test_a_history_that_cannot_be_written_changes_no_verdict(

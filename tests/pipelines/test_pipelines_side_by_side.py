@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,10 @@ from gate_bench import Bench, gate_call
 from played_training import SCRIPT, Project
 
 from gate.errors import RunError
+from gate.pipelines.prepared import prepare
+from gate.pipelines.runs import Trainings
 from gate.system.machine import Room
+from gate.training.plan import plan_gate
 from gate.training.runs import RunRecord
 from gate.verdict.verdict import Outcome, Verdict
 
@@ -144,6 +148,34 @@ def test_nobody_waits_for_a_run_beside_one_that_has_failed(bench: Bench, project
     project.settings("cost: {when: never}\n")
     with pytest.raises(RunError, match=r"run strict-[12]: python3 train.py exited with 1"):
         judged(bench)
+
+
+@pytest.mark.parametrize(
+    ("words", "clauses"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory", ["", ""]),
+        ("boom", ["run strict-2: python3 train.py exited with 1", ""]),
+    ],
+)
+def test_a_run_that_is_to_fail_ends_no_other_and_one_short_of_memory_is_repeated(
+    bench: Bench, project: Project, tmp_path: Path, words: str, clauses: list[str]
+) -> None:
+    crowded(project, tmp_path / "crowd", words)
+    script = (project.path / "train.py").read_text()
+    # the second one fails
+    project.write("train.py", script.replace("[os.getpid(), came[-1]]", "[came[0], os.getpid()]"))
+    project.commit()
+    adapters = replace(bench.adapters(), room=lambda: ROOM)
+    first, default, _, *killed = plan_gate(3, priced=True)
+    with prepare(bench.request(), adapters, at_a_time=2) as prepared:
+        trainings = Trainings(prepared)
+        trainings.run(default)
+        evidence, ended = trainings.resumed(first, tuple(killed))
+        with closing(ended):
+            assert [trainings.how_it_ended(one) for one in ended] == clauses
+        # every place is free again
+        assert trainings.together((first, *killed))[0].steps == evidence.steps
+    assert evidence.run.label == "strict-1"
 
 
 def test_what_was_started_ahead_and_is_not_needed_is_ended(bench: Bench, project: Project) -> None:
