@@ -377,36 +377,36 @@ class Trainings:
 
         `how_it_ended` says the same of each of the latter. Close them: what is not asked for stops.
         """
-        ended = self._each((planned, *killed))
+        ended = self._independent((planned, *killed))
         try:
             return self._evidence_of(next(ended)), ended
         except BaseException:
             ended.close()
             raise
 
-    def how_it_ended(self, one: Begun) -> str:
+    def how_it_ended(self, begun: Begun) -> str:
         """A clause on a run that leaves no evidence; its files are there until the next one's."""
-        launcher, _, _ = self._taken(one)
-        assert one.result is not None  # noqa: S101 - its turn has ended; tells the checker
-        if one.beside and short_of_room(one.result):
-            self._tell_repeated(one)
-            (alone,) = self._turns.run(Turn(runs=(one.planned,)))
+        launcher, _, _ = self._taken(begun)
+        assert begun.result is not None  # noqa: S101 - its turn has ended; tells the checker
+        if begun.beside and short_of_room(begun.result):
+            self._tell_repeated(begun)
+            (alone,) = self._turns.run(Turn(runs=(begun.planned,)))
             return self.how_it_ended(alone)
-        snapshot = self.prepared.snapshots[one.planned.commit]
+        snapshot = self.prepared.snapshots[begun.planned.commit]
         try:
-            launcher.refuse_failure(one.planned, snapshot, one.request, one.result)
+            launcher.refuse_failure(begun.planned, snapshot, begun.request, begun.result)
         except RunError as fault:
             return fault.message
         return ""
 
-    def _each(self, planned: tuple[PlannedRun, ...]) -> Generator[Begun]:
+    def _independent(self, planned: tuple[PlannedRun, ...]) -> Generator[Begun]:
         """Runs of which none stops another, each when its turn has ended; take its files first."""
         ended = list[Begun]()
         try:
             while planned:
                 most = self._fitting.together(self._first)
                 group, planned = planned[:most], planned[most:]
-                ended += self._turns.run(Turn(runs=group, each=True), planned[:most])
+                ended += self._turns.run(Turn(runs=group, independent=True), planned[:most])
                 while ended:
                     yield ended.pop(0)
         finally:

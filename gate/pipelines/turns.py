@@ -249,11 +249,11 @@ class Turns:
                 left = self._left(going, alone_seconds) if waiting else LOOK_SECONDS
                 self._follow(left, going, reached)
                 self._note_ends(going)
-                if not turn.each and any(one.failed for one in going):
+                if not turn.independent and any(one.failed for one in going):
                     waiting.clear()
                     self._stop(going)
         self.watch.ended(len(turn.runs), self._clock.seconds() - begun)
-        return tuple(going if turn.each else sorted(going, key=lambda one: not one.failed))
+        return tuple(going if turn.independent else sorted(going, key=lambda one: not one.failed))
 
     def _follow(self, seconds: float, going: list[Begun], reached: Reached | None) -> None:
         """Until a run ends, at most for so long; where somebody watches, with a look a second."""

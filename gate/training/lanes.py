@@ -55,12 +55,12 @@ def core_sets(asked: str | int, threads: int, room: Room, runs: int) -> tuple[tu
 class Turn:
     """Runs that go at the same time; in a `staggered` turn each has a while alone, to be timed.
 
-    Where `each` counts, one that fails ends no other.
+    Of `independent` ones, one that fails ends no other.
     """
 
     runs: tuple[PlannedRun, ...]
     staggered: bool = False
-    each: bool = False
+    independent: bool = False
 
 
 def turns_of(planned: tuple[PlannedRun, ...], lanes: int) -> tuple[Turn, ...]:
