@@ -65,12 +65,12 @@ def _entry(project: Repository) -> BaselineEntry:
     return read_entry(only_entry(project.path).read_bytes(), "baseline")
 
 
-def _judge(bench: Bench, base: str, **fields: object) -> Gated:
+def _judge(bench: Bench, base: str, base_path: str = "", **fields: object) -> Gated:
     """The pull request of what lies in the work tree, into `base`."""
     head = bench.project.commit()
     asked = {"pull_request": True, "nightly": False, "settings_from": "base", **fields}
     request = replace(bench.request(base=base, commit=head), **asked)  # type: ignore[arg-type] # by name
-    return gate_call(request, bench.adapters())
+    return gate_call(request, replace(bench.adapters(), base_path=base_path))
 
 
 def _runs(verdict: Verdict) -> int:
@@ -116,6 +116,8 @@ def test_what_else_decides_or_differs_makes_it_train(bench: Bench, project: Repo
     assert _runs(_judge(bench, base, nightly=True).verdict) == 2
     assert _runs(_judge(bench, base, settings_from="work tree").verdict) == 2
     assert _runs(_judge(bench, base, pull_request=False).verdict) == 2
+    # the base commit's lock names other packages, so head's own was installed
+    assert _runs(_judge(bench, base, os.environ["PATH"]).verdict) == 2
     # a pull request's own entry, with the digest of its own files, answers nothing
     entry = _entry(project)
     forged = with_digest(entry.model_copy(update={"reason": "of these very files"}))
