@@ -25,7 +25,8 @@ from gate.training.runs import PlannedRun, RunMode, Snapshot
 from gate.training.timeline import CallTime
 
 FILES = LocalFiles()
-TIMEOUT_SECONDS = 120
+# against a training that hangs: a machine with other work compiles for minutes
+TIMEOUT_SECONDS = 600
 ALONE = Isolation(mode=IsolationMode.NONE, credentials=None, reason="a test")
 
 
