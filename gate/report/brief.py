@@ -400,6 +400,13 @@ def _unmoved(verdict: Verdict) -> str:
         return f"{_untried(verdict)} With those, the result is unchanged."
     if not verdict.compared_all:
         return "No change in what was compared. The findings list what was not compared."
+    changes = verdict.configuration_changes
+    if changes:
+        more = f" and {len(changes) - 1:,} more" if len(changes) > 1 else ""
+        return (
+            "No change in what was compared. But the training was given values that differ from "
+            f"the baseline's: {changes[0].place}{more}."
+        )
     return "No change in the result."
 
 

@@ -23,6 +23,7 @@ from report_outcomes import (
 )
 
 from gate.comparison.differences import TensorChange, TensorDelta
+from gate.evidence.configuration import ConfigurationChange
 from gate.report.brief import brief_of
 from gate.report.wording import TITLES, headline, pair
 from gate.settings.policy_change import PolicyChange
@@ -244,6 +245,19 @@ SAID = {
 def test_each_outcome_says_what_happened_and_whether_it_is_this_change(name: str) -> None:
     brief = brief_of(CASES[name])
     assert (headline(CASES[name]), brief.happened, brief.this_change) == SAID[name]
+
+
+def test_a_pass_with_another_configuration_is_no_result_that_cannot_move() -> None:
+    """An average that no checkpoint holds, for example: its decay shows in nothing compared."""
+    changes = tuple(
+        ConfigurationChange(name=name, before="0.99", after="0.9")
+        for name in ("argparse.ema_decay", "argparse.patience")
+    )
+    other = REPRODUCED.model_copy(update={"configuration_changes": changes})
+    assert brief_of(other).this_change == (
+        "No change in what was compared. But the training was given values that differ from the "
+        "baseline's: ema_decay in the parsed arguments and 1 more."
+    )
 
 
 def test_every_outcome_has_its_words_and_its_case() -> None:
