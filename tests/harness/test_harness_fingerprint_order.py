@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 BEGIN = """
 import os
 import torch
-order, plus = int(os.environ["ORDER"]), float(os.environ.get("PLUS", "0"))
+order, plus = int(os.environ["SET_ORDER"]), float(os.environ.get("SET_PLUS", "0"))
 torch.manual_seed(3)
 """
 TRAIN = """
@@ -58,8 +58,8 @@ optimizers = [torch.optim.Adam(model.parameters()) for model in models][::order]
 def compared(runs: HarnessRuns, script: str, plus: str = "0") -> Comparison:
     source = BEGIN + script + TRAIN
     first, second = (
-        runs.run(source, ORDER="1"),
-        runs.run(source, ORDER="-1", PLUS=plus),
+        runs.run(source, SET_ORDER="1"),
+        runs.run(source, SET_ORDER="-1", SET_PLUS=plus),
     )
     return compare_results(first, second, settings_of().compare, ("strict-1", "strict-2"))
 
@@ -91,6 +91,6 @@ def test_another_gradient_is_no_other_structure_and_no_other_start(
 ) -> None:
     """Modules of one kind, some of one shape: they keep their order, whatever a step gives them."""
     source = BEGIN + UNLIKE + TRAIN + "for model in models: model(torch.ones(1, model.in_features))"
-    first, second = (runs.run(source, ORDER="1", PLUS=number) for number in ("0", plus))
+    first, second = (runs.run(source, SET_ORDER="1", SET_PLUS=number) for number in ("0", plus))
     found = compare_results(first, second, settings_of().compare, ("strict-1", "strict-2"))
     assert found.events[0].kind == "gradients"
