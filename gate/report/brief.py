@@ -381,7 +381,8 @@ def _nondeterministic(verdict: Verdict) -> str:
         return _sentence(verdict.cause)
     where = "at the end" if diagnosis.first_step is None else f"from step {diagnosis.first_step} on"
     ranks = f" of {rank_words(diagnosis.ranks)}" if diagnosis.ranks else ""
-    return f"{whose} differ {where}, first in the {CAUSE_TITLES[diagnosis.kind]}{ranks}."
+    name = f" {diagnosis.subject}" if diagnosis.kind is EventKind.METRIC else ""
+    return f"{whose} differ {where}, first in the {CAUSE_TITLES[diagnosis.kind]}{name}{ranks}."
 
 
 def _moved(comparison: Comparison | None) -> str:

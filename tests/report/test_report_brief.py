@@ -22,7 +22,7 @@ from report_outcomes import (
     ran,
 )
 
-from gate.comparison.differences import TensorChange, TensorDelta
+from gate.comparison.differences import EventKind, TensorChange, TensorDelta
 from gate.evidence.configuration import ConfigurationChange
 from gate.report.brief import brief_of
 from gate.report.wording import TITLES, headline, pair
@@ -245,6 +245,16 @@ SAID = {
 def test_each_outcome_says_what_happened_and_whether_it_is_this_change(name: str) -> None:
     brief = brief_of(CASES[name])
     assert (headline(CASES[name]), brief.happened, brief.this_change) == SAID[name]
+
+
+def test_a_metric_that_differs_first_is_named() -> None:
+    assert NONDETERMINISTIC.diagnosis is not None
+    update = {"kind": EventKind.METRIC, "subject": "tensorboard.charts/SPS", "first_step": 128}
+    diagnosis = NONDETERMINISTIC.diagnosis.model_copy(update=update)
+    assert brief_of(NONDETERMINISTIC.model_copy(update={"diagnosis": diagnosis})).answer == (
+        "Two runs of this commit differ from step 128 on, first in the metric "
+        "tensorboard.charts/SPS."
+    )
 
 
 def test_a_pass_with_another_configuration_is_no_result_that_cannot_move() -> None:
