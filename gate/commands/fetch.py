@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,7 +16,13 @@ import typer
 
 from gate.commands.options import AsJson, Config
 from gate.commands.program import FILES
-from gate.commands.registry_names import clone_settings, full_hash, gate_name, registry_place
+from gate.commands.registry_names import (
+    clone_settings,
+    commits_on,
+    full_hash,
+    gate_name,
+    registry_place,
+)
 from gate.errors import SettingsError
 from gate.publishing.artifact import PACKAGE_FILE, ListedPackage, Pulled, WantedPackage
 from gate.publishing.registry import OciRegistry
@@ -57,6 +64,10 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     list_all: Annotated[
         bool, typer.Option("--list", help="List the gate's packages instead, newest first.")
     ] = False,
+    on: Annotated[
+        str, typer.Option(help="List only commits that this branch of the clone contains.")
+    ] = "",
+    most: Annotated[int, typer.Option(min=1, help="How many of the newest are listed.")] = 1000,
     as_json: AsJson = False,
 ) -> None:
     """Fetch a sealed package from its registry.
@@ -67,6 +78,8 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     settings, project = clone_settings(config)
     place, digest = registry_place(source, settings)
+    if on and not list_all:
+        raise SettingsError("--on is for --list", hint="Leave it out, or list the packages.")
     if list_all != (not commit):
         raise SettingsError(
             "a commit and --list exclude each other" if commit else "which commit's package?",
@@ -74,7 +87,8 @@ def fetch_command(  # noqa: PLR0913 - each parameter is an option of the command
         )
     if list_all:
         registry = OciRegistry(place, os.environ, FILES)
-        _show_listed(tuple(registry.listed(gate_name(gate_id, settings))), place, as_json=as_json)
+        packages = registry.listed(gate_name(gate_id, settings), commits_on(on))
+        _show_listed(tuple(islice(packages, most)), place, as_json=as_json)
         return
     full = full_hash(commit)
     wanted = WantedPackage(

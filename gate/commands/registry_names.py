@@ -16,6 +16,7 @@ from gate.system.git.repository import GitRepository
 from gate.text.untrusted_text import safe_line
 
 FULL_HASH: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+MAX_COMMITS: Final = 100_000
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
@@ -30,6 +31,13 @@ def full_hash(commit: str) -> str:
             f"{safe_line(commit)!r} is not a full hash, and cannot be looked up: {error.message}",
             hint="Give all digits of the hash, or call this in a clone that has the commit.",
         ) from error
+
+
+def commits_on(branch: str) -> tuple[str, ...] | None:
+    """The commits that a branch of the clone contains, the newest first; None for no branch."""
+    if not branch:
+        return None
+    return GitRepository(Path.cwd()).commits_of(branch, max_commits=MAX_COMMITS)
 
 
 def clone_settings(config: str) -> tuple[GateSettings | None, Path]:

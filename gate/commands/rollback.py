@@ -16,7 +16,13 @@ from rich.text import Text
 
 from gate.commands.options import AsJson, Config, Quiet, Verbose, data_places, progress_for, show
 from gate.commands.program import FILES, INTERRUPTS
-from gate.commands.registry_names import clone_settings, full_hash, gate_name, registry_place
+from gate.commands.registry_names import (
+    clone_settings,
+    commits_on,
+    full_hash,
+    gate_name,
+    registry_place,
+)
 from gate.commands.trust import (
     CertificateIdentity,
     CertificateIssuer,
@@ -60,7 +66,6 @@ from gate.report.wording import short
 from gate.system.clock import SystemClock
 from gate.system.console import Progress
 from gate.system.gate_names import DEFAULT_GATE
-from gate.system.git.repository import GitRepository
 from gate.system.http import UnansweredError
 from gate.text.documents import RecordForm, write_document
 from gate.text.package_names import MAX_PACKAGE_BYTES
@@ -71,7 +76,6 @@ from gate.verdict.history import RollbackLine
 LAST_GOOD: Final = "last-good"
 OUT: Final = Path("repro-gate-rollback")
 DOCUMENT: Final = "rollback.json"
-MAX_COMMITS: Final = 100_000
 LABEL_WIDTH: Final = 13
 Looked = tuple[VerifiedPackage, PackedModel]
 LOOKED: Final[RecordForm[Looked]] = RecordForm(Looked)
@@ -349,7 +353,7 @@ def rollback_command(  # noqa: PLR0913 - each parameter is an option of the comm
         trust=trust,
         demands=Demands(repository=repository, base_branch=base, least_isolation=least_isolation),
         excepted=frozenset(full_hash(commit) for commit in excepted or ()),
-        commits=GitRepository(Path.cwd()).commits_of(on, max_commits=MAX_COMMITS) if on else None,
+        commits=commits_on(on),
         older=older,
         only="" if to == LAST_GOOD else full_hash(to),
     )

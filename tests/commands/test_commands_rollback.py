@@ -231,6 +231,8 @@ def test_the_packages_of_a_registry_are_listed_newest_first(
     assert total.endswith("in " + f"{oci.address}/team/runs; nothing is verified yet")
     listed = json.loads(run("fetch", "--list", *at, "--json").out)
     assert [one["commit"] for one in listed] == [line.split()[1] for line in lines]
+    on = run("fetch", "--list", *at, "--on", "HEAD", "--most", "2", "--json")
+    assert [one["commit"] for one in json.loads(on.out)] == [one["commit"] for one in listed[:2]]
     other = run("fetch", "--list", *at, "--gate-id", "other")
     assert other.out.startswith("0 packages in ")
 
@@ -239,6 +241,7 @@ def test_fetch_takes_a_commit_or_lists(run: Run) -> None:
     place = ("--from", "registry.example.org/team/runs")
     neither, both = run("fetch", *place), run("fetch", "HEAD", "--list", *place)
     assert (neither.code, both.code) == (2, 2)
+    assert "--on is for --list" in run("fetch", "HEAD", "--on", "main", *place).err
     assert "error: which commit's package?" in neither.err
     assert "exclude each other" in both.err
 
