@@ -161,16 +161,20 @@ def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:
     )
 
 
-def explained_by_settings(diagnosis: Diagnosis | None) -> bool:
-    """Whether settings of the run explain all of a first difference.
+def what_explains(diagnosis: Diagnosis | None) -> str:
+    """What explains all of a first difference, as a clause; empty where nothing is known to.
 
-    Those of an optimizer do where nothing before its update differs. Another number of steps, of
-    samples or of passes in a step does by itself, and so do optimizers that take other turns.
+    Settings of an optimizer do where nothing before its update differs. Another number of steps, of
+    samples or of passes in a step does by itself, and so do optimizers that take other turns, or
+    that are given other parameters.
     """
     if diagnosis is None:
-        return False
+        return ""
+    if diagnosis.kind is EventKind.STRUCTURE:
+        return "other parameters of the optimizer explain"
     optimizer = diagnosis.kind is EventKind.PARAMETERS and bool(diagnosis.optimizer_settings)
-    return optimizer or diagnosis.kind in OF_THE_RUN
+    explained = optimizer or diagnosis.kind in OF_THE_RUN
+    return "settings of the run explain" if explained else ""
 
 
 def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagnosis | None:

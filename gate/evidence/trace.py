@@ -194,7 +194,7 @@ class NoTrace(StrEnum):
     """Why a trace names no call.
 
     `AGREE`: both traces are equal. `CUT`: they are as far as they go, and ended at a limit.
-    `EXPLAINED`: settings of the run explain the difference, so none was made. `BUDGET`: no time
+    `EXPLAINED`: settings or structure explain the difference, so none was made. `BUDGET`: no time
     was left. `FAILED`: a traced run failed. `OTHER_RESULT`: one gave a different result than
     without a trace. `NOT_REACHED`: both ended before what differs was written. `NOTHING_LEFT`:
     no process left a trace in both runs.

@@ -54,6 +54,8 @@ class UnsupportedTensorError(TypeError):
 
 def row_major(tensor: torch.Tensor) -> torch.Tensor:
     """A plain tensor without gaps, lazy conjugation or lazy negation; copied only if needed."""
+    if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return tensor  # nearly all: three questions cost less than three operators
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
@@ -68,7 +70,8 @@ def use_bytes(tensor: torch.Tensor, consume: Callable[[memoryview], object]) -> 
     The view is made from the address, because NumPy, the ordinary way, is optional for torch and
     knows neither bfloat16 nor the 8-bit floats.
     """
-    dense = row_major(tensor).cpu()
+    dense = row_major(tensor)
+    dense = dense if dense.is_cpu else dense.cpu()
     size = byte_size(dense)
     if size == 0:
         consume(memoryview(b""))
@@ -119,13 +122,29 @@ def type_and_shape(tensor: torch.Tensor) -> str:
     A length that differs from row to row is a `*`: torch numbers such lengths as they come up, so
     its own name for one would be another in each run.
     """
+    if type(tensor) in _TORCHS_OWN:
+        return _type_and_shape(tensor)
     with _plain_attributes():
-        if tensor.is_nested and tensor.layout is torch.strided:
-            return f"{tensor.dtype} nested"
-        if is_lazy(tensor):
-            return f"{tensor.dtype} not initialized"
-        sizes = tuple(size if type(size) is int else "*" for size in tensor.shape)
-        return f"{tensor.dtype} {sizes}"
+        return _type_and_shape(tensor)
+
+
+def _type_and_shape(tensor: torch.Tensor) -> str:
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return f"{tensor.dtype} nested"
+    if is_lazy(tensor):
+        return f"{tensor.dtype} not initialized"
+    sizes = tuple(size if type(size) is int else "*" for size in tensor.shape)
+    return f"{tensor.dtype} {sizes}"
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether it is a strided tensor of torch's own, which `plain_parts` would give as it is.
+
+    Nearly all are. Of one whose memory has been freed, or that has bits for which hardly an
+    operator is there, this does not tell.
+    """
+    own = type(tensor) in _TORCHS_OWN and tensor.layout is torch.strided
+    return own and not (tensor.is_nested or tensor.is_meta or tensor.is_quantized)
 
 
 def structure(parameter: torch.Tensor) -> str:

@@ -12,12 +12,12 @@ from gate.comparison.first_difference import Numbering, kind_of_metric
 from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
     Reach,
-    explained_by_settings,
     optimizers_of,
     reach_of,
     same_thing,
     same_until,
     shown_by,
+    what_explains,
 )
 from gate.diagnosis.trace_words import not_found
 from gate.diagnosis.traces import compare_traces, first_not_finite_call
@@ -39,7 +39,6 @@ from gate.verdict.verdict import DRIFTS, Outcome
 # that moved it has nothing to show
 AGAINST_THE_BASE = (DRIFTS - {Outcome.DATA_DRIFT}) | {Outcome.NOT_COMPARABLE}
 OTHER_RESULT = "a traced run gave a different result than the same run without a trace"
-EXPLAINED = "settings of the run explain the difference, so nothing was traced"
 NO_TIME = "the traced runs did not finish in the time that they had (diagnosis.budget_seconds)"
 
 
@@ -58,7 +57,8 @@ def escalate(
     """What two traced runs say of the difference that decided; None where there is none to trace.
 
     Two runs of one commit that differ are repeated; a drift is traced against the base commit.
-    Where settings explain a drift, and their line is known, a trace has nothing to add.
+    Where settings or the structure explain a drift, and their line is known, a trace has nothing
+    to add.
     """
     decision, request = closed.decision, closed.case.request
     compared, drift = decision.decided, decision.outcome in AGAINST_THE_BASE
@@ -66,8 +66,9 @@ def escalate(
         return None
     diagnosis = closed.diagnosis
     folder = request.repository_path(request.settings.train.workdir)
-    if drift and explained_by_settings(diagnosis) and named_by_change(change, diagnosis, folder):
-        return not_found(EXPLAINED, NoTrace.EXPLAINED)
+    explained = what_explains(diagnosis) if drift else ""
+    if explained and named_by_change(change, diagnosis, folder):
+        return not_found(f"{explained} the difference, so nothing was traced", NoTrace.EXPLAINED)
     try:
         return _Escalation(trainings, compared, closed.evidence.runs, budget, drift=drift).found(
             change

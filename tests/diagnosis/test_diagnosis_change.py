@@ -21,7 +21,7 @@ from gate.diagnosis.touched_lines import (
     with_changed_lines,
     with_typed_numbers,
 )
-from gate.diagnosis.trace_window import explained_by_settings
+from gate.diagnosis.trace_window import what_explains
 from gate.evidence.trace import Claim, ExecutedLine, HowKnown, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
@@ -157,25 +157,27 @@ RAN = TraceFinding(claim=Claim.CODE_PATH, sentence="a call", changed=(MODEL,))
 
 
 @each_row(
-    ("kind", "settings", "explained"),
+    ("kind", "settings", "by"),
     [
-        (EventKind.PARAMETERS, RATES, True),
-        (EventKind.PARAMETERS, (), False),
-        (EventKind.GRADIENTS, RATES, False),
-        (EventKind.LOSS, RATES, False),
-        (EventKind.STEPS, (), True),
-        (EventKind.SAMPLES, (), True),
-        (EventKind.ROWS, (), True),
-        (EventKind.PASSES, (), True),
-        (EventKind.TURNS, (), True),
+        (EventKind.PARAMETERS, RATES, "settings of the run explain"),
+        (EventKind.PARAMETERS, (), ""),
+        (EventKind.GRADIENTS, RATES, ""),
+        (EventKind.LOSS, RATES, ""),
+        (EventKind.INITIAL, (), ""),
+        (EventKind.STRUCTURE, (), "other parameters of the optimizer explain"),
+        (EventKind.STEPS, (), "settings of the run explain"),
+        (EventKind.SAMPLES, (), "settings of the run explain"),
+        (EventKind.ROWS, (), "settings of the run explain"),
+        (EventKind.PASSES, (), "settings of the run explain"),
+        (EventKind.TURNS, (), "settings of the run explain"),
     ],
 )
-def test_settings_explain_what_first_differs_in_the_update(
-    kind: EventKind, settings: tuple[OptimizerSettingChange, ...], *, explained: bool
+def test_settings_explain_what_first_differs_in_the_update_and_structure_what_it_updates(
+    kind: EventKind, settings: tuple[OptimizerSettingChange, ...], by: str
 ) -> None:
     diagnosis = PLAIN.model_copy(update={"kind": kind, "optimizer_settings": settings})
-    assert explained_by_settings(diagnosis) is explained
-    assert not explained_by_settings(None)
+    assert what_explains(diagnosis) == by
+    assert not what_explains(None)
 
 
 def test_no_trace_is_needed_where_the_diff_alone_shows_the_line() -> None:

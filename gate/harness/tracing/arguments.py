@@ -7,6 +7,7 @@ no other one can have that address.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
@@ -15,13 +16,19 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..plain_tensors import plain_parts, type_and_shape
-from ..tensor_digests import StartedDigest, finish_all
+from ..operator_audit import operator_name
+from ..plain_tensors import has_memory, plain_parts, type_and_shape
+from ..tensor_digests import StartedDigest, finish_all, grid_body
 
 
 def settings_now() -> dict[str, str]:
     """By the name that a report shows; what this torch cannot tell is left out."""
     return {name: word for name, asked in _ASKED.items() if (word := _word(asked))}
+
+
+def raw_settings() -> tuple[Any, ...]:
+    """What their words depend on, in a fifth of the time; raises what a question raises."""
+    return tuple([asked() for asked in _ASKED.values()])
 
 
 def generator_state(args: tuple[Any, ...], named: Mapping[str, Any]) -> str:
@@ -180,7 +187,10 @@ def _storages(tensors: list[torch.Tensor]) -> list[Any]:
     found = []
     for tensor in tensors:
         try:
-            found += [part.untyped_storage() for _, part in plain_parts(tensor)]
+            if has_memory(tensor):
+                found.append(tensor.untyped_storage())
+            else:
+                found += [part.untyped_storage() for _, part in plain_parts(tensor)]
         except Exception:  # noqa: S112 - a kind that has no memory to speak of has no producer
             continue
     return found
@@ -220,6 +230,13 @@ READ_ALONE: Final = frozenset(
 # statistics that normalisations keep, and that older schemas do not say are written
 RUNNING: Final = ("running_mean", "running_var")
 ALIGNED: Final = 64
+# a Python number stands for each of their elements
+_ORDINARY: Final = frozenset(
+    (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    )
+)
 
 
 class Given(NamedTuple):
@@ -241,10 +258,39 @@ class GivenAll(NamedTuple):
     whole: bool
 
 
-def given(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> GivenAll:
+class Signature(NamedTuple):
+    """What is asked of an operator at each of its calls, all of it in its schema.
+
+    `names` are those of its arguments in order, `overwritten` those of which nothing is read.
+    """
+
+    operator: str
+    names: tuple[str, ...]
+    written: frozenset[str]
+    overwritten: frozenset[str]
+    view: bool
+    storage: bool
+    random: bool
+
+
+@functools.cache
+def signature_of(func: Any) -> Signature:
+    """Of an operator as the dispatcher hands it over: there is one object for each."""
+    return Signature(
+        operator=operator_name(func),
+        names=tuple(argument.name for argument in _schema_arguments(func)),
+        written=frozenset(written_names(func)),
+        overwritten=frozenset(overwritten_names(func)),
+        view=is_view(func),
+        storage=takes_storage(func),
+        random=torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
+    )
+
+
+def given(signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> GivenAll:
     """What a call is given."""
     tensors, words, whole = list[Given](), list[str](), True
-    for name, value in _arguments(func, args, named):
+    for name, value in _arguments(signature, args, named):
         found = list(_tensors(value))
         if found:
             tensors.append(Given(name, found))
@@ -264,13 +310,16 @@ def _none_or_tensor(value: Any) -> Any:
     return None if value is None else 0
 
 
-def written_arguments(func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> list[Given]:
+def written_arguments(
+    signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> list[Given]:
     """The arguments that the operator writes: as its schema says, or as a message that arrives."""
-    names = written_names(func)
+    if not signature.written:
+        return []
     return [
         Given(name, found)
-        for name, value in _arguments(func, args, named)
-        if name in names and (found := list(_tensors(value)))
+        for name, value in _arguments(signature, args, named)
+        if name in signature.written and (found := list(_tensors(value)))
     ]
 
 
@@ -316,8 +365,22 @@ def describe(
         "layout": _layout(argument.tensors),
         "digest": read,
         "sample": _sample(first) if sample and read else [],
-        "odd": _odd(argument.tensors) if read else "",
+        "odd": _odd_of(read, argument.tensors) if read else "",
     }
+
+
+MAX_ODD: Final = 10_000
+# by digest: most values are seen as the output of one call and as the input of the next
+_odd_known: dict[str, str] = {}
+
+
+def _odd_of(digest: str, tensors: list[torch.Tensor]) -> str:
+    known = _odd_known.get(digest)
+    if known is None:
+        if len(_odd_known) >= MAX_ODD:
+            _odd_known.clear()
+        known = _odd_known[digest] = _odd(tensors)
+    return known
 
 
 def _odd(tensors: list[torch.Tensor]) -> str:
@@ -346,7 +409,10 @@ def _layout(tensors: list[torch.Tensor]) -> str:
 
 def _layout_of(tensor: torch.Tensor) -> str:
     try:
-        ((_, plain),) = plain_parts(tensor)
+        if has_memory(tensor):
+            plain = tensor
+        else:
+            ((_, plain),) = plain_parts(tensor)
         words = "" if plain.is_contiguous() else f"strides {tuple(plain.stride())}"
         # the largest power of two that divides the address
         address = plain.data_ptr() if plain.numel() else 0
@@ -372,10 +438,23 @@ def _size_in_bytes(one: Given) -> int:
 
 
 def _digest(one: Given) -> str:
+    if all(map(_is_small, one.tensors)):
+        # the same digest, without what it takes to wait for a device
+        hasher = hashlib.sha256()
+        for index, tensor in enumerate(one.tensors):
+            hasher.update(f"{index} {type_and_shape(tensor)}\n".encode())
+            hasher.update(grid_body(tensor))
+        return f"grid64:{hasher.hexdigest()}"
     left_out: list[str] = []
     named = ((str(index), tensor) for index, tensor in enumerate(one.tensors))
     started = StartedDigest(named, "", left_out.append, fast=True)
     return "" if left_out else finish_all([started])[0]
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    """Whether its bytes lie here, are read in no time, and are those of ordinary numbers."""
+    ordinary = has_memory(tensor) and tensor.is_cpu and tensor.dtype in _ORDINARY
+    return ordinary and (tensor.data_ptr() != 0 or not tensor.numel())
 
 
 def _sample(tensor: torch.Tensor) -> list[str]:
@@ -384,14 +463,15 @@ def _sample(tensor: torch.Tensor) -> list[str]:
         return []
     flat = tensor.detach().reshape(-1)
     stride = max(1, flat.numel() // SAMPLES)
-    return [float(value).hex() for value in flat[::stride][:SAMPLES].to(torch.float64).tolist()]
+    few = flat[: SAMPLES * stride : stride]
+    few = few if few.dtype in _ORDINARY else few.to(torch.float64)
+    return [float(value).hex() for value in few.tolist()]
 
 
 def _arguments(
-    func: Any, args: tuple[Any, ...], named: Mapping[str, Any]
+    signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    schema = getattr(func, "_schema", None)
-    names = [argument.name for argument in schema.arguments] if schema is not None else []
+    names = signature.names
     for place, value in enumerate(args):
         yield (names[place] if place < len(names) else str(place)), value
     yield from named.items()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..operator_audit import DispatchMode
 from ..output import Output
-from .places import ExecutedLines, RunningModules, watch
+from .places import ExecutedLines, RunningModules, pause_lines, resume_lines, unwatch, watch
 from .tracer import Tracer
 
 _tracer: Tracer | None = None
@@ -38,16 +38,20 @@ class TracingMode(DispatchMode):  # type: ignore[no-untyped-call] # torch's own 
         del types
         named = dict(kwargs or {})
         call = None
+        paused = pause_lines()
         try:
             call = self._tracer.begin(func, args, named)
         except Exception:
             self._tracer.failed()
+        resume_lines(paused)
         result = func(*args, **named)
         if call is not None:
+            paused = pause_lines()
             try:
-                self._tracer.end(func, call, result, self._thread)
+                self._tracer.end(call, result, self._thread)
             except Exception:
                 self._tracer.failed()
+            resume_lines(paused)
         return result
 
 
@@ -67,6 +71,7 @@ def install(output: Output, step: Callable[[], int], *, first: int, lines: bool)
 def finish() -> None:
     """The run is over, or stopped after the last step."""
     if _tracer is not None:
+        unwatch()
         _tracer.finish("done")
 
 

@@ -8,12 +8,13 @@ torch: it lies in the harness, and not in one of the wrappers that the script's 
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
@@ -23,10 +24,10 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from ..user_code import in_library, in_machinery, shown_file
+from ..user_code import in_library, in_machinery, is_users_file, shown_file
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
 
 
 MAX_LINES: Final = 20_000
@@ -52,35 +53,109 @@ class ExecutedLines:
             yield {"kind": "lines", "lines": rows[start : start + A_DOCUMENT]}
 
 
-def watch(on_line: OnLine) -> None:
-    """Call back for each line of this thread's user code that runs, the running script's too.
+# Python's numbers for tools are few: the last two are nobody's by convention
+TOOLS: Final = (4, 3)
+# the one that was taken
+_watching: list[int] = []
 
-    A debugger of the script's own takes the place of this, and then lines are missing.
+
+def watch(on_line: OnLine) -> None:
+    """Call back for each line of user code that runs, the running script's too.
+
+    Where Python has no monitoring (3.11), of this thread alone: a debugger of the script's own
+    takes the place of this, and then lines are missing.
     """
-    names: dict[str, str] = {}
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
+    while frame is not None:
+        if name := _users_name(frame.f_code.co_filename):
+            for line in _ran_before(frame):
+                on_line(name, line)
+        frame = frame.f_back
+    if sys.version_info >= (3, 12):
+        _monitor(on_line)
+    else:
+        _trace(on_line)
+
+
+@functools.lru_cache(MAX_LINES)
+def _users_name(file: str) -> str:
+    """The name of a file as a user knows it; empty where it is not the user's."""
+    return _shown(file) if is_users_file(file) else ""
+
+
+@functools.lru_cache(MAX_LINES)
+def _shown(file: str) -> str:
+    return shown_file(file)
+
+
+def _monitor(on_line: OnLine) -> None:
+    """Each line calls back once and costs nothing afterwards: only the first time counts."""
+    if sys.version_info >= (3, 12):
+        # what a function looks up when the process ends may be gone by then
+        monitoring, name_of = sys.monitoring, _users_name
+
+        def ran(code: CodeType, line: int) -> Any:
+            if name := name_of(code.co_filename):
+                on_line(name, line)
+            return monitoring.DISABLE
+
+        tool = next((one for one in TOOLS if monitoring.get_tool(one) is None), None)
+        if tool is not None:
+            monitoring.use_tool_id(tool, "repro-gate")
+            monitoring.register_callback(tool, monitoring.events.LINE, ran)
+            monitoring.set_events(tool, monitoring.events.LINE)
+            _watching.append(tool)
+
+
+def unwatch() -> None:
+    """The trace is over: no line calls back any more."""
+    pause_lines()
+    if sys.version_info >= (3, 12):
+        for tool in _watching:
+            sys.monitoring.set_events(tool, sys.monitoring.events.NO_EVENTS)
+
+
+# of the function that `sys.settrace` was given
+_entered_code: Any = None
+
+
+def _trace(on_line: OnLine) -> None:
+    name_of = _users_name  # as above
 
     def local(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
-            on_line(names[frame.f_code.co_filename], frame.f_lineno)
+            on_line(name_of(frame.f_code.co_filename), frame.f_lineno)
         return local
 
     def entered(frame: FrameType, _event: str, _: Any) -> Any:
-        file = frame.f_code.co_filename
-        known = names.get(file)
-        if known is None:
-            known = "" if in_machinery(file) or in_library(file) else shown_file(file)
-            names[file] = known
-        return local if known else None
+        return local if name_of(frame.f_code.co_filename) else None
 
     # frames that run already have no tracer of their own: the script's module is one of them
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect offers only slower copies
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - as above
     while frame is not None:
         frame.f_trace = entered(frame, "call", None)
-        if frame.f_trace is not None:
-            for line in _ran_before(frame):
-                on_line(names[frame.f_code.co_filename], line)
         frame = frame.f_back
+    global _entered_code
+    _entered_code = entered.__code__
     sys.settrace(entered)
+
+
+def pause_lines() -> Any:
+    """Until `resume_lines` Python does not call back for each function of the tracer's own.
+
+    That costs more than all of the tracer's work. A debugger of the script's own stays.
+    """
+    seen = sys.gettrace()
+    if seen is None or getattr(seen, "__code__", None) is not _entered_code:
+        return None
+    sys.settrace(None)
+    return seen
+
+
+def resume_lines(paused: Any) -> None:
+    """Go on with what `pause_lines` gave."""
+    if paused is not None:
+        sys.settrace(paused)
 
 
 def _ran_before(frame: FrameType) -> list[int]:
@@ -165,32 +240,57 @@ class CallPlace(NamedTuple):
     own_backward: bool
 
 
+class Owner(Enum):
+    """Whose file a frame runs; wrappers of the harness's pass calls on, as the machinery does."""
+
+    HARNESS = "harness"
+    TORCH = "torch"
+    COMPILED = "compiled"
+    MACHINERY = "machinery"
+    LIBRARY = "library"
+    SCRIPT = "script"
+
+
+@functools.lru_cache(MAX_LINES)
+def _owner(name: str) -> tuple[Owner, str]:
+    """Whose a file is, and of torch's the phase that it shows: each call has a stack of them."""
+    if name.startswith(OURS):
+        return (Owner.MACHINERY if name.endswith(WRAPPER_FILES) else Owner.HARNESS), ""
+    if name.startswith(TORCH):
+        return Owner.TORCH, "engine" if name == ENGINE else _phase(name)
+    if COMPILED in name:
+        return Owner.COMPILED, ""
+    if in_machinery(name):
+        return Owner.MACHINERY, ""
+    return (Owner.LIBRARY if in_library(name) else Owner.SCRIPT), ""
+
+
 def call_place(frame: FrameType | None) -> CallPlace | None:
     """The place of the call that `frame` makes; None where it is the harness's own work."""
     outside: FrameType | None = None
-    phase, compiled, engine, own_backward = "", False, False, False
+    phase, compiled, engine, own_backward, library = "", False, False, False, False
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
-        name = frame.f_code.co_filename
-        if name.startswith(OURS):
-            if outside is None and not name.endswith(WRAPPER_FILES):
+        owner, detail = _owner(frame.f_code.co_filename)
+        if owner is Owner.HARNESS:
+            if outside is None:
                 return None
-        elif name.startswith(TORCH):
-            engine = engine or name == ENGINE
-            phase = phase or _phase(name)
-        elif COMPILED in name:
+        elif owner is Owner.TORCH:
+            engine = engine or detail == "engine"
+            phase = phase or (detail if detail != "engine" else "")
+        elif owner is Owner.COMPILED:
             compiled = True
-        elif not in_machinery(name):
+        elif owner is not Owner.MACHINERY:
             own_backward = not engine if outside is None else own_backward
             # a line of the script's goes before one of a library between it and torch
-            if outside is None or in_library(outside.f_code.co_filename):
-                outside = _better(outside, frame)
+            if outside is None or (library and owner is Owner.SCRIPT):
+                outside, library = frame, owner is Owner.LIBRARY
         frame = frame.f_back
     if outside is None:
         return CallPlace("", 0, phase, compiled, own_backward=False)
     file, line = outside.f_code.co_filename, outside.f_lineno or 0
-    return CallPlace(shown_file(file), line, phase, compiled, own_backward)
+    return CallPlace(_shown(file), line, phase, compiled, own_backward)
 
 
 def storage_origin(frame: FrameType | None) -> str:
@@ -216,11 +316,6 @@ def _phase(file: str) -> str:
     if file.startswith(OPTIMIZERS):
         return "optimizer"
     return "data" if file.startswith(LOADERS) else ""
-
-
-def _better(library: FrameType | None, frame: FrameType) -> FrameType:
-    """The frame where it is the script's own, else the innermost library's."""
-    return frame if library is None or not in_library(frame.f_code.co_filename) else library
 
 
 def caller(depth: int) -> FrameType:

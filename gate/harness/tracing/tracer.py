@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
-from ..operator_audit import ForwardLines, operator_name
+from ..operator_audit import ForwardLines
 from ..output import Output
 from . import places
 from .arguments import (
@@ -25,15 +25,15 @@ from .arguments import (
     RESIZES,
     UNINITIALISED,
     Given,
+    Signature,
     Storages,
     describe,
     generator_state,
     given,
-    is_view,
-    overwritten_names,
+    raw_settings,
     results,
     settings_now,
-    takes_storage,
+    signature_of,
     written_arguments,
 )
 from .places import ExecutedLines, RunningModules
@@ -48,9 +48,14 @@ MAX_LINE: Final = 60_000
 MAX_SECONDS: Final = 600.0
 MAX_GIVEN: Final = 24
 BATCH: Final = 200
-NOT_TRACED: Final = ("profiler", "prim")
+NOT_TRACED: Final = ("profiler::", "prim::")
 # what they yield depends on other ranks, and comes when it comes
 COLLECTIVE: Final = (MESSAGES, "_c10d_functional", "c10d_functional", "symm_mem")
+# the plain ones: each call asks, and what the script reads of the clock is looked at
+_seconds = getattr(time.perf_counter, "__wrapped__", time.perf_counter)
+_own_pid = getattr(os.getpid, "__wrapped__", os.getpid)
+# `json.dumps` makes one for each line that is to have no NaN
+_encoded = json.JSONEncoder(allow_nan=False).encode
 # of a record that is too long
 CUT: Final[dict[str, Any]] = {"inputs": [], "outputs": [], "arguments": "", "whole": False}
 
@@ -62,14 +67,13 @@ class OpenCall(NamedTuple):
     what it will write; `state` is a digest of the generator that it will draw from.
     """
 
-    operator: str
+    signature: Signature
     place: places.CallPlace
     inputs: list[dict[str, Any]]
     written: list[Given]
     sizes: list[int]
     arguments: str
     whole: bool
-    random: bool
     state: str
     origin: str
     began: float
@@ -100,39 +104,39 @@ class Tracer:
         self._seconds = 0.0
         self._ended = ""
         self._settings: dict[str, str] = {}
+        self._raw: tuple[Any, ...] | None = None
 
     def begin(self, func: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> OpenCall | None:
         """Look at a call that is about to run; None where it is not to be recorded."""
-        began = time.perf_counter()
-        name = operator_name(func)
-        if self._ended or self._step() < self._first or name.partition("::")[0] in NOT_TRACED:
+        began = _seconds()
+        if self._ended or self._step() < self._first:
             return None
+        signature = signature_of(func)
+        name = signature.operator
         # a forked child has its parent's records, which are not its own: it is not traced
-        if os.getpid() != self._pid:
+        if name.startswith(NOT_TRACED) or _own_pid() != self._pid:
             return None
         place = places.call_place(places.caller(2))
         if place is None:
             return None
-        random = torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
-        outside = name in FROM_OUTSIDE or takes_storage(func)
+        outside = name in FROM_OUTSIDE or signature.storage
         with self._lock:
-            tensors, words, whole = given(func, args, named)
-            view, only_written = is_view(func), overwritten_names(func)
+            tensors, words, whole = given(signature, args, named)
+            only_written = signature.overwritten
             inputs = [
-                self._input(one, viewed=view, overwritten=one.name in only_written)
+                self._input(one, viewed=signature.view, overwritten=one.name in only_written)
                 for one in tensors[:MAX_GIVEN]
             ]
-            outputs = written_arguments(func, args, named)
+            outputs = written_arguments(signature, args, named)
             return OpenCall(
-                operator=name,
+                signature=signature,
                 place=place,
                 inputs=inputs,
                 written=outputs,
                 sizes=[tensor.numel() for one in outputs for tensor in one.tensors],
                 arguments=words,
                 whole=whole and len(tensors) <= MAX_GIVEN,
-                random=random,
-                state=generator_state(args, named) if random else "",
+                state=generator_state(args, named) if signature.random else "",
                 origin=places.storage_origin(places.caller(2)) if outside else "",
                 began=began,
             )
@@ -142,29 +146,30 @@ class Tracer:
         about = describe(one, digest=not overwritten, viewed=viewed)
         return about | {"made_by": made, "unset_by": unset, "overwritten": overwritten}
 
-    def end(self, func: Any, call: OpenCall, result: Any, thread: int) -> None:
+    def end(self, call: OpenCall, result: Any, thread: int) -> None:
         """The operator has run: write the record, and note what it wrote."""
         with self._lock:
             if self._ended:
                 return
             if thread == 0:
                 self._note_settings()
-            self._write(self._record(call, self._outputs(func, call, result), thread))
-            self._seconds += time.perf_counter() - call.began
+            self._write(self._record(call, self._outputs(call, result), thread))
+            self._seconds += _seconds() - call.began
             self._end_at_a_limit()
 
-    def _outputs(self, func: Any, call: OpenCall, result: Any) -> list[dict[str, Any]]:
+    def _outputs(self, call: OpenCall, result: Any) -> list[dict[str, Any]]:
         """What the operator wrote and returned, with the digests of what it computed."""
         seen = {id(tensor) for one in call.written for tensor in one.tensors}
         made = [
             one for one in results(result) if not all(id(tensor) in seen for tensor in one.tensors)
         ]
-        grown = call.operator in RESIZES and call.sizes != [
+        operator = call.signature.operator
+        grown = operator in RESIZES and call.sizes != [
             tensor.numel() for one in call.written for tensor in one.tensors
         ]
-        unset = call.operator in UNINITIALISED or grown
-        collective = call.operator.partition("::")[0] in COLLECTIVE
-        view = is_view(func) or call.operator in REBINDS
+        unset = operator in UNINITIALISED or grown
+        collective = operator.partition("::")[0] in COLLECTIVE
+        view = call.signature.view or operator in REBINDS
         told = []
         for one in [*call.written, *made][:MAX_GIVEN]:
             # bytes that nothing has written tell nothing, neither does a view of them, and what a
@@ -183,7 +188,13 @@ class Tracer:
 
     def _note_settings(self) -> None:
         """Write the settings of torch's where they are others than at the call before."""
-        now = settings_now()
+        try:
+            raw = raw_settings()
+        except Exception:
+            raw = None
+        if raw is not None and raw == self._raw:
+            return
+        self._raw, now = raw, settings_now()
         if now != self._settings:
             self._settings = now
             line = {"kind": "settings", "call": self._calls, "settings": now}
@@ -203,7 +214,7 @@ class Tracer:
             "kind": "call",
             "number": self._calls,
             "step": self._step(),
-            "operator": call.operator[:120],
+            "operator": call.signature.operator[:120],
             "module": module,
             "phase": phase,
             "file": place.file if own else "",
@@ -211,7 +222,7 @@ class Tracer:
             "forward_file": forward[0],
             "forward_line": forward[1],
             "thread": thread,
-            "random": call.random,
+            "random": call.signature.random,
             "random_state": call.state,
             "compiled": place.compiled,
             "arguments": call.arguments,
@@ -222,7 +233,7 @@ class Tracer:
         }
 
     def _write(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, allow_nan=False)
+        line = _encoded(record)
         if len(line) > MAX_LINE:
             self._unread += 1
             line = json.dumps(record | CUT)
