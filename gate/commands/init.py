@@ -100,6 +100,8 @@ def _found(done: Written) -> list[str]:
         f"{why}The gate runs `{training.command}`{where} and stops it after {done.max_steps} "
         "optimizer steps."
     )
+    if training.runner:
+        text += f" `{training.runner}` is left out: a training has no network to update packages."
     return [*filled(clean(text), WIDTH), ""]
 
 

@@ -12,6 +12,12 @@ from gate.errors import DocumentError, RepositoryError, SettingsError, StorageEr
 from gate.isolation.confined_look import read_apart
 from gate.pipelines.doctor.preconditions import ignored_read
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, parse_settings_apart
+from gate.pipelines.project_start import (
+    PROJECT_FILE,
+    TELLING_FILE,
+    trainings_of,
+    without_runner,
+)
 from gate.pipelines.scaffold import (
     ACTION,
     DEFAULT_BASELINE,
@@ -21,7 +27,6 @@ from gate.pipelines.scaffold import (
     WorkTree,
     Written,
     environments,
-    find_trainings,
     nightly_path,
     nightly_text,
     own_baseline,
@@ -45,6 +50,7 @@ MAX_GITIGNORE_BYTES: Final = 1024 * 1024
 MAX_SOURCE_BYTES: Final = 256 * 1024
 # the shallowest first: where there are more, a training is not at the bottom
 MAX_SOURCES: Final = 2000
+MAX_TEXTS: Final = 50
 MAX_LISTED: Final = 20
 DEFAULT_MAX_STEPS: Final = 20
 
@@ -77,7 +83,10 @@ def look(top: Path, files: Files, git: Git) -> WorkTree:
     )
     names = git.visible_files()
     return WorkTree(
-        names=names, sources=_sources(top, files, names), gitignore=text.decode("utf-8", "replace")
+        names=names,
+        sources=_sources(top, files, names),
+        texts=_texts(top, files, names),
+        gitignore=text.decode("utf-8", "replace"),
     )
 
 
@@ -89,8 +98,17 @@ def _sources(top: Path, files: Files, names: tuple[str, ...]) -> dict[str, str]:
         # what cannot be printed cannot be typed either
         if name.endswith(".py") and name.isprintable() and not name.startswith(outside)
     ]
+    return _read(top, files, sorted(scripts, key=_depth)[:MAX_SOURCES])
+
+
+def _texts(top: Path, files: Files, names: tuple[str, ...]) -> dict[str, str]:
+    telling = [name for name in names if name == PROJECT_FILE or TELLING_FILE.fullmatch(name)]
+    return _read(top, files, sorted(telling, key=_depth)[:MAX_TEXTS])
+
+
+def _read(top: Path, files: Files, names: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name in sorted(scripts, key=_depth)[:MAX_SOURCES]:
+    for name in names:
         # a link, a file that is gone or that nobody may read
         with suppress(StorageError):
             data = files.read_bytes(top / name, max_bytes=MAX_SOURCE_BYTES)
@@ -123,7 +141,7 @@ def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
     # somebody else's project may be tried: its scripts are parsed as hostile ones are
     found = read_apart(
         TRAININGS,
-        lambda: find_trainings(tree.sources),
+        lambda: trainings_of(tree.sources, tree.texts),
         what="the syntax of the scripts",
         hint=SMALLER,
     )
@@ -135,7 +153,7 @@ def trainings_below(tree: WorkTree, config: str) -> tuple[Training, ...]:
 def given_training(
     command: str, trainings: tuple[Training, ...], files: Files, top: Path, start: Path
 ) -> Training:
-    """The training that a command names, typed in the folder `start`.
+    """The training that a command names, typed in the folder `start`, without what enters it.
 
     Raises `SettingsError` for what the settings could not hold.
     """
@@ -147,16 +165,19 @@ def given_training(
         ) from error
     if not words:
         raise SettingsError("--command is empty", hint=f"Name what trains: {_example()}")
+    words, runner = without_runner(words)
+    if runner:
+        command = shlex.join(words)
     for training in trainings:
         if training.command == command:
-            return training
+            return replace(training, runner=runner)
     here = start.resolve(), top.resolve()
     below = here[0].relative_to(here[1]).as_posix() if here[0].is_relative_to(here[1]) else "."
     # a script that lies beside the one who types, as a shell would find it
     typed_here = any(
         _exists(files, start / word) and not _exists(files, top / word) for word in words
     )
-    return Training(command=command, workdir=below if typed_here else ".")
+    return Training(command=command, workdir=below if typed_here else ".", runner=runner)
 
 
 def _exists(files: Files, path: Path) -> bool:

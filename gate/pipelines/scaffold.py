@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -24,11 +24,13 @@ class WorkTree:
     """What lies in a work tree, ignored files left out.
 
     `names` are the paths of all files from its root, `sources` the texts of the Python files among
-    them that could be read, `gitignore` the text of the file of that name, empty without one.
+    them that could be read, `texts` those of files that may show how a training is started,
+    `gitignore` the text of the file of that name, empty without one.
     """
 
     names: tuple[str, ...]
     sources: Mapping[str, str]
+    texts: Mapping[str, str] = field(default_factory=dict)
     gitignore: str = ""
 
 
@@ -37,7 +39,8 @@ class Training:
     """A training: its command, where that starts, and the script with what tells a training.
 
     `workdir` is relative to the work tree's root; `script` is empty for a command that was given.
-    `required` are options without which the script does not start.
+    `required` are options without which the script does not start, `runner` is what was left out of
+    the command that was given.
     """
 
     command: str
@@ -45,6 +48,7 @@ class Training:
     script: str = ""
     why: str = ""
     required: tuple[str, ...] = ()
+    runner: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

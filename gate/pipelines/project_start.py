@@ -1,0 +1,170 @@
+"""How a project starts its training: what its Makefile, shell scripts and README type.
+
+Nothing is run. A command counts where it could be typed as it stands: one with a pipe, a variable
+or a placeholder does not. What only enters an environment, such as `uv run`, is left out: a
+training has no network with which to bring one up to date.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from gate.pipelines.scaffold import FRAMEWORKS, TELLING_NAME, Training, find_trainings
+
+PROJECT_FILE: Final = "pyproject.toml"
+# at the root, and shell scripts one folder below
+TELLING_FILE: Final = re.compile(
+    r"(?:README(?:\.md|\.rst|\.txt)?|Makefile|justfile|(?:[A-Za-z0-9_.-]+/)?[A-Za-z0-9_.-]+\.sh)"
+)
+MAX_LINE: Final = 1000
+RUNNERS: Final = frozenset(("uv", "poetry", "pdm", "pipenv", "rye", "conda", "mamba", "micromamba"))
+# of theirs: another option may add a package, and stays where it is
+FLAGS: Final = frozenset(
+    (
+        *("--frozen", "--locked", "--no-sync", "--offline", "--quiet", "-q", "--all-extras"),
+        *("--dev", "--no-dev", "--no-capture-output", "--live-stream"),
+    )
+)
+WITH_VALUE: Final = frozenset(
+    ("--extra", "--group", "--package", "--project", "--python", "--name", "-n", "-p", "--prefix")
+)
+PYTHON: Final = re.compile(r"python(?:3(?:\.\d{1,2})?)?", re.ASCII)
+SHELL: Final = re.compile(r"[|&;<>$`(){}*?~\[\]]|\.\.\.|/path/to|\bYOUR\b", re.IGNORECASE)
+PROMPT: Final = re.compile(r"\A\s*+(?:[$@>] ?)?\s*+")
+MODULE: Final = ("-m", "--module")
+ENTRY: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)", re.ASCII)
+
+
+class Shown(NamedTuple):
+    """A command: how it starts (launcher and its options), the script or module, what follows."""
+
+    launcher: tuple[str, ...]
+    target: str
+    arguments: tuple[str, ...]
+    file: str
+
+
+def without_runner(words: list[str]) -> tuple[list[str], str]:
+    """A command without what only enters an environment, and that, such as `uv run`."""
+    if len(words) < 3 or words[0] not in RUNNERS or words[1] != "run":  # noqa: PLR2004 - and a program
+        return words, ""
+    place = 2
+    while place < len(words) and words[place].startswith("-"):
+        if words[place] in WITH_VALUE:
+            place += 1
+        elif words[place] == "-m" and words[0] == "uv":
+            break
+        elif words[place] not in FLAGS:
+            return words, ""
+        place += 1
+    rest = words[place:]
+    if not rest:
+        return words, ""
+    # uv starts a script or module with its own Python
+    own = words[0] == "uv" and (rest[0] == "-m" or rest[0].endswith(".py"))
+    return (["python", *rest] if own else rest), " ".join(words[:2])
+
+
+def trainings_of(sources: Mapping[str, str], texts: Mapping[str, str]) -> tuple[Training, ...]:
+    """The trainings of a work tree, started as the project does; `texts` maps other files."""
+    found = find_trainings(sources)
+    if not found:
+        return tuple(_console_scripts(texts.get(PROJECT_FILE, ""), sources))
+    shown = [one for name in sorted(texts) for one in _shown(name, texts[name])]
+    return tuple(_started(training, shown) for training in found)
+
+
+def _started(training: Training, shown: list[Shown]) -> Training:
+    """The training with a launcher, or the options that it needs, where a text shows them."""
+    if training.workdir != ".":
+        return training
+    for one in shown:
+        given = {word.partition("=")[0] for word in one.arguments}
+        if one.target not in _names(training.script) or not given.issuperset(training.required):
+            continue
+        if one.launcher or training.required:
+            own = shlex.split(training.command)
+            start = (*one.launcher, one.target) if one.launcher else own
+            why = f"{training.why}, and {one.file} shows how it starts"
+            command = shlex.join((*start, *one.arguments))
+            return replace(training, command=command, why=why, required=())
+    return training
+
+
+def _names(script: str) -> tuple[str, str]:
+    return script, ".".join(PurePosixPath(script).with_suffix("").parts)
+
+
+def _shown(name: str, text: str) -> Iterator[Shown]:
+    if TELLING_FILE.fullmatch(name) is None:
+        return
+    for line in text.replace("\\\n", " ").splitlines():
+        typed = PROMPT.sub("", line)
+        if len(typed) > MAX_LINE or SHELL.search(typed):
+            continue
+        try:
+            words = shlex.split(typed, comments=True)
+        except ValueError:
+            continue
+        command = _parsed(without_runner(words)[0], name)
+        if command is not None:
+            yield command
+
+
+def _parsed(words: list[str], file: str) -> Shown | None:
+    if not words:
+        return None
+    if PYTHON.fullmatch(words[0]):
+        place = 2 if words[1:2] == ["-m"] else 1
+        launcher: tuple[str, ...] = ()
+    elif words[0] == "torchrun" or words[:2] == ["accelerate", "launch"]:
+        ends = (n for n, word in enumerate(words) if word.endswith(".py") or word in MODULE)
+        place = next(ends, len(words))
+        place += place < len(words) and words[place] in MODULE
+        launcher = tuple(words[:place])
+    else:
+        return None
+    if place >= len(words):
+        return None
+    target = PurePosixPath(words[place]).as_posix()
+    return Shown(launcher, target, tuple(words[place + 1 :]), file)
+
+
+def _console_scripts(project: str, sources: Mapping[str, str]) -> Iterator[Training]:
+    """The functions that installed commands call, where one trains by its text or its name.
+
+    The command itself would import what is installed, which need not be the commit.
+    """
+    try:
+        document = tomllib.loads(project)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return
+    for entries in (_table(document, "project"), _table(_table(document, "tool"), "poetry")):
+        for name, entry in sorted(_table(entries, "scripts").items()):
+            match = ENTRY.fullmatch(entry) if isinstance(entry, str) else None
+            if match is None:
+                continue
+            module, function = match.groups()
+            below = f"{module.replace('.', '/')}.py"
+            for folder in (".", "src"):
+                path = below if folder == "." else f"{folder}/{below}"
+                trains = any(word in sources.get(path, "") for word in FRAMEWORKS)
+                if path in sources and (trains or TELLING_NAME.fullmatch(name)):
+                    code = f"from {module} import {function}; {function}()"
+                    yield Training(
+                        command=shlex.join(("python", "-c", code)),
+                        workdir=folder,
+                        script=path,
+                        why=f"has what the command {name} of {PROJECT_FILE} calls",
+                    )
+
+
+def _table(document: object, key: str) -> dict[str, object]:
+    found = document.get(key) if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else {}
