@@ -106,7 +106,7 @@ data-tools: $(READY) ## Install DVC and an S3 server beside .venv
 
 .PHONY: test-data
 test-data: data-tools ## Test declared data and a history with DVC, an S3 server and git-lfs
-	PATH="$(abspath $(DATA_BIN)):$$PATH" $(PYTEST) -q -rs tests/data
+	PATH="$(abspath $(DATA_BIN)):$$PATH" $(PYTEST) -q -rs tests/data tests/commands/test_commands_verified_outputs.py
 	$(DATA_BIN)/python -m pytest -q -rs -n 0 tests/fleet/test_fleet_remote_stores.py tests/pipelines/test_pipelines_prune.py
 
 .PHONY: test-browser
