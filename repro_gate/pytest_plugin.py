@@ -74,6 +74,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("repro-gate")
     for name in recorded:
         terminalreporter.line(f"recorded: {name}")
+    folders = [name.rpartition("/")[0] for name in recorded]
+    # one machine records one entry of a folder: a second name is that of another training
+    for folder in sorted({one for one in folders if folders.count(one) > 1}):
+        terminalreporter.line(
+            f"{folder}: tests with different arguments share it, and the last one replaced what "
+            "the others recorded. Give each a gate_id of its own."
+        )
     terminalreporter.line("Review and commit these files: the next run is compared with them.")
 
 

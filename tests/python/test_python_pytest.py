@@ -87,6 +87,19 @@ def test_a_marked_test_is_recorded_passes_and_fails(
     )
 
 
+def test_two_tests_that_share_a_baseline_are_told_to_have_names(
+    project: Project, pytester: pytest.Pytester
+) -> None:
+    marked = (
+        '@pytest.mark.reproducible("python3 train.py", max_steps={0})\ndef test_{0}():\n    pass\n'
+    )
+    project.write("tests/test_training.py", f"import pytest\n{marked.format(2)}{marked.format(3)}")
+    project.commit()
+    ended = pytester.runpytest_subprocess(*PLUGIN, "--repro-gate-update")
+    ended.assert_outcomes(passed=2)
+    ended.stdout.fnmatch_lines([".repro-gate/*/baseline: tests with different*own."])
+
+
 @pytest.mark.usefixtures("project")
 def test_a_wrong_marker_fails_with_its_hint(pytester: pytest.Pytester) -> None:
     ended = pytester.runpytest_subprocess(*PLUGIN, "-k", "without_steps")
