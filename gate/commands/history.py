@@ -58,7 +58,7 @@ NAMES: Final[dict[LineClass, str]] = {
 HEADINGS: Final = ("Judged at", "Gate", "Commit", "Outcome", "Run", "Author", "Sealed")
 
 history_app = typer.Typer(
-    help="Keep, show, join and prune the lines of verdicts.",
+    help="Keep, show and prune the lines of verdicts.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -64,7 +64,7 @@ SENTENCES: Final = {
     "reproduce": "Run a sealed package again and compare.",
     "fetch": "Fetch a sealed package from its registry.",
     "rollback": "Hand out the model of the newest sealed pass.",
-    "history": "Keep, show and join the lines of verdicts.",
+    "history": "Keep, show and prune the lines of verdicts.",
     "slo": "Measure service levels over a history.",
     "gameday": "Plant faults into copies of the project.",
     "doctor": "Check everything that a gate call needs.",

@@ -34,6 +34,7 @@ README_WORKFLOW = COPIED["README.md 1"]
 BY_HAND = "started by hand, so no queue waits for it"
 NOT_IN_A_MERGE_QUEUE = {
     "command-line.yml": "for what is merged already",
+    "conda-image.yml": "builds what a later pull request names",
     "default-branch.yml": "for what is merged already",
     "doctor.yml": BY_HAND,
     "fleet.yml": "for what is merged already",
@@ -48,6 +49,7 @@ NOT_IN_A_MERGE_QUEUE = {
 }
 NEVER_CANCELLED = {
     "command-line.yml": "each commit of main is checked",
+    "conda-image.yml": "each commit leaves its image",
     "default-branch.yml": "each run adds a line to the history",
     "fleet.yml": "each run adds its lines to the history",
     "nightly.yml": "a night may be longer than a day",

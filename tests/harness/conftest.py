@@ -100,6 +100,8 @@ class Harness:
         place = Path(tempfile.mkdtemp(dir=self.runs))
         (place / "script.py").write_text(source, encoding="utf-8")
         (place / "out").mkdir()
+        # short: a path of a socket below it has at most 107 bytes
+        (place / "t").mkdir()
         told = self._variables(place / "out", python_path) | variables
         # a package of the test's own may stand for one that a fork has already
         ended = run_script(place, told, forked=self.forked and not python_path)
@@ -110,6 +112,7 @@ class Harness:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": ":".join(filter(None, (str(self.folder), python_path))),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(out.with_name("t")),
             "OMP_NUM_THREADS": "1",
             "REPRO_GATE_OUT": str(out),
             "REPRO_GATE_MODE": "strict",

@@ -218,6 +218,9 @@ def test_every_public_name_is_documented() -> None:
 def test_an_interrupt_ends_the_training(project: Project) -> None:
     project.play(sleep=120)
     script = (
+        # a shell has its background jobs ignore the signal, and these tests may be one
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import repro_gate\n"
         "print('begun', flush=True)\n"
         f"repro_gate.assert_reproducible({COMMAND!r}, max_steps=3, "
