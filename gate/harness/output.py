@@ -112,6 +112,17 @@ class Output:
             return self._marker("trains").read_text(encoding="ascii") == mine
         return True
 
+    def has_trained(self, pid: int | None) -> bool:
+        """Whether that process was the first of its rank to take a step."""
+        return any(
+            marker.read_text(encoding="ascii") == str(pid)
+            for marker in self._folder.glob("trains-r*")
+        )
+
+    def has_summary(self, pid: int | None) -> bool:
+        """Whether that process has written all that it had to."""
+        return any(self._folder.glob(f"summary-r*-{pid}.json"))
+
     def tell_race(self) -> None:
         """Let all processes of this rank know that several of them train."""
         self._marker("races").touch()

@@ -365,10 +365,21 @@ class HarnessSession:
         self._stopped = True
         self.finish("max_steps")
         with self.problems.noting("waiting for other ranks"):
-            if any(child.daemon for child in multiprocessing.active_children()):
-                # Python ends them as this process ends, ranks among them that are still writing
-                preemption.wait_for_ranks(self.settings.out, self.output)
+            self._wait_for_daemons()
         raise TrainingStopped
+
+    def _wait_for_daemons(self) -> None:
+        """Let the daemons of this process that train write to the end, for a while.
+
+        Python ends them as this process ends. Workers of a DataLoader are daemons too.
+        """
+        until = perf_counter() + preemption.WAIT_SECONDS
+        for child in multiprocessing.active_children():
+            trains = child.daemon and self.output.has_trained(child.pid)
+            while trains and child.is_alive() and perf_counter() < until:
+                if self.output.has_summary(child.pid):
+                    break
+                time.sleep(POLL_SECONDS)
 
     def _preempt(self) -> None:
         """Ask the process to end; unless it gets time for its checkpoint, end it."""
