@@ -17,8 +17,9 @@ from gate.commands.options import Config, console
 from gate.commands.program import FILES
 from gate.commands.registry_names import clone_settings
 from gate.errors import GateError, SettingsError
-from gate.fleet.exposition import CONTENT_TYPE, DAY_SECONDS, samples_of_report, text_of
+from gate.fleet.exposition import CONTENT_TYPE, samples_of_report, text_of
 from gate.fleet.indicators import GroupBy, SloReport
+from gate.fleet.reading import DAY_SECONDS
 from gate.pipelines.fleet import measured
 from gate.report.page.slo_page import slo_page
 from gate.report.slo_views import slo_markdown, slo_view

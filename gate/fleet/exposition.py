@@ -29,7 +29,6 @@ JOB: Final = "repro-gate"
 POLICY: Final = RetryPolicy(timeout_seconds=10.0, answer_seconds=10.0)
 PLACE_HINT: Final = "Check publish.pushgateway: it is the address without /metrics."
 HOUR_SECONDS: Final = 3600
-DAY_SECONDS: Final = 86400
 # what a label's value may not hold as it is
 ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from gate.fleet.metric_names import BurnWindow
-from gate.fleet.reading import Moment, Reading
+from gate.fleet.reading import DAY_SECONDS, Moment, Reading
 from gate.settings.slo import GateLevels, Indicator, SloSettings
 from gate.text.document import Document, Timestamp
 from gate.verdict.history import HistoryLine, RollbackLine
@@ -151,7 +151,6 @@ class SloReport(Document):
 # of each indicator in its order whether a line is a good event of it; None: it does not count
 Events = tuple[bool | None, ...]
 PLACES: Final = 2 * len(Indicator)
-DAY_SECONDS: Final = 86400
 Gate = tuple[str, str]
 
 
