@@ -185,3 +185,14 @@ def test_logging_a_metric_outside_a_gate_run_does_nothing(
 )
 def test_a_file_is_shown_from_where_a_reader_knows_it(file: str, shown: str) -> None:
     assert user_code.shown_file(file) == shown
+
+
+def test_a_process_that_took_a_step_is_told_from_one_that_reads_data(tmp_path: Path) -> None:
+    trainer, worker = Output(str(tmp_path), 1, 7), Output(str(tmp_path), 1, 77)
+    assert trainer.first_to_train()
+    trainer.document_or_complaint("steps", {})
+    worker.document_or_complaint("complaint", {})
+    assert [trainer.has_trained(pid) for pid in (7, 77, None)] == [True, False, False]
+    assert not trainer.has_summary(7)
+    trainer.document_or_complaint("summary", {})
+    assert [worker.has_summary(pid) for pid in (7, 77, None)] == [True, False, False]
