@@ -23,12 +23,14 @@ from gate.comparison.differences import (
 )
 from gate.comparison.first_difference import (
     Numbering,
+    Recorded,
     first_events,
     first_ranks,
     own_metrics,
     pairs_of,
     ranks_apart,
     renamed_series,
+    unrecorded_from,
     world_size,
 )
 from gate.comparison.metric_differences import compare_metrics, with_rank_metrics
@@ -143,7 +145,7 @@ def compare_results(
     metrics = compare_metrics(expected.metrics, observed.metrics, rules)
     metrics = with_rank_metrics(metrics, ranks, rules)
     step_faults, compared_steps = compare_steps(expected.steps, observed.steps)
-    fingerprints, compared_fingerprints = compare_fingerprints(expected.steps, observed.steps)
+    fingerprints, recorded = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint, settings.tensors)
     counts = (len(expected.steps), len(observed.steps))
     work = compare_work(expected, observed)
@@ -158,6 +160,16 @@ def compare_results(
         numbering=numbering,
         # a baseline has rank 0's losses alone: to differ in them makes it not the first
         own=own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset(),
+    )
+    events = first_events(
+        numbering,
+        steps=counts,
+        given=given,
+        work=work,
+        fingerprints=fingerprints,
+        deltas=metrics.deltas,
+        faults=metrics.faults,
+        tensors=tensors,
     )
     return Comparison(
         expected=names[0],
@@ -175,18 +187,10 @@ def compare_results(
         compared_tensors=_in_both(expected.checkpoint, observed.checkpoint),
         steps_expected=counts[0],
         steps_observed=counts[1],
-        events=first_events(
-            numbering,
-            steps=counts,
-            given=given,
-            work=work,
-            fingerprints=fingerprints,
-            deltas=metrics.deltas,
-            faults=metrics.faults,
-            tensors=tensors,
-        ),
+        events=events,
+        unrecorded_from=unrecorded_from(events, recorded),
         fingerprints=fingerprints,
-        compared_fingerprints=compared_fingerprints,
+        compared_fingerprints=tuple(sorted(recorded)),
         optimizer_settings=compare_optimizer_settings(expected, observed, tensors),
         work=work,
         ranks_apart=apart if world > 1 else (),
@@ -264,8 +268,8 @@ def _algorithm(digest: str) -> str:
 
 def compare_fingerprints(
     expected: StepDigests, observed: StepDigests
-) -> tuple[tuple[FingerprintDifference, ...], tuple[str, ...]]:
-    """The fingerprints that differ, and the names of all that were compared, both sorted by name.
+) -> tuple[tuple[FingerprintDifference, ...], Recorded]:
+    """The fingerprints that differ, by name, and the steps of all that were compared.
 
     Only steps at which both sides observed a fingerprint count; one that only one side has at all
     is passed over: a baseline keeps parameters alone.
@@ -273,9 +277,9 @@ def compare_fingerprints(
     left, right = _by_fingerprint(expected), _by_fingerprint(observed)
     # sampling intervals are each run's own, so two runs share only some of their observed steps
     common = {name: left[name].keys() & right[name].keys() for name in left.keys() & right.keys()}
-    names = sorted(name for name, steps in common.items() if steps)
-    differences = (_first_difference(name, left[name], right[name]) for name in names)
-    return tuple(difference for difference in differences if difference is not None), tuple(names)
+    recorded = {name: steps for name, steps in common.items() if steps}
+    differences = (_first_difference(name, left[name], right[name]) for name in sorted(recorded))
+    return tuple(difference for difference in differences if difference is not None), recorded
 
 
 def _by_fingerprint(digests: StepDigests) -> dict[str, dict[int, str]]:

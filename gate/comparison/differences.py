@@ -341,6 +341,9 @@ class Comparison(Document):
     `compared_points` and `compared_tensors` count what was looked at: nothing compared is never
     equal. `ranks_apart` are the ranks that differ, earliest first, and `first_ranks` those of them
     that do so first, empty where all ranks do or only one trained.
+
+    `unrecorded_from` is the first of the steps just before the first divergence that lack a
+    fingerprint on one side at least, so that it may begin there; None where there is none.
     """
 
     expected: str
@@ -356,6 +359,7 @@ class Comparison(Document):
     steps_expected: int
     steps_observed: int
     events: tuple[Event, ...] = ()
+    unrecorded_from: int | None = None
     fingerprints: tuple[FingerprintDifference, ...] = ()
     compared_fingerprints: tuple[str, ...] = ()
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()

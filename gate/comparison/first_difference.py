@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -32,13 +32,17 @@ from gate.comparison.differences import (
     without_rank,
 )
 from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, MetricSource, RankRecord
-from gate.evidence.step_columns import FAMILIES, PARAMETERS, family_of, optimizer_of
+from gate.evidence.step_columns import FAMILIES, PARAMETERS, RANDOM, family_of, optimizer_of
 from gate.evidence.step_work import Given, turn_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
 ORDER = tuple(EventKind)
 FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
+# by name of a fingerprint, the steps at which both sides have it
+Recorded = Mapping[str, Collection[int]]
+# what goes on from one step to the next
+CARRIED = (RANDOM, PARAMETERS)
 WORK_NAMES = {
     WorkKind.SAMPLES: "samples per step",
     WorkKind.ROWS: "rows of input per step",
@@ -102,6 +106,25 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
     names = sorted(delta.name for delta in tensors)
     events += [Event(kind=EventKind.STATE, name=name, step=None) for name in names[:1]]
     return tuple(sorted(events, key=partial(place_of, given)))
+
+
+def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
+    """The first step before the first event's that lacks what goes on to the next one, if any.
+
+    A loss is recorded at every step, a fingerprint only at some: what a loss shows may have begun
+    at any step since the last at which random states and parameters were seen equal.
+    """
+    step = events[0].step if events else None
+    if step is None:
+        return None
+    before = [
+        [one for one in steps if one < step]
+        for name, steps in recorded.items()
+        # of a later optimizer there is one only where it makes its step
+        if family_of(name) in CARRIED and not optimizer_of(name)
+    ]
+    begin = min((max(steps) for steps in before if steps), default=step) + 1
+    return begin if begin < step else None
 
 
 def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:

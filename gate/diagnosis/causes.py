@@ -222,6 +222,15 @@ DRIFT = {
         "step.",
     ),
 }
+# where what goes on from the step before was not recorded, so that nothing is said of it
+UNRECORDED = {
+    EventKind.BATCH: "the data loader returns a different batch",
+    EventKind.INPUT: "the model is called with different input",
+    EventKind.LOSS: "the loss of step {step} differs",
+    EventKind.METRIC: "a metric that the script writes differs",
+}
+# what says nothing of other steps, or is of none
+OF_ITSELF = OF_THE_RUN | {EventKind.STRUCTURE, EventKind.INITIAL, EventKind.STATE}
 AND_DATA = {
     EventKind.RANDOM: "a different random state is seen",
     EventKind.BATCH: "the data loader returns different batches",
@@ -268,11 +277,27 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
     What was not observed on both sides cannot be excluded, and is not claimed.
     """
     cause = _cause_of(first, comparison, question)
+    missing = unrecorded_words(comparison.unrecorded_from, first.step)
+    if missing and first.kind not in OF_ITSELF:
+        sentence = UNRECORDED.get(first.kind, cause.sentence).format(step=first.step)
+        return replace(cause, sentence=f"{sentence}, and {missing}")
     if first.step is None or not cause.sentence.startswith(LOSS):
         return cause
     # the number that differs stands before it, and is mostly a later step's
     of_step = cause.sentence.removeprefix(LOSS)
     return replace(cause, sentence=f"{LOSS}of step {first.step} {of_step}")
+
+
+def unrecorded_words(begin: int | None, step: int | None) -> str:
+    """`steps 2 to 4 have no fingerprints`; empty where those before `step` all have some."""
+    if begin is None or step is None or begin >= step:
+        return ""
+    last = step - 1
+    return (
+        f"step {begin} has no fingerprints"
+        if begin == last
+        else f"steps {begin} to {last} have no fingerprints"
+    )
 
 
 def _cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
@@ -457,7 +482,7 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
         None,
     )
     # the weights after a step are looked at later than its loss: they are not claimed past it
-    last = (first.step or 1) - 1
+    last = (comparison.unrecorded_from or first.step or 1) - 1
     until = last if seen is None else min(seen, last)
     return f"the weights were equal up to step {until}" if until else "the first weights are equal"
 

@@ -180,11 +180,14 @@ class Diagnosis(Document):
     `lr`, and `settings_beside` those that differ as early and do not; `suspects` are lines that
     would explain it, likeliest first, and `decides` says what would tell the first two apart.
     `ranks` are those that differ first where fewer than all do, empty else.
+    `unrecorded_from` is the first of the steps just before the first difference that lack
+    fingerprints, so that it may have begun there; a trace may have set `first_step` to one of them.
     `trace` is what two traced runs say, `tried` which setting, moved alone, makes the runs agree,
     `growth` how the difference goes on over the steps; None where there are too few of them.
     """
 
     first_step: int | None
+    unrecorded_from: int | None = None
     kind: EventKind
     subject: str
     cause: str
@@ -199,6 +202,14 @@ class Diagnosis(Document):
     growth: Growth | None = None
     tried: TriedSettings | None = None
     ranks: tuple[int, ...] = ()
+
+    @property
+    def begun_in_a_trace(self) -> bool:
+        """Whether fingerprints left open at which step it begins, and a trace shows that."""
+        begin, first, trace = self.unrecorded_from, self.first_step, self.trace
+        if begin is None or first is None or trace is None or not trace.names_a_call:
+            return False
+        return begin <= first == trace.step
 
     @property
     def likely(self) -> tuple[Suspect, ...]:

@@ -34,6 +34,11 @@ from gate.evidence.trace import Claim
 
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)
+# what a difference of the steps before it gives as well
+FOLLOWING: Final = frozenset((
+    EventKind.LOSS, EventKind.BACKWARD, EventKind.GRADIENTS, EventKind.PARAMETERS,
+    EventKind.OPTIMIZER, EventKind.METRIC, EventKind.METRIC_MISSING,
+))  # fmt: skip
 PRECISION_KNOBS: Final = ("fp32_", "reduced_")
 MESSAGES: Final = "torch.distributed."
 # an identifier is drawn to sort or to name by, never to compute with
@@ -96,7 +101,9 @@ def class_of(
     ):
         return None
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
-    if first.kind is EventKind.PARAMETERS and unseen:
+    skipped = comparison.unrecorded_from is not None
+    # what was not recorded may have come first
+    if (first.kind is EventKind.PARAMETERS and unseen) or (first.kind in FOLLOWING and skipped):
         return None
     if first.kind is EventKind.STATE and not drift and reordered(comparison):
         return CauseClass.STRUCTURE
@@ -223,11 +230,12 @@ def _diagnosis(
     others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     return Diagnosis(
         first_step=first.step,
+        unrecorded_from=comparison.unrecorded_from,
         kind=first.kind,
         subject=first.name,
         cause=cause.sentence,
         cause_class=class_of(first, comparison, suspects, drift=question.drift),
-        details=" ".join(filter(None, (_afterwards(comparison), _gap(comparison)))),
+        details=_afterwards(comparison),
         remedy=_remedy(cause, suspects, first),
         suspects=suspects,
         decides=_decides(suspects),
@@ -345,20 +353,3 @@ def _afterwards(comparison: Comparison) -> str:
     later = [event for event in comparison.events[1:] if event.kind is not EventKind.STATE]
     events = [f"{event.name} {event.where}" for event in later[:SHOWN_EVENTS]]
     return f"After it: {', '.join(events)}." if events else ""
-
-
-def _gap(comparison: Comparison) -> str:
-    """Whether an earlier divergence may lie between sampled steps."""
-    first = comparison.first
-    step = None if first is None else first.step
-    seen = [
-        event.equal_until
-        for event in comparison.events
-        if event.equal_until is not None and step is not None and event.equal_until < step - 1
-    ]
-    if not seen:
-        return ""
-    return (
-        f"Some fingerprints were last recorded at step {min(seen)}; a higher "
-        "record.overhead_budget records more."
-    )

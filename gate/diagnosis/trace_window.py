@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.comparison.differences import Comparison, Event, EventKind
-from gate.diagnosis.causes import OF_THE_RUN
+from gate.diagnosis.causes import OF_THE_RUN, unrecorded_words
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.trace_alignment import OTHER_RANKS
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
@@ -67,6 +67,8 @@ def reach_of(comparison: Comparison, runs: tuple[RunEvidence, ...]) -> Reach:
             if event.equal_until is not None and event.equal_until < last
         ]
         first = min([*seen, last - 1]) + 1
+        if comparison.unrecorded_from is not None:
+            first = min(first, comparison.unrecorded_from)
     return Reach(
         first=1 if last <= NEAR_THE_START else max(1, first),
         last=last,
@@ -177,16 +179,36 @@ def what_explains(diagnosis: Diagnosis | None) -> str:
     return "settings of the run explain" if explained else ""
 
 
-def with_trace(diagnosis: Diagnosis | None, trace: TraceFinding | None) -> Diagnosis | None:
-    """The diagnosis with what the traced runs say; a line known otherwise keeps its remedy."""
+def with_trace(
+    diagnosis: Diagnosis | None, trace: TraceFinding | None, *, drift: bool
+) -> Diagnosis | None:
+    """The diagnosis with what the traced runs say; a line known otherwise keeps its remedy.
+
+    Each commit of a drift repeats itself, so the step at which their traces part is where they do.
+    """
     if diagnosis is None or trace is None:
         return diagnosis
+    if drift:
+        diagnosis = _begun_at(diagnosis, trace)
     known = diagnosis.suspects or diagnosis.optimizer_settings
     remedy = diagnosis.remedy
     if trace.names_a_call and trace.remedy and not known:
         remedy = f"{trace.remedy} If that is not it: {remedy[:1].lower()}{remedy[1:]}"
     found = diagnosis.model_copy(update={"trace": trace, "remedy": remedy})
     return _with_message(found, trace)
+
+
+def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
+    """From the step that the trace names on, where fingerprints left open at which it begins."""
+    begin, seen, step = diagnosis.unrecorded_from, diagnosis.first_step, trace.step
+    if begin is None or seen is None or step is None or not trace.names_a_call:
+        return diagnosis
+    if not begin <= step <= seen:
+        return diagnosis
+    cause = diagnosis.cause.removesuffix(f", and {unrecorded_words(begin, seen)}")
+    shown = "agree before it" if step == seen else f"differ from step {step} on"
+    update = {"first_step": step, "cause": f"{cause}, and the operator traces {shown}"}
+    return diagnosis.model_copy(update=update)
 
 
 def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:

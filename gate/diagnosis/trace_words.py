@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from gate.diagnosis.trace_alignment import Alignment, Calls, values_differ
@@ -116,7 +117,7 @@ def finding_at(
         remedy=remedy,
         rank=point.rank,
         call=(point.observed or point.first_use).number,
-        step=point.first_use.step,
+        step=call.step,
         operator=call.operator,
         expected_operator=other if point.claim is Claim.CODE_PATH else "",
         module=call.module,
@@ -125,6 +126,8 @@ def finding_at(
         device=next((value.device for value in (*call.inputs, *call.outputs)), ""),
         arguments=_changed_arguments(point)[:1000],
         real_numbers=_real_numbers_apart(point),
+        draws=_draws(point.expected_calls, point.expected)
+        is not _draws(point.observed_calls, point.observed),
         precision=_precision(point),
         file=call.file,
         line=call.line,
@@ -137,6 +140,16 @@ def finding_at(
             for other in received[:MAX_NOTES]
         ),
     )
+
+
+def _draws(calls: Calls, first: TracedCall | None) -> bool:
+    """Whether a run draws in the line and module that this call is of, as far as that goes on."""
+    if first is None:
+        return False
+    begin = next((place for place, call in enumerate(calls) if call is first), len(calls))
+    here = first.file, first.line, first.module
+    own = takewhile(lambda call: (call.file, call.line, call.module) == here, calls[begin:])
+    return any(call.random for call in own)
 
 
 def not_finite_at(call: TracedCall, rank: int, *, infinite: bool) -> TraceFinding:

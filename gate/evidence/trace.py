@@ -262,7 +262,8 @@ class TraceFinding(Document):
     `relative` say how far sampled outputs are apart; None where that is not known. `changed`
     are hunks of the diff that ran up to this call, nearest first; `changed_later` those that
     ran after it or not at all. `notes` are whole sentences. `call` is the observed run's call
-    at which they part. `reason` is why no call is named. `changed_seeds` are those that the head
+    at which they part. `draws`: of what they do there only one run draws from a generator.
+    `reason` is why no call is named. `changed_seeds` are those that the head
     gives another number than the base commit does, whose number is the former value of each.
     """
 
@@ -281,6 +282,7 @@ class TraceFinding(Document):
     device: Name = ""
     arguments: Text = ""
     real_numbers: bool = False
+    draws: bool = False
     precision: Name = ""
     file: Annotated[str, Field(max_length=300)] = ""
     line: Annotated[int, Field(ge=0, le=2**31)] = 0

@@ -167,7 +167,8 @@ def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
     """Why the comparison that decided came out as it did, where that is not a pass."""
     if decision.decided is None or decision.passes:
         return None
-    found = with_trace(_recorded(decision, evidence), evidence.trace)
+    drift = decision.outcome is not Outcome.NONDETERMINISTIC
+    found = with_trace(_recorded(decision, evidence), evidence.trace, drift=drift)
     if found is None:
         return None
     update = {

@@ -28,7 +28,7 @@ from gate.comparison.differences import (
 from gate.data.data_sets import DataMoves, UnrepeatedData, move_sentence
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import BY_CLAIM, DATA
-from gate.evidence.trace import Claim, TraceFinding
+from gate.evidence.trace import Claim, Phase, TraceFinding
 from gate.settings.levels import Level, Quarantine
 from gate.text.phrases import count, rank_words
 from gate.text.untrusted_text import escaped_lines, safe_line
@@ -54,10 +54,23 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
         return CauseClass.DATA
     if outcome is Outcome.NONDETERMINISTIC:
         return recorded or _proved(trace)
-    if recorded is CauseClass.CODE:
-        changed = CauseClass.PRECISION if trace is not None and trace.precision else recorded
-        return changed if outcome is Outcome.CODE_DRIFT else None
+    if recorded is CauseClass.CODE or (recorded is None and diagnosis.begun_in_a_trace):
+        return _traced(trace, recorded) if outcome is Outcome.CODE_DRIFT else None
     return recorded
+
+
+def _traced(found: TraceFinding | None, recorded: CauseClass | None) -> CauseClass | None:
+    """What the first call is of at which the traces of two commits part, else what was recorded.
+
+    Fingerprints would have told the same, had they been recorded at that step.
+    """
+    if found is None:
+        return recorded
+    if found.precision or found.draws:
+        return CauseClass.PRECISION if found.precision else CauseClass.RANDOM_STATE
+    if recorded is None and found.claim is Claim.CODE_PATH:
+        return CauseClass.OPTIMIZER if found.phase is Phase.OPTIMIZER else CauseClass.CODE
+    return recorded or BY_CLAIM.get(found.claim)
 
 
 def _proved(found: TraceFinding | None) -> CauseClass | None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from each_row import each_row
 from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import EventKind, OptimizerSettingChange
@@ -190,7 +192,54 @@ def test_a_step_that_was_not_observed_is_told() -> None:
     )
     found = _diagnose(left, right)
     assert (found.kind, found.first_step) == ("loss", 3)
-    assert "last recorded at step 1; a higher record.overhead_budget records more." in found.details
+    assert found.cause.endswith(", and step 2 has no fingerprints")
+    assert (found.unrecorded_from, found.cause_class) == (2, None)
+    assert "the weights were equal" not in found.cause
+
+
+def _apart_from(step: int, kind: str, recorded: set[int]) -> Diagnosis:
+    """A drift that begins at `step`, of six whose fingerprints were `recorded` at some alone."""
+
+    def run(side: str) -> RunEvidence:
+        steps = []
+        for one in range(1, 7):
+            text = f"a:{side if one >= step else ''}{one}"
+            same = {"random.torch": f"a:{one}", "parameters": f"a:{one}"}
+            moved = {"parameters": text} | ({kind: text} if kind == "random.torch" else {})
+            steps.append(same | moved if one in recorded else {})
+        # the loss shows it one step later, as that of an update does
+        moved_by = 0.5 if side == "1" else 0.0
+        values = tuple(9.0 - one + (moved_by if one > step else 0.0) for one in range(1, 7))
+        return _with_fingerprints(*steps, values=values)
+
+    compared = compare_results(run(""), run("1"), settings_of().compare, ("a", "b"))
+    found = diagnose_drift(compared)
+    assert found is not None
+    return found
+
+
+@given(
+    st.integers(2, 5),
+    st.sampled_from(("parameters", "random.torch")),
+    st.sets(st.integers(2, 5)).map(lambda some: some | {1, 6}),
+)
+def test_of_steps_without_fingerprints_nothing_is_said(
+    step: int, kind: str, recorded: set[int]
+) -> None:
+    found = _apart_from(step, kind, recorded)
+    assert found.first_step is not None
+    # the step at which it begins is the one that is named, or one of those that are left open
+    assert (found.unrecorded_from or found.first_step) <= step <= found.first_step
+    if found.unrecorded_from is None:
+        assert found.first_step == step
+        return
+    open_steps = set(range(found.unrecorded_from, found.first_step))
+    assert open_steps
+    assert not open_steps & recorded
+    assert "no fingerprints" in found.cause
+    assert "everything before it" not in found.cause
+    if found.kind != "random":
+        assert found.cause_class is None
 
 
 def test_a_fingerprint_that_one_side_lacks_is_no_difference() -> None:

@@ -6,7 +6,8 @@ from each_row import each_row
 
 from gate.comparison.differences import EventKind
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
-from gate.evidence.trace import Claim, TraceFinding
+from gate.diagnosis.trace_window import with_trace
+from gate.evidence.trace import Claim, Phase, TraceFinding
 from gate.verdict.reasons import concluded_class
 from gate.verdict.verdict import Outcome
 
@@ -85,6 +86,46 @@ def test_the_code_is_the_cause_only_where_nothing_else_moved() -> None:
     assert concluded(None, CauseClass.CODE, Outcome.CODE_DRIFT) is CauseClass.CODE
     # the digests say so, whatever shows first
     assert concluded(None, CauseClass.OPTIMIZER, Outcome.DATA_DRIFT) is CauseClass.DATA
+
+
+@each_row(
+    ("claim", "facts", "found"),
+    [
+        (Claim.CODE_PATH, {"phase": Phase.OPTIMIZER}, CauseClass.OPTIMIZER),
+        (Claim.CODE_PATH, {"phase": Phase.FORWARD}, CauseClass.CODE),
+        (Claim.CODE_PATH, {"phase": Phase.FORWARD, "draws": True}, CauseClass.RANDOM_STATE),
+        (Claim.RANDOM_STATE, {}, CauseClass.RANDOM_STATE),
+        (Claim.OUTSIDE_VALUE, {}, None),
+        (Claim.MEMORY_LAYOUT, {}, None),
+    ],
+)
+def test_a_trace_gives_the_class_of_a_step_without_fingerprints(
+    claim: Claim, facts: dict[str, object], found: CauseClass | None
+) -> None:
+    trace = TraceFinding.model_validate({"claim": claim, "sentence": "a call", "step": 4, **facts})
+    known = Diagnosis(
+        first_step=5,
+        unrecorded_from=3,
+        kind=EventKind.LOSS,
+        subject="loss",
+        cause="the loss of step 5 differs, and steps 3 to 4 have no fingerprints",
+        remedy="look",
+    )
+    told = with_trace(known, trace, drift=True)
+    assert told is not None
+    assert told.first_step == 4
+    assert told.cause == (
+        "the loss of step 5 differs, and the operator traces differ from step 4 on"
+    )
+    assert concluded_class(told, Outcome.CODE_DRIFT) is found
+    assert concluded_class(told, Outcome.ENVIRONMENT_DRIFT) is None
+    # two runs of one commit: another pair may part at another step
+    assert with_trace(known, trace, drift=False) == known.model_copy(update={"trace": trace})
+    for outside in (2, 6):
+        moved = trace.model_copy(update={"step": outside})
+        told = with_trace(known, moved, drift=True)
+        assert told is not None
+        assert (told.first_step, concluded_class(told, Outcome.CODE_DRIFT)) == (5, None)
 
 
 def test_another_type_of_number_is_precision_where_nothing_else_moved() -> None:

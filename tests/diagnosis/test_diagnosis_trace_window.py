@@ -157,7 +157,7 @@ def _diagnosis(trace: TraceFinding | None) -> Diagnosis | None:
     known = Diagnosis(
         first_step=1, kind=EventKind.LOSS, subject="loss", cause="the loss", remedy="Look here."
     )
-    return with_trace(known, trace)
+    return with_trace(known, trace, drift=False)
 
 
 def test_what_a_trace_says_to_do_goes_first() -> None:

@@ -413,7 +413,9 @@ def test_a_message_that_nobody_waited_for_is_named_where_it_brought_what_differs
     plain = Diagnosis(
         first_step=1, kind=EventKind.INPUT, subject="input", cause="", remedy="", suspects=(BEGUN,)
     )
-    found = with_trace(plain, TraceFinding(claim=claim, sentence="it", operator=operator))
+    found = with_trace(
+        plain, TraceFinding(claim=claim, sentence="it", operator=operator), drift=False
+    )
     assert found is not None
     assert (found.cause_class is CauseClass.MESSAGE_RACE) is proved
     assert bool(found.likely) is proved
@@ -436,7 +438,7 @@ def test_time_alone_does_not_prove_that_a_message_is_the_race(
     other = TraceFinding(claim=Claim.NOT_FOUND, sentence="it", reason=NoTrace.OTHER_RESULT)
     beside = TraceFinding(claim=Claim.BELOW_DISPATCHER, sentence="it", rank=1, operator="aten::div")
     for finding in (other, beside):
-        found = with_trace(plain, finding)
+        found = with_trace(plain, finding, drift=False)
         assert found is not None
         assert found.cause_class is not CauseClass.MESSAGE_RACE
         assert found.suspects == (BEGUN,)
