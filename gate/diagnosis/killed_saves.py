@@ -32,7 +32,7 @@ def torn_words(torn: KilledSave, checkpoint: str) -> str:
     who = f"{torn.file}:{torn.line}" if torn.line else "the training"
     if torn.left is LeftBy.LOST:
         return f"{who} writes {torn.path} when the old {checkpoint} is gone already"
-    in_place = " in place" if checkpoint in torn.path else ""
+    in_place = " in place" if torn.in_place else ""
     return (
         f"{who} writes {torn.path}{in_place}, and a kill inside torch.save leaves {checkpoint} torn"
     )

@@ -2,22 +2,29 @@
 
 A file of a known format ends where it says, and the CRC-32 of each entry is that of its bytes. In a
 folder any other file may lie, so what a complete one consists of says what must not be missing.
+What a save was cut in under a name that no complete one has, such as `last.pt.part`, is left over:
+a script that goes on from the folder does not read it, or reads an older one of other names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from gate.checkpoint.completeness import Contents, Part, contents_of
 from gate.checkpoint.digest import digest_state
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
-from gate.checkpoint.untrusted_files import is_plain_name
-from gate.errors import EvidenceError
+from gate.checkpoint.untrusted_files import ReadableFiles, is_plain_name
+from gate.errors import EvidenceError, StorageError
 from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.harness_files import HarnessFile, KillFile, find_processes, read_own_document
 from gate.evidence.observations import KillFacts
-from gate.evidence.resume_evidence import CheckpointLook
+from gate.evidence.resume_evidence import MAX_LISTED, CheckpointLook, names_below
 from gate.system.files.port import Files
 from gate.text.phrases import joined
 from gate.text.untrusted_text import plain_text
@@ -35,17 +42,66 @@ def look_at_checkpoint(
     Raises `StorageError` for a link on the way, and `EvidenceError` for what the harness never
     writes.
     """
-    path, told = tree / place, _told(files, out)
+    path, every = tree / place, _told(files, out)
+    told = every[0] if every else None
     files.refuse_links(path, below=tree)
     if files.exists(path):
-        found = _looked(files, path, place, whole)
+        cut = {one.inside for one in every}
+        found = _looked(files, path, place, whole, listed=_listed(files, path))
+        if whole is not None and found.problem:
+            found = _without_leftovers(files, path, place, whole, cut) or found
     else:
         found = CheckpointLook(absent=True)
-    beside = ""
-    if whole is not None and told is not None and (found.absent or found.problem):
-        names = (name for name in told.beside if is_plain_name(name))
-        beside = next((name for name in names if _is_whole(files, path, name, whole)), "")
-    return found.model_copy(update={"kill": told, "beside": beside})
+    beside, in_place = "", False
+    if whole is not None and told is not None:
+        in_place = told.inside == "." or told.inside in whole.files
+        if found.absent or found.problem:
+            names = (name for name in told.beside if is_plain_name(name))
+            beside = next((name for name in names if _is_whole(files, path, name, whole)), "")
+    return found.model_copy(update={"kill": told, "beside": beside, "in_place": in_place})
+
+
+def _without_leftovers(
+    files: Files, path: Path, shown: str, whole: CheckpointLook, cut: Collection[str]
+) -> CheckpointLook | None:
+    """The look at a folder without the files `cut` that no complete one has; None for no better."""
+    left_over = {name for name in cut if name not in {"", ".", *whole.files}}
+    if not whole.files or not left_over:
+        return None
+    listed = _listed(files, path)
+    kept = {above for name in {*listed} - left_over for above in PurePosixPath(name).parents}
+    emptied = {above for name in left_over for above in PurePosixPath(name).parents} - kept
+    hidden = frozenset(path / name for name in (*left_over, *emptied))
+    found = _looked(_Without(files=files, hidden=hidden), path, shown, whole, listed=listed)
+    if found.problem:
+        return None
+    gone = next((name for name in whole.files if name not in found.files), "")
+    if gone:
+        # the rest may be parts of several checkpoints, none of them complete
+        why = f"{shown}/{plain_text(gone)}, which a complete one has, was removed before the save"
+        return found.model_copy(update={"unsure": why[:1000]})
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Without(ReadableFiles):
+    """Files as they are, but for some that are not shown."""
+
+    files: Files
+    hidden: frozenset[Path]
+
+    def open_binary(self, path: Path, *, max_bytes: int) -> AbstractContextManager[BinaryIO]:
+        """As in `ReadableFiles`."""
+        return self.files.open_binary(path, max_bytes=max_bytes)
+
+    def is_folder(self, path: Path) -> bool:
+        """As in `ReadableFiles`."""
+        return self.files.is_folder(path)
+
+    def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
+        """As in `ReadableFiles`, without those that are hidden."""
+        names = self.files.list_names(folder, max_names=max_names)
+        return tuple(name for name in names if folder / name not in self.hidden)
 
 
 def _is_whole(files: Files, path: Path, name: str, whole: CheckpointLook) -> bool:
@@ -53,7 +109,26 @@ def _is_whole(files: Files, path: Path, name: str, whole: CheckpointLook) -> boo
     return name != path.name and not _looked(files, other, plain_text(name), whole).problem
 
 
-def _looked(files: Files, path: Path, shown: str, whole: CheckpointLook | None) -> CheckpointLook:
+def _listed(files: Files, path: Path) -> tuple[str, ...]:
+    """The names of all files below a folder; none for more than can be told."""
+    if not files.is_folder(path):
+        return ()
+    try:
+        names = sorted(islice(names_below(files, path), MAX_LISTED + 1))
+        "".join(names).encode("utf-8")
+    except (StorageError, UnicodeEncodeError):
+        return ()
+    return tuple(names) if len(names) <= MAX_LISTED else ()
+
+
+def _looked(
+    files: ReadableFiles,
+    path: Path,
+    shown: str,
+    whole: CheckpointLook | None,
+    *,
+    listed: tuple[str, ...] = (),
+) -> CheckpointLook:
     # in a folder lie texts too; a single file has to be a state
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
     try:
@@ -66,6 +141,7 @@ def _looked(files: Files, path: Path, shown: str, whole: CheckpointLook | None) 
     look = CheckpointLook(
         parts=tuple(part.value for part in LASTING if contents.of(part)),
         unread=contents.unread[:MAX_UNREAD],
+        files=listed,
     )
     return look.model_copy(update={"problem": _short_of(look, contents, shown, whole)[:1000]})
 
@@ -85,16 +161,18 @@ def _short_of(
     return ""
 
 
-def _told(files: Files, out: Path) -> KillFacts | None:
-    """What the first rank told that was killed inside a save, else the first that was not."""
+def _told(files: Files, out: Path) -> tuple[KillFacts, ...]:
+    """What each rank told: first those that were killed inside a save."""
     told = [
         read_own_document(files, out, process, HarnessFile.KILL, KillFile)
         for process in find_processes(files, out)
         if HarnessFile.KILL in process.kinds
     ]
     told.sort(key=lambda one: (bool(one.why), one.rank))
-    if not told:
-        return None
-    facts = told[0].model_dump(exclude={"pid", "rank"})
+    return tuple(map(_plain, told))
+
+
+def _plain(told: KillFile) -> KillFacts:
+    facts = told.model_dump(exclude={"pid", "rank"})
     texts = {name: plain_text(facts[name])[:200] for name in ("path", "file", "why")}
     return KillFacts.model_validate(facts | texts)

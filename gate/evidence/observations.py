@@ -399,8 +399,9 @@ class KillFacts(Document):
     """What a process told before it was ended inside a save, or `why` it was not.
 
     The call of torch.save at `line` was to write `size_bytes` to `path`, and `byte` of them got
-    there. `had_one`: there had been a checkpoint before. `beside` are names beside the checkpoint's
-    of what the run had saved before.
+    there. `inside` is its name below the checkpoint's folder, `.` for the checkpoint itself, empty
+    for a file elsewhere. `had_one`: there had been a checkpoint before. `beside` are names beside
+    the checkpoint's of what the run had saved before.
     """
 
     point: KillPoint
@@ -410,6 +411,7 @@ class KillFacts(Document):
     line: int = Field(ge=0)
     size_bytes: int = Field(ge=0, le=2**63)
     byte: int = Field(ge=0, le=2**63)
+    inside: FileName = ""
     had_one: bool
     beside: Annotated[tuple[FileName, ...], Field(max_length=20)] = ()
     why: FileName = ""
@@ -434,11 +436,13 @@ class KilledSave(Document):
     """A run that was killed inside the write of its checkpoint, and what it left.
 
     `byte` of `size_bytes` had been written to `path` by the call of torch.save at `line`. `why`
-    says what is wrong with a torn checkpoint, or why nothing was checked, as a clause.
+    says what is wrong with a torn checkpoint, or why nothing was checked, as a clause. `in_place`:
+    a complete checkpoint has a file of that name.
     """
 
     point: KillPoint
     left: LeftBy
+    in_place: bool = False
     why: str = Field(default="", max_length=1000)
     step: int = Field(default=0, ge=0, le=MAX_TOLD_STEP)
     path: FileName = ""

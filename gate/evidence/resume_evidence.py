@@ -31,11 +31,18 @@ class CheckpointLook(Document):
     """What an ended run left at a checkpoint's path, as `gate.evidence.left_checkpoint` reads it.
 
     `problem` says why it is not complete; `parts` are those of its state, `unread` its files of
-    unknown content. `beside` is the name of a complete one beside it, where it is none. `kill` is
-    what the run told before it was killed inside a save.
+    unknown content, `files` the names of all files in a folder, empty for more than `MAX_LISTED`.
+    `beside` is the name of a complete one beside it, where it is none. `kill` is what the run told
+    before it was killed inside a save, `in_place` whether a complete one has a file of that name.
+    `unsure` says why it cannot be told whether it is complete.
     """
 
     absent: bool = False
+    unsure: str = Field(default="", max_length=1000)
+    in_place: bool = False
+    files: Annotated[
+        tuple[Annotated[str, Field(max_length=4000)], ...], Field(max_length=1000)
+    ] = ()
     problem: str = Field(default="", max_length=1000)
     parts: Annotated[tuple[Annotated[str, Field(max_length=60)], ...], Field(max_length=20)] = ()
     unread: Annotated[
@@ -45,6 +52,7 @@ class CheckpointLook(Document):
     kill: KillFacts | None = None
 
 
+MAX_LISTED: Final = 1000
 NO_SAVE: Final = "torch.save was not called behind resume.at_step"
 
 
@@ -55,6 +63,8 @@ def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> Killed
         why = (failure or NO_SAVE) if told is None else told.why
         why = f"the save could not be interrupted: {why}"
         return KilledSave(point=point, left=LeftBy.NOT_CHECKED, why=why[:1000])
+    if look.unsure:
+        return KilledSave(point=point, left=LeftBy.NOT_CHECKED, why=look.unsure)
     if not look.absent and not look.problem:
         left = LeftBy.COMPLETE
     elif look.beside:
@@ -66,6 +76,7 @@ def left_by_kill(point: KillPoint, look: CheckpointLook, failure: str) -> Killed
     return KilledSave(
         point=point,
         left=left,
+        in_place=look.in_place,
         why=look.problem,
         step=told.step,
         path=told.path,
@@ -96,7 +107,7 @@ def carry_checkpoint(
         if not files.exists(source):
             return CarriedCheckpoint(place=place, step=step, files=())
         files.fresh_folder(target)
-        names = tuple(_names(files, source)) if files.is_folder(source) else ("",)
+        names = tuple(names_below(files, source)) if files.is_folder(source) else ("",)
         carried = []
         left = MAX_CARRIED_BYTES
         for name in names:
@@ -116,7 +127,7 @@ def carry_checkpoint(
     return CarriedCheckpoint(place=place, step=step, files=tuple(carried))
 
 
-def _names(files: Files, folder: Path) -> Iterator[str]:
+def names_below(files: Files, folder: Path) -> Iterator[str]:
     """Paths of all files below a folder; `StorageError` for a link among them, or too many."""
     found = 0
     pending = [PurePosixPath()]

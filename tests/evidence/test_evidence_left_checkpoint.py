@@ -46,7 +46,10 @@ def left(tmp_path: Path) -> Left:
     """What is seen where a run left these files, and told of those beside the checkpoint."""
 
     def look(
-        files: dict[str, bytes], *beside: str, whole: CheckpointLook | None = None
+        files: dict[str, bytes],
+        *beside: str,
+        whole: CheckpointLook | None = None,
+        inside: str = "",
     ) -> CheckpointLook:
         tree, out = tmp_path / "tree", tmp_path / "told"
         out.mkdir(exist_ok=True)
@@ -54,7 +57,7 @@ def left(tmp_path: Path) -> Left:
             path = tree / "out" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        told = _told(beside=beside)
+        told = _told(beside=beside, inside=inside)
         (out / "kill-r0-7.json").write_text(json.dumps(told), "ascii")
         return look_at_checkpoint(FILES, out, tree, PLACE, whole)
 
@@ -110,6 +113,31 @@ def test_in_a_folder_every_file_has_to_be_what_it_is_in_a_complete_one(left: Lef
         {"last.pt/optimizer.pt": _bytes("optimizer"), "last.pt/random.pt": b"P"}, whole=whole
     )
     assert torn.problem == "out/last.pt: random is cut short"
+
+
+def test_a_cut_file_of_a_name_that_no_complete_one_has_is_left_over(
+    left: Left, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tree" / "out" / "last.pt"
+    whole = left({"last.pt/rank-0.pt": WHOLE, "last.pt/rank-1.pt": WHOLE})
+    assert whole.files == ("rank-0.pt", "rank-1.pt")
+    for name in ("rank-0.pt.part", "step-2/rank-0.pt"):
+        for cut in (b"", WHOLE[:1], WHOLE[:-1]):
+            look = left({f"last.pt/{name}": cut}, whole=whole, inside=name)
+            assert (look.problem, look.unsure, look.in_place) == ("", "", False)
+            # another file than the one that is known to be cut
+            assert not cut or left({}, whole=whole, inside="rank-9.pt").problem
+            (folder / name).unlink()
+    torn = left({"last.pt/rank-1.pt": WHOLE[:-1]}, whole=whole, inside="rank-1.pt")
+    assert torn.problem
+    assert torn.in_place
+    # of two ranks' checkpoints one is gone, and the other one is no whole checkpoint
+    (folder / "rank-1.pt").unlink()
+    look = left({"last.pt/step-2/rank-1.pt": b"P"}, whole=whole, inside="step-2/rank-1.pt")
+    gone = "out/last.pt/rank-1.pt, which a complete one has, was removed before the save"
+    assert (look.problem, look.unsure) == ("", gone)
+    kill = left_by_kill(KillPoint.MIDDLE, look, "")
+    assert (kill.left, kill.why) == (LeftBy.NOT_CHECKED, gone)
 
 
 def test_a_link_is_never_followed(left: Left, tmp_path: Path) -> None:

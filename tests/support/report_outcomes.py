@@ -446,6 +446,7 @@ RESUMES = _resumed()
 TORN = KilledSave(
     point=KillPoint.FIRST,
     left=LeftBy.TORN,
+    in_place=True,
     why="checkpoints/last.pt: zip archive without an end record: it is truncated or has a comment",
     step=AT_STEP,
     path="checkpoints/last.pt",

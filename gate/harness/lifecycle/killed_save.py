@@ -195,6 +195,7 @@ class KilledSave:
             "point": self._point,
             "step": self._recorder.steps,
             "path": told[-MAX_TEXT:],
+            "inside": self._inside(path),
             "file": place[0][-MAX_TEXT:],
             "line": place[1],
             "size_bytes": size,
@@ -205,6 +206,13 @@ class KilledSave:
         }
         with suppress(OSError):
             self._output.write_document("kill", document)
+
+    def _inside(self, path: Path | None) -> str:
+        """The file's name below the checkpoint's folder; `.` is the checkpoint itself."""
+        if path is None or not (path == self._checkpoint or self._checkpoint in path.parents):
+            return ""
+        name = path.relative_to(self._checkpoint).as_posix()
+        return name if len(name) <= MAX_TEXT else ""
 
     def _beside(self, target: Path | None) -> Iterator[str]:
         """Names beside the checkpoint of what an earlier save of this run had written."""
