@@ -79,7 +79,7 @@ test-slow: $(READY) ## Run the rest: ranks, ways to start, compilers, whole meas
 	$(PYTEST) $(PARALLEL) -m "slow and not gpu and not docker and not browser and not slurm"
 
 .PHONY: test-zoo
-test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour)
+test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts that lack one thing, and write docs/results/diagnosis-zoo.md and resume-zoo.md (an hour and a half)
 	$(PYTEST) $(PARALLEL) tests/zoo/test_checkpoints.py
 	PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/zoo.py \
 	  --write docs/results/diagnosis-zoo.md $(FAULTS); zoo=$$?; \

@@ -4,9 +4,9 @@
 
 A small training uses two features at a time. Its base commit is recorded, one number of its forward
 pass changes, and the gate has to say so: code drift from step 1, with the changed line in the
-comment's first block. With names, only the pairs of those features run; `--python` is the gate's
-interpreter, one that other accounts can start where the feature `uid` is to be tried. Ends with 1
-where a pair fails.
+comment's first block. With names, only the pairs of those features run, with one name all pairs of
+it; `--python` is the gate's interpreter, one that other accounts can start where the feature `uid`
+is to be tried. Ends with 1 where a pair fails.
 """
 
 from __future__ import annotations
@@ -63,8 +63,12 @@ class Feature(StrEnum):
     TOLERANCE = "tolerance"
     RESUME = "resume"
     ONE_RUN = "one-run-when-reproduced"
+    KILLED = "killed-while-saving"
+    DEVICE = "gpu"
 
 
+# a run that is killed inside a save has to be resumable first
+RESUMING: Final = {Feature.RESUME, Feature.KILLED}
 WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED}
 STOPPED_BEFORE: Final = (
     "The gate stopped the script in step 1, before anything that comes after that step"
@@ -73,15 +77,21 @@ STOPPED_BEFORE: Final = (
 EXCLUSIVE: Final = (
     {Feature.BEYOND_THE_END, Feature.ONE_STEP},
     {Feature.RESUME, Feature.ONE_STEP},
+    {Feature.KILLED, Feature.ONE_STEP},
 )
 
 
 def available(python: str = sys.executable) -> tuple[Feature, ...]:
-    """What can be tried here: event files need their package, an account an open interpreter."""
+    """What can be tried here: some features need a package, a GPU, or an open interpreter."""
     missing = set()
-    find = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('tensorboard'))"
-    if subprocess.run([python, "-c", find], check=False).returncode != 0:
-        missing.add(Feature.TENSORBOARD)
+    asked = {
+        Feature.TENSORBOARD: "import importlib.util, sys; "
+        "sys.exit(not importlib.util.find_spec('tensorboard'))",
+        Feature.DEVICE: "import sys, torch; sys.exit(not torch.cuda.is_available())",
+    }
+    for feature, question in asked.items():
+        if subprocess.run([python, "-c", question], check=False).returncode != 0:
+            missing.add(feature)
     folders = (*Path(python).absolute().parents, *Path(python).resolve().parents)
     if os.geteuid() != 0 or not all(folder.stat().st_mode & 1 for folder in folders):
         missing.add(Feature.ACCOUNT)
@@ -140,7 +150,9 @@ def _lines(features: frozenset[Feature], scale: float) -> Iterator[str]:
 def _main(features: frozenset[Feature]) -> Iterator[str]:
     yield from _inputs(features)
     yield "layers = torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)"
-    yield "model = torch.nn.Sequential(*layers)"
+    device = "cuda" if Feature.DEVICE in features else "cpu"
+    yield f'device = "{device}"'
+    yield "model = torch.nn.Sequential(*layers).to(device)"
     if Feature.INFINITY in features:
         yield 'model.register_buffer("bound", torch.tensor(float("inf")))'
     yield "net = model"
@@ -150,15 +162,15 @@ def _main(features: frozenset[Feature]) -> Iterator[str]:
         yield "averaged = copy.deepcopy(model)"
     yield "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)"
     if Feature.TWO_OPTIMIZERS in features:
-        yield "critic = torch.nn.Linear(1, 1)"
+        yield "critic = torch.nn.Linear(1, 1).to(device)"
         yield "second = torch.optim.Adam(critic.parameters(), lr=0.01)"
     if Feature.SCHEDULER in features:
         yield "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)"
     if Feature.SCALER in features:
-        yield 'scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)'
+        yield "scaler = torch.amp.GradScaler(device, init_scale=1024.0)"
     if Feature.TENSORBOARD in features:
         yield 'writer = SummaryWriter("events")'
-    if Feature.RESUME in features:
+    if RESUMING & features:
         yield from _loading(features)
     yield from _loop(features)
     if Feature.CHECKPOINT in features:
@@ -215,11 +227,12 @@ def _inputs(features: frozenset[Feature]) -> Iterator[str]:
 
 
 def _loop(features: frozenset[Feature]) -> Iterator[str]:
-    first = "first" if Feature.RESUME in features else "1"
+    first = "first" if RESUMING & features else "1"
     yield f"for step in range({first}, {STEPS + 1}):"
     yield "    optimizer.zero_grad()"
     if Feature.WORKERS in features:
         yield "    x, y = next(iter(loader))"
+    yield "    x, y = x.to(device), y.to(device)"
     times = 2 if Feature.ACCUMULATION in features else 1
     yield f"    for _ in range({times}):"
     yield f"        loss = (forward(net, x) - y).square().mean() / {times}"
@@ -254,7 +267,7 @@ def _loop(features: frozenset[Feature]) -> Iterator[str]:
         yield '    if os.environ.get("RANK", "0") == "0":'
         yield '        writer.add_scalar("loss", loss.item(), step)'
         yield "        writer.flush()"
-    if Feature.RESUME in features:
+    if RESUMING & features:
         yield from _saving(features)
 
 
@@ -280,6 +293,9 @@ SETTINGS: Final[dict[Feature, dict[str, dict[str, object]]]] = {
     Feature.COST: {"cost": {"when": "always"}},
     Feature.ONE_BY_ONE: {"runs": {"parallel": "never"}},
     Feature.RESUME: {"resume": {"checkpoint": "resume", "at_step": STEPS // 2}},
+    Feature.KILLED: {
+        "resume": {"checkpoint": "resume", "at_step": STEPS // 2, "kill_while_saving": True},
+    },
     Feature.ONE_RUN: {"runs": {"when_reproduced": "one"}},
     Feature.TOLERANCE: {"compare": {"tolerances": [{"metric": "*", "relative": 1e-6}]}},
 }
@@ -367,7 +383,7 @@ def _problems(features: frozenset[Feature], folder: Path, python: str) -> Iterat
         return
     verdict = json.loads((out / "verdict.json").read_text())
     resume = verdict["resume"] or {"state": "not made", "fault": None}
-    if Feature.RESUME in features and resume["state"] != "exact":
+    if RESUMING & features and resume["state"] != "exact":
         yield f"the resume is {resume['state']}: {resume['fault']}"
     yield from _false(verdict, gated, (out / "comment.md").read_text(), changed_line(features))
 
@@ -445,8 +461,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
     features = available(chosen.python)
+    asked = set(chosen.features)
     pairs = [
-        pair for pair in pairs_of(features) if not chosen.features or pair <= set(chosen.features)
+        pair
+        for pair in pairs_of(features)
+        if not asked or pair <= asked or (len(asked) == 1 and asked <= pair)
     ]
     rows = []
     with ProcessPoolExecutor(chosen.jobs) as pool:

@@ -65,14 +65,34 @@ def log(optimizer, *_):
 
 register_optimizer_step_post_hook(log)
 """
+ON_DEVICE = """import torch
+
+torch.set_default_device("cuda")
+"""
 
 
 class Form(StrEnum):
-    """What else a script does: nothing, save its state at its very end, or log after each step."""
+    """What else a script does: nothing, save its state at its very end, or log after each step.
+
+    Sampled, few of the steps are recorded with all their fingerprints, as where digests are dear.
+    On a GPU it does the same as in the plain form, with every tensor there.
+    """
 
     PLAIN = "plain"
     CHECKPOINT = "checkpoint"
     METRICS = "metrics file"
+    SAMPLED = "sampled"
+    DEVICE = "gpu"
+
+
+# what needs no GPU
+EVERYWHERE = (Form.PLAIN, Form.CHECKPOINT, Form.METRICS, Form.SAMPLED)
+# file that a form needs beside the script: its name, and its text
+HELPERS = {
+    Form.CHECKPOINT: ("saving", SAVING),
+    Form.METRICS: ("logging_steps", LOGGING),
+    Form.DEVICE: ("on_device", ON_DEVICE),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,10 +101,11 @@ class Planted:
 
     `step` is the optimizer step at which the runs first part, None where no step shows it or
     chance decides; `classes` are the names of causes that are true, `operator` a part of the name
-    of the operator that first gives a different result, or that only one commit calls. `base` is
-    the script before the change, None where the fault is one of repeating. `saved_outcome` is what
-    a saved optimizer makes of it, whose groups may have other parameters. `rank` is the one that
-    has to be named, None where none is; `says` are words of an error, or of a finding.
+    of the operator that first gives a different result, or that only one commit calls, and
+    `gpu_operator` that of a GPU where it is another one. `base` is the script before the change,
+    None where the fault is one of repeating. `saved_outcome` is what a saved optimizer makes of it,
+    whose groups may have other parameters. `rank` is the one that has to be named, None where none
+    is; `says` are words of an error, or of a finding.
     """
 
     name: str
@@ -95,6 +116,7 @@ class Planted:
     step: int | None
     classes: tuple[str, ...]
     operator: str
+    gpu_operator: str
     outcome: str
     saved_outcome: str
     threads: int
@@ -126,20 +148,24 @@ def in_form(planted: Planted, form: Form) -> Planted | None:
 
     The lines keep their numbers: the header's last one imports what the form needs.
     """
-    if form is Form.PLAIN:
-        return planted
+    if form in {Form.PLAIN, Form.SAMPLED}:
+        return replace(planted, form=form)
     if form is Form.METRICS and planted.metrics:
         return None
-    name = "saving" if form is Form.CHECKPOINT else "logging_steps"
+    name, _ = HELPERS[form]
     end = "saving.save()\n" if form is Form.CHECKPOINT else ""
 
     def formed(script: str) -> str:
+        if form is Form.DEVICE:
+            # a device that a script names, such as autocast's
+            script = script.replace('"cpu"', '"cuda"')
         head, comment, rest = script.rpartition("\n#\n")
         return f"{head}\nimport {name}\n{rest}{end}" if comment else script
 
     return replace(
         planted,
         form=form,
+        operator=(form is Form.DEVICE and planted.gpu_operator) or planted.operator,
         script=formed(planted.script),
         base=None if planted.base is None else formed(planted.base),
         outcome=planted.saved_outcome if form is Form.CHECKPOINT else planted.outcome,
@@ -149,8 +175,8 @@ def in_form(planted: Planted, form: Form) -> Planted | None:
 
 def helper_of(form: Form) -> tuple[str, str] | None:
     """Name and text of the file that a form needs beside the script."""
-    files = {Form.CHECKPOINT: ("saving.py", SAVING), Form.METRICS: ("logging_steps.py", LOGGING)}
-    return files.get(form)
+    found = HELPERS.get(form)
+    return None if found is None else (f"{found[0]}.py", found[1])
 
 
 def _read(path: Path) -> Planted:
@@ -176,6 +202,7 @@ def _read(path: Path) -> Planted:
         step=truth["step"],
         classes=(classes,) if isinstance(classes, str) else tuple(classes),
         operator=truth.get("operator", ""),
+        gpu_operator=truth.get("gpu_operator", ""),
         outcome=outcome,
         saved_outcome=truth.get("saved_outcome", outcome),
         threads=truth.get("threads", 1),

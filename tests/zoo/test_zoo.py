@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from each_row import each_row
-from planted import MARK, Form, Planted, in_form, planted_faults, rank_faults
+from planted import EVERYWHERE, MARK, Form, Planted, in_form, planted_faults, rank_faults
 from zoo import Score, diagnosed, told
 
 from gate.diagnosis.diagnosis import CauseClass
@@ -44,7 +44,7 @@ def test_a_script_holds_the_fault_and_not_the_truth(planted: Planted) -> None:
 
 def test_each_form_keeps_the_line_at_fault() -> None:
     for planted in EVERY.values():
-        for form in (Form.CHECKPOINT, Form.METRICS):
+        for form in (Form.CHECKPOINT, Form.METRICS, Form.DEVICE):
             formed = in_form(planted, form)
             if formed is None:
                 continue
@@ -118,7 +118,7 @@ def test_a_correct_script_of_two_ranks_is_accused_of_nothing(name: str, tmp_path
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", EVERYWHERE)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_planted_fault_is_named(name: str, form: Form) -> None:
     planted = in_form(FAULTS[name], form)

@@ -2,8 +2,9 @@
 
     python tests/zoo/zoo.py [--write docs/results/diagnosis-zoo.md] [--form plain] [NAME ...]
 
-Each script runs in three forms: as it is, with a checkpoint that it saves at its end, and with a
-file of metrics that it writes after each step.
+Each script runs in four forms: as it is, with a checkpoint that it saves at its end, with a file of
+metrics that it writes after each step, and with fingerprints of few steps. `--form gpu` puts all
+tensors of the plain form on a GPU; scripts that cannot run so are left out, with torch's reason.
 
 Ends with 1 where a diagnosis names something that is false, a fault is missed, or fewer than nine
 of ten are right in every column.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +31,7 @@ from gate_bench import Bench
 from git_workshop import Repository
 from planted import (
     CHECKPOINT,
+    EVERYWHERE,
     SCRIPT,
     Form,
     Planted,
@@ -52,12 +55,16 @@ DECOY: Final = f"{END}\n\ndef reached_by_nothing():\n    return torch.rand(3)\n"
 
 
 class Score(StrEnum):
-    """What a diagnosis is worth; `partly`: nothing false, and not all that was to be said."""
+    """What a diagnosis is worth; `partly`: nothing false, and not all that was to be said.
+
+    A script that does not run in a form by itself says nothing of the gate.
+    """
 
     RIGHT = "right"
     PARTLY = "partly"
     WRONG = "wrong"
     MISSED = "missed"
+    LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,17 +99,23 @@ def diagnosed(planted: Planted, place: Path) -> Verdict:
     return bench.gate(base=base).verdict
 
 
+def _command(planted: Planted) -> list[str]:
+    if planted.ranks > 1:
+        return ["torchrun", "--nproc-per-node", str(planted.ranks), SCRIPT]
+    return ["python", SCRIPT]
+
+
 def _settings(planted: Planted) -> str:
-    start = (
-        ["torchrun", "--nproc-per-node", str(planted.ranks)] if planted.ranks > 1 else ["python"]
-    )
-    train: dict[str, object] = {"command": [*start, SCRIPT], "max_steps": planted.max_steps}
+    train: dict[str, object] = {"command": _command(planted), "max_steps": planted.max_steps}
     if planted.metrics:
         train["metrics"] = {"file": planted.metrics}
     if planted.form is Form.CHECKPOINT:
         train["checkpoint"] = CHECKPOINT
     settings: dict[str, object] = {"version": 1, "train": train}
     settings["determinism"] = {"threads": planted.threads}
+    if planted.form is Form.SAMPLED:
+        # nothing for fingerprints: the steps by which the costs are known, and few behind them
+        settings["record"] = {"free_seconds": 0, "overhead_budget": 1e-6}
     # a price names no cause, and took two of the trainings
     settings["cost"] = {"when": "never"}
     # what is found must not hang on how busy this machine is
@@ -113,6 +126,8 @@ def _settings(planted: Planted) -> str:
 def told(planted: Planted) -> Told:
     """One fault in a folder of its own, and the score of what was said."""
     with tempfile.TemporaryDirectory() as folder:
+        if planted.form is Form.DEVICE and (why := _obstacle(planted, Path(folder))):
+            return _unjudged(planted, Score.LEFT_OUT, why)
         try:
             verdict = diagnosed(planted, Path(folder))
         except GateError as error:
@@ -134,20 +149,35 @@ def told(planted: Planted) -> Told:
     )
 
 
+def _obstacle(planted: Planted, place: Path) -> str:
+    """Why the script does not run by itself, without any gate; empty where it does."""
+    bare = place / "bare"
+    bare.mkdir()
+    (bare / SCRIPT).write_text(planted.script, "utf-8")
+    if (helper := helper_of(planted.form)) is not None:
+        (bare / helper[0]).write_text(helper[1], "utf-8")
+    ended = subprocess.run(_command(planted), cwd=bare, capture_output=True, text=True, check=False)
+    lines = ended.stderr.strip().splitlines() or ["no message"]
+    return lines[-1] if ended.returncode else ""
+
+
 def _refused(planted: Planted, error: GateError) -> Told:
     """A run that cannot be judged: its message has to name what is true."""
     lacking = [words for words in planted.says if words not in error.message]
-    score, reason = Score.RIGHT, ""
-    if planted.outcome != "error" or lacking:
-        score, reason = Score.MISSED, f"the message lacks {lacking}: {error.message}"
+    if planted.outcome == "error" and not lacking:
+        return _unjudged(planted, Score.RIGHT, "", error.message)
+    return _unjudged(planted, Score.MISSED, f"the message lacks {lacking}: {error.message}")
+
+
+def _unjudged(planted: Planted, score: Score, reason: str, sentence: str = "") -> Told:
     return Told(
         planted=planted,
-        outcome="error",
+        outcome="none" if score is Score.LEFT_OUT else "error",
         step=None,
         cause_class="",
         line="",
         operator="",
-        sentence=error.message,
+        sentence=sentence,
         score=score,
         reason=reason,
     )
@@ -231,7 +261,9 @@ def table(rows: list[Told]) -> Iterator[str]:
         "the script alone; what is true stands in a header that is taken out. *Right* is all of "
         "step, class, line and operator; *partly* is nothing false, and something not said. "
         "*Checkpoint*: the same script also saves its state at its end (`train.checkpoint`); "
-        "*metrics file*: it also logs after each step (`train.metrics.file`).\n"
+        "*metrics file*: it also logs after each step (`train.metrics.file`); *sampled*: only some "
+        "steps have fingerprints (`record`); *gpu*: every tensor is on the GPU "
+        "(`zoo.py --form gpu`).\n"
     )
     yield (
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
@@ -239,14 +271,15 @@ def table(rows: list[Told]) -> Iterator[str]:
         + ", ".join(f"{count} {score}" for score, count in counts.items())
         + ".\n"
     )
-    columns = ("fault", "what it is", "outcome", "step", "class", "line", "operator", *Form)
+    forms = [form for form in Form if any(row.planted.form is form for row in rows)]
+    columns = ("fault", "what it is", "outcome", "step", "class", "line", "operator", *forms)
     yield f"| {' | '.join(columns)} |"
     yield "|---" * len(columns) + "|"
     by_name: dict[str, dict[Form, Told]] = {}
     for row in rows:
         by_name.setdefault(row.planted.name, {})[row.planted.form] = row
-    for name, forms in by_name.items():
-        row = next(iter(forms.values()))
+    for name, made in by_name.items():
+        row = next(iter(made.values()))
         cells = (
             f"[`{name}`](../../tests/zoo/faults/{name}.py)",
             row.planted.summary.rstrip("."),
@@ -255,7 +288,7 @@ def table(rows: list[Told]) -> Iterator[str]:
             row.cause_class,
             row.line,
             f"`{row.operator}`" if row.operator else "",
-            *(_said(forms.get(form)) for form in Form),
+            *(_said(made.get(form)) for form in forms),
         )
         yield f"| {' | '.join(cells)} |"
 
@@ -278,7 +311,7 @@ def main() -> int:
         formed
         for one in (*planted_faults(), *rank_faults())
         if not chosen.names or one.name in chosen.names
-        for form in chosen.form or Form
+        for form in chosen.form or EVERYWHERE
         if (formed := in_form(one, form)) is not None
     ]
     rows = []
@@ -292,10 +325,11 @@ def main() -> int:
                 print(f"        said: {row.line} {row.cause_class} {row.operator}: {row.sentence}")
     right = sum(row.score is Score.RIGHT for row in rows)
     broken = [row for row in rows if row.score in {Score.WRONG, Score.MISSED}]
-    print(f"{right} of {len(rows)} right, {len(broken)} wrong or missed")
+    judged = sum(row.score is not Score.LEFT_OUT for row in rows)
+    print(f"{right} of {judged} right, {len(broken)} wrong or missed")
     if chosen.write:
         chosen.write.write_text("\n".join(table(rows)) + "\n", "utf-8")
-    return 1 if broken or right < LEAST_SHARE * len(rows) else 0
+    return 1 if broken or right < LEAST_SHARE * judged else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ kind: drift
 class: code-change
 step: 1
 operator: bernoulli
+gpu_operator: native_dropout
 instead_of: hidden = nn.functional.dropout(hidden, 0.1)
 """
 
