@@ -71,7 +71,7 @@ def _without_leftovers(
     listed = _listed(files, path)
     kept = {above for name in {*listed} - left_over for above in PurePosixPath(name).parents}
     emptied = {above for name in left_over for above in PurePosixPath(name).parents} - kept
-    hidden = frozenset(path / name for name in (*left_over, *emptied))
+    hidden = frozenset(path / name for name in {*map(PurePosixPath, left_over), *emptied})
     found = _looked(_Without(files=files, hidden=hidden), path, shown, whole, listed=listed)
     if found.problem:
         return None
