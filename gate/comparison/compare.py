@@ -135,10 +135,7 @@ class Result(Protocol):
 
 
 def compare_results(
-    expected: Result,
-    observed: Result,
-    settings: ComparisonSettings,
-    names: tuple[str, str],
+    expected: Result, observed: Result, settings: ComparisonSettings, names: tuple[str, str]
 ) -> Comparison:
     """Compare everything that two results hold; `names` says what they are, for the reader."""
     rules, ranks = settings.tolerances, pairs_of(expected, observed)
@@ -148,18 +145,20 @@ def compare_results(
     fingerprints, recorded = compare_fingerprints(expected.steps, observed.steps)
     tensors = compare_tensors(expected.checkpoint, observed.checkpoint, settings.tensors)
     counts = (len(expected.steps), len(observed.steps))
+    environments = expected.environment, observed.environment
     work = compare_work(expected, observed)
     series = (*renamed_series(expected), *renamed_series(observed))
     numbering, given = Numbering(series, max(counts)), observed.given or expected.given
     world = max(world_size(expected), world_size(observed))
+    # a baseline has rank 0's losses alone: to differ in them makes it not the first
+    own = own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset()
     apart = ranks_apart(
         {one.rank: compare_fingerprints(one.steps, other.steps)[0] for one, other in ranks},
         (metrics.deltas, metrics.faults),
         tensors,
         given=given,
         numbering=numbering,
-        # a baseline has rank 0's losses alone: to differ in them makes it not the first
-        own=own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset(),
+        own=own,
     )
     events = first_events(
         numbering,
@@ -178,10 +177,8 @@ def compare_results(
         series=metrics.faults,
         tensors=tensors,
         step_faults=step_faults,
-        environment=compare_environments(
-            expected.environment, observed.environment, settings.comparable_environment
-        ),
-        packages_aside=_packages_aside(expected.environment, observed.environment),
+        environment=compare_environments(*environments, settings.comparable_environment),
+        packages_aside=_packages_aside(*environments),
         compared_points=metrics.compared,
         compared_steps=compared_steps,
         compared_tensors=_in_both(expected.checkpoint, observed.checkpoint),
