@@ -322,6 +322,8 @@ ALL: Final = (
         kill=True,
         torn="train.py:36 writes out/last/__0_0.distcp in place",
     ),
+    # a file is cut in the folder, beside those of a complete checkpoint
+    Resumed(name="correct-killed-folder", script=TWO, checkpoint="out", kill=True),
     Resumed(
         name="correct-killed-ranks",
         script=RANKS.replace("RANK]", "rank]").replace(IN_PLACE, RENAMED),
