@@ -32,6 +32,7 @@ from git_workshop import Repository
 from planted import (
     CHECKPOINT,
     EVERYWHERE,
+    RANKS,
     SCRIPT,
     Form,
     Planted,
@@ -280,8 +281,9 @@ def table(rows: list[Told]) -> Iterator[str]:
         by_name.setdefault(row.planted.name, {})[row.planted.form] = row
     for name, made in by_name.items():
         row = next(iter(made.values()))
+        folder = "ranks" if (RANKS / f"{name}.py").exists() else "faults"
         cells = (
-            f"[`{name}`](../../tests/zoo/faults/{name}.py)",
+            f"[`{name}`](../../tests/zoo/{folder}/{name}.py)",
             row.planted.summary.rstrip("."),
             row.outcome,
             "" if row.step is None else str(row.step),
