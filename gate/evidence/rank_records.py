@@ -8,7 +8,7 @@ the same gradients: the gate compares what the ranks recorded, and no training t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from gate.evidence.harness_files import Replicated
 from gate.evidence.ranks import TrainedRank
@@ -100,19 +100,58 @@ def _drift(
         if len(set(held.values())) == 1:
             equal_until = step
             continue
-        usual = Counter(held.values()).most_common(1)[0][0]
-        like = min(rank for rank, digest in held.items() if digest == usual)
-        apart = tuple(sorted(rank for rank, digest in held.items() if digest != usual))
-        names = tuple(_differing(told.optimizer, members, like, apart, checkpoint))
-        return ReplicaDrift(
-            step=step,
-            equal_until=equal_until,
-            like=like,
-            ranks=apart[:MAX_RANKS],
-            parameters=names[:MAX_DRIFTED_NAMES],
-            differing=len(names),
-        )
-    return None
+        return _told(told, members, held, checkpoint, step=step, equal_until=equal_until)
+    last = max(_last_step(told.optimizer, member) for member in members)
+    ends = _at_end(told, members, checkpoint)
+    # where the last step was seen, the script may have changed its weights behind it
+    if equal_until is None or equal_until == last or len(set(ends.values())) <= 1:
+        return None
+    found = _told(told, members, ends, checkpoint, step=last, equal_until=equal_until)
+    return found.model_copy(update={"at_end": True})
+
+
+def _last_step(optimizer: int, member: TrainedRank) -> int:
+    own = member.lines.column("optimizer") == optimizer
+    return int(member.lines.column("step")[own].max(initial=0))
+
+
+def _told(
+    told: Replicated,
+    members: Sequence[TrainedRank],
+    held: Mapping[int, Hashable],
+    checkpoint: CheckpointManifest,
+    *,
+    step: int,
+    equal_until: int | None,
+) -> ReplicaDrift:
+    usual = Counter(held.values()).most_common(1)[0][0]
+    like = min(rank for rank, digest in held.items() if digest == usual)
+    apart = tuple(sorted(rank for rank, digest in held.items() if digest != usual))
+    names = tuple(_differing(told.optimizer, members, like, apart, checkpoint))
+    return ReplicaDrift(
+        step=step,
+        equal_until=equal_until,
+        like=like,
+        ranks=apart[:MAX_RANKS],
+        parameters=names[:MAX_DRIFTED_NAMES],
+        differing=len(names),
+    )
+
+
+def _at_end(
+    told: Replicated, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
+) -> dict[int, tuple[str, ...]]:
+    """The digests of the optimizer's parameters by rank; empty where not all are known."""
+    digests = {tensor.name: tensor.sha256 for tensor in checkpoint.tensors}
+    found = {}
+    for member in members:
+        rank, names = member.files.rank, member.summary.parameter_names
+        own = [name for place, name in names.items() if place.startswith(f"{told.optimizer}/")]
+        known = [digests.get(captured_name(rank, name)) for name in own]
+        if not known or None in known:
+            return {}
+        found[rank] = tuple(digest for digest in known if digest is not None)
+    return found
 
 
 def _by_step(optimizer: int, members: Sequence[TrainedRank]) -> dict[int, Held]:

@@ -317,12 +317,14 @@ class ReplicaDrift(Document):
     """Ranks that DistributedDataParallel keeps equal, and whose weights are not after `step`.
 
     `ranks` have other weights than rank `like`, which has those of most ranks. `equal_until` is the
-    last step before it at which all of them were seen to be equal. `parameters` names those that
-    differ at the end, of `differing` in all.
+    last step before it at which all of them were seen to be equal. `at_end`: only the states at the
+    end show it, since no later step has fingerprints; `step` is then the last one. `parameters`
+    names those that differ at the end, of `differing` in all.
     """
 
     step: int = Field(ge=1, le=MAX_STEP)
     equal_until: int | None = None
+    at_end: bool = False
     like: int = Field(ge=0, le=1_000_000)
     ranks: Annotated[tuple[int, ...], Field(min_length=1, max_length=MAX_RANKS)]
     parameters: Annotated[

@@ -262,13 +262,15 @@ def replicas_differ(run: RunEvidence) -> tuple[Finding, ...]:
     names = [name.removeprefix(ONLY_MODEL) for name in drift.parameters[:SHOWN_PARAMETERS]]
     rest = drift.differing - len(names)
     more = f" and {rest:,} more" if rest > 0 else ""
-    what = f": {', '.join(names)}{more} at the end" if names else ""
+    at_end = "" if drift.at_end else " at the end"
+    what = f": {', '.join(names)}{more}{at_end}" if names else ""
     until = f" (equal after step {drift.equal_until})" if drift.equal_until else ""
     one = len(drift.ranks) == 1
+    after = "at the end" if drift.at_end else f"after step {drift.step}"
     return warning(
         "replicas-differ",
         message=f"{rank_words(drift.ranks)} {'has' if one else 'have'} different weights than "
-        f"rank {drift.like} after step {drift.step}{until}, although DistributedDataParallel keeps "
+        f"rank {drift.like} {after}{until}, although DistributedDataParallel keeps "
         f"them equal{what}",
         remedy="Look for what changes weights or gradients on some ranks only: no_sync() in the "
         "last pass before an update, a write into a parameter, a different learning rate. If it "

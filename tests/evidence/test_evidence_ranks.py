@@ -16,6 +16,7 @@ from gate.evidence.harness_files import find_processes
 from gate.evidence.ranks import read_end
 from gate.evidence.run_evidence import ReplicaDrift, RunEvidence
 from gate.system.files.files import LocalFiles
+from gate.verdict.findings import replicas_differ
 
 if TYPE_CHECKING:
     from harness_folder import HarnessFolder
@@ -33,7 +34,7 @@ def rank_of(  # noqa: PLR0913 - each is another thing that a rank says
     harness: HarnessFolder,
     rank: int,
     *,
-    parameters: tuple[int, ...] = (1, 2),
+    parameters: tuple[int | None, ...] = (1, 2),
     structure: int = 7,
     weights: bytes = b"weights.",
     replicated: object = REPLICATED,
@@ -45,7 +46,7 @@ def rank_of(  # noqa: PLR0913 - each is another thing that a rank says
     lines = [
         step_line(
             step,
-            parameters=digest(word),
+            parameters=None if word is None else digest(word),
             loss=exact(1.0 + rank),
             fingerprints={"structure": digest(structure)} if step == 1 else {},
         )
@@ -95,6 +96,28 @@ def test_replicas_that_differ_are_named_by_step_rank_and_parameter(
     assert collected(harness, tmp_path).replica_drift == ReplicaDrift(
         step=2, equal_until=1, like=0, ranks=(1,), parameters=("model/0/weight",), differing=1
     )
+
+
+def test_behind_the_last_fingerprint_the_states_at_the_end_tell(
+    harness: HarnessFolder, tmp_path: Path
+) -> None:
+    """A script that ends before train.max_steps has no fingerprint of its last step."""
+    for last, at_end in ((None, True), (2, None)):
+        rank_of(harness, 0, parameters=(1, last))
+        rank_of(harness, 1, parameters=(1, last), weights=b"another.")
+        run = collected(harness, tmp_path)
+        # where the last step was equal, what differs was written behind it
+        assert (run.replica_drift is not None) is bool(at_end)
+        if run.replica_drift is not None:
+            assert run.replica_drift.at_end
+            (found,) = replicas_differ(run)
+            assert found.message == (
+                "rank 1 has different weights than rank 0 at the end (equal after step 1), "
+                "although DistributedDataParallel keeps them equal: weight"
+            )
+    rank_of(harness, 0, parameters=(1, None))
+    rank_of(harness, 1, parameters=(1, None))
+    assert collected(harness, tmp_path).replica_drift is None
 
 
 @pytest.mark.parametrize(

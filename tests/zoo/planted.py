@@ -105,7 +105,8 @@ class Planted:
     `gpu_operator` that of a GPU where it is another one. `base` is the script before the change,
     None where the fault is one of repeating. `saved_outcome` is what a saved optimizer makes of it,
     whose groups may have other parameters. `rank` is the one that has to be named, None where none
-    is; `says` are words of an error, or of a finding.
+    is; `says` are words of an error, or of a finding, `sampled_says` those where few steps have
+    fingerprints.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Planted:
     max_steps: int
     rank: int | None = None
     says: tuple[str, ...] = ()
+    sampled_says: tuple[str, ...] = ()
     form: Form = Form.PLAIN
 
     @property
@@ -149,7 +151,8 @@ def in_form(planted: Planted, form: Form) -> Planted | None:
     The lines keep their numbers: the header's last one imports what the form needs.
     """
     if form in {Form.PLAIN, Form.SAMPLED}:
-        return replace(planted, form=form)
+        sampled = form is Form.SAMPLED and planted.sampled_says
+        return replace(planted, form=form, says=sampled or planted.says)
     if form is Form.METRICS and planted.metrics:
         return None
     name, _ = HELPERS[form]
@@ -211,4 +214,5 @@ def _read(path: Path) -> Planted:
         max_steps=truth.get("max_steps", MAX_STEPS),
         rank=truth.get("rank"),
         says=tuple(truth.get("says", ())),
+        sampled_says=tuple(truth.get("sampled_says", ())),
     )

@@ -6,6 +6,7 @@ step: null
 ranks: 2
 outcome: no-baseline
 says: [rank 1 has different weights than rank 0 after step 4, equal after step 3, module.1.bias]
+sampled_says: [rank 1 has different weights than rank 0 at the end, equal after step 3]
 """
 
 import torch
