@@ -87,7 +87,7 @@ test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts 
 	  --write docs/results/resume-zoo.md && exit $$zoo
 
 .PHONY: test-pairs
-test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (three quarters of an hour)
+test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (two hours)
 	PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/pairs.py --python $(abspath $(SHARED_BIN))/python \
 	  --write docs/results/pairs.md $(FEATURES)
 

@@ -46,10 +46,12 @@ def look_at_checkpoint(
     told = every[0] if every else None
     files.refuse_links(path, below=tree)
     if files.exists(path):
-        cut = {one.inside for one in every}
-        found = _looked(files, path, place, whole, listed=_listed(files, path))
+        listed = _listed(files, path)
+        found = _looked(files, path, place, whole)
         if whole is not None and found.problem:
-            found = _without_leftovers(files, path, place, whole, cut) or found
+            cut = {one.inside for one in every}
+            found = _without_leftovers(files, path, place, whole, listed, cut) or found
+        found = found.model_copy(update={"files": listed})
     else:
         found = CheckpointLook(absent=True)
     beside, in_place = "", False
@@ -62,20 +64,24 @@ def look_at_checkpoint(
 
 
 def _without_leftovers(
-    files: Files, path: Path, shown: str, whole: CheckpointLook, cut: Collection[str]
+    files: Files,
+    path: Path,
+    shown: str,
+    whole: CheckpointLook,
+    listed: Collection[str],
+    cut: Collection[str],
 ) -> CheckpointLook | None:
     """The look at a folder without the files `cut` that no complete one has; None for no better."""
     left_over = {name for name in cut if name not in {"", ".", *whole.files}}
     if not whole.files or not left_over:
         return None
-    listed = _listed(files, path)
     kept = {above for name in {*listed} - left_over for above in PurePosixPath(name).parents}
     emptied = {above for name in left_over for above in PurePosixPath(name).parents} - kept
     hidden = frozenset(path / name for name in {*map(PurePosixPath, left_over), *emptied})
-    found = _looked(_Without(files=files, hidden=hidden), path, shown, whole, listed=listed)
+    found = _looked(_Without(files=files, hidden=hidden), path, shown, whole)
     if found.problem:
         return None
-    gone = next((name for name in whole.files if name not in found.files), "")
+    gone = next((name for name in whole.files if name not in listed), "")
     if gone:
         # the rest may be parts of several checkpoints, none of them complete
         why = f"{shown}/{plain_text(gone)}, which a complete one has, was removed before the save"
@@ -122,12 +128,7 @@ def _listed(files: Files, path: Path) -> tuple[str, ...]:
 
 
 def _looked(
-    files: ReadableFiles,
-    path: Path,
-    shown: str,
-    whole: CheckpointLook | None,
-    *,
-    listed: tuple[str, ...] = (),
+    files: ReadableFiles, path: Path, shown: str, whole: CheckpointLook | None
 ) -> CheckpointLook:
     # in a folder lie texts too; a single file has to be a state
     unknown = UnknownContent.BYTES if files.is_folder(path) else UnknownContent.REFUSE
@@ -141,7 +142,6 @@ def _looked(
     look = CheckpointLook(
         parts=tuple(part.value for part in LASTING if contents.of(part)),
         unread=contents.unread[:MAX_UNREAD],
-        files=listed,
     )
     return look.model_copy(update={"problem": _short_of(look, contents, shown, whole)[:1000]})
 

@@ -102,9 +102,11 @@ def _drift(
             continue
         return _told(told, members, held, checkpoint, step=step, equal_until=equal_until)
     last = max(_last_step(told.optimizer, member) for member in members)
-    ends = _at_end(told, members, checkpoint)
     # where the last step was seen, the script may have changed its weights behind it
-    if equal_until is None or equal_until == last or len(set(ends.values())) <= 1:
+    if equal_until is None or equal_until == last:
+        return None
+    ends = _at_end(told.optimizer, members, checkpoint)
+    if len(set(ends.values())) <= 1:
         return None
     found = _told(told, members, ends, checkpoint, step=last, equal_until=equal_until)
     return found.model_copy(update={"at_end": True})
@@ -139,19 +141,25 @@ def _told(
 
 
 def _at_end(
-    told: Replicated, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
+    optimizer: int, members: Sequence[TrainedRank], checkpoint: CheckpointManifest
 ) -> dict[int, tuple[str, ...]]:
     """The digests of the optimizer's parameters by rank; empty where not all are known."""
     digests = {tensor.name: tensor.sha256 for tensor in checkpoint.tensors}
-    found = {}
-    for member in members:
-        rank, names = member.files.rank, member.summary.parameter_names
-        own = [name for place, name in names.items() if place.startswith(f"{told.optimizer}/")]
-        known = [digests.get(captured_name(rank, name)) for name in own]
-        if not known or None in known:
-            return {}
-        found[rank] = tuple(digest for digest in known if digest is not None)
-    return found
+    places = {
+        member.files.rank: [
+            captured_name(member.files.rank, name) for name in _parameters_of(optimizer, member)
+        ]
+        for member in members
+    }
+    if not all(names and digests.keys() >= set(names) for names in places.values()):
+        return {}
+    return {rank: tuple(digests[name] for name in names) for rank, names in places.items()}
+
+
+def _parameters_of(optimizer: int, member: TrainedRank) -> list[str]:
+    """The names of the optimizer's parameters, in its order."""
+    names = member.summary.parameter_names
+    return [name for place, name in names.items() if place.startswith(f"{optimizer}/")]
 
 
 def _by_step(optimizer: int, members: Sequence[TrainedRank]) -> dict[int, Held]:
@@ -183,9 +191,8 @@ def _differing(
 ) -> Iterator[str]:
     """The parameters of the optimizer that are not equal at the end, in its order."""
     digests = {tensor.name: tensor.sha256 for tensor in checkpoint.tensors}
-    names = next(member.summary.parameter_names for member in members if member.files.rank == like)
-    of_it = (name for place, name in names.items() if place.startswith(f"{optimizer}/"))
-    for name in of_it:
+    usual = next(member for member in members if member.files.rank == like)
+    for name in _parameters_of(optimizer, usual):
         own = digests.get(captured_name(like, name))
         others = {digests.get(captured_name(rank, name)) for rank in apart}
         if own is not None and others != {own}:

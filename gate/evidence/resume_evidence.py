@@ -25,6 +25,8 @@ from gate.training.runs import CarriedCheckpoint, CarriedFile
 
 MAX_CARRIED_BYTES: Final = 64 * 1024**3
 MAX_DEPTH: Final = 12
+# so many names of files are told to the look at what a killed run left
+MAX_LISTED: Final = 1000
 
 
 class CheckpointLook(Document):
@@ -41,7 +43,7 @@ class CheckpointLook(Document):
     unsure: str = Field(default="", max_length=1000)
     in_place: bool = False
     files: Annotated[
-        tuple[Annotated[str, Field(max_length=4000)], ...], Field(max_length=1000)
+        tuple[Annotated[str, Field(max_length=4000)], ...], Field(max_length=MAX_LISTED)
     ] = ()
     problem: str = Field(default="", max_length=1000)
     parts: Annotated[tuple[Annotated[str, Field(max_length=60)], ...], Field(max_length=20)] = ()
@@ -52,7 +54,6 @@ class CheckpointLook(Document):
     kill: KillFacts | None = None
 
 
-MAX_LISTED: Final = 1000
 NO_SAVE: Final = "torch.save was not called behind resume.at_step"
 
 
