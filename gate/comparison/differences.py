@@ -342,8 +342,8 @@ class Comparison(Document):
     equal. `ranks_apart` are the ranks that differ, earliest first, and `first_ranks` those of them
     that do so first, empty where all ranks do or only one trained.
 
-    `unrecorded_from` is the first of the steps just before the first divergence that lack a
-    fingerprint on one side at least, so that it may begin there; None where there is none.
+    `unrecorded_from` is the step behind the last one at which both sides have the fingerprints
+    that come before the first divergence, so that it may begin there; None where none is missing.
     """
 
     expected: str

@@ -41,8 +41,9 @@ FINGERPRINTS = {family: EventKind(family) for family in FAMILIES}
 LOSS = "loss"
 # by name of a fingerprint, the steps at which both sides have it
 Recorded = Mapping[str, Collection[int]]
-# what goes on from one step to the next
+# what goes on from one step to the next, and which of it is recorded ahead of these in one step
 CARRIED = (RANDOM, PARAMETERS)
+BEFORE = {EventKind.LOSS: RANDOM, EventKind.METRIC: PARAMETERS}
 WORK_NAMES = {
     WorkKind.SAMPLES: "samples per step",
     WorkKind.ROWS: "rows of input per step",
@@ -109,22 +110,25 @@ def first_events(  # noqa: PLR0913 - each is another kind of what may differ
 
 
 def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
-    """The first step before the first event's that lacks what goes on to the next one, if any.
+    """The first step, up to the first event's, that lacks what comes before that event, if any.
 
     A loss is recorded at every step, a fingerprint only at some: what a loss shows may have begun
-    at any step since the last at which random states and parameters were seen equal.
+    at any step since the last at which random states and parameters were seen equal, and in its own
+    step where that has no random states.
     """
-    step = events[0].step if events else None
-    if step is None:
+    if not events or events[0].step is None:
         return None
-    before = [
-        [one for one in steps if one < step]
-        for name, steps in recorded.items()
+    kind, step = events[0].kind, events[0].step
+    begins = []
+    for name, steps in recorded.items():
         # of a later optimizer there is one only where it makes its step
-        if family_of(name) in CARRIED and not optimizer_of(name)
-    ]
-    begin = min((max(steps) for steps in before if steps), default=step) + 1
-    return begin if begin < step else None
+        if family_of(name) not in CARRIED or optimizer_of(name):
+            continue
+        seen = max((one for one in steps if one < step), default=0)
+        own = family_of(name) == BEFORE.get(kind) and step not in steps
+        if seen and (seen < step - 1 or own):
+            begins.append(seen + 1)
+    return min(begins, default=None)
 
 
 def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:

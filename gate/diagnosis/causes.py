@@ -277,10 +277,11 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
     What was not observed on both sides cannot be excluded, and is not claimed.
     """
     cause = _cause_of(first, comparison, question)
-    missing = unrecorded_words(comparison.unrecorded_from, first.step)
-    if missing and first.kind not in OF_ITSELF:
-        sentence = UNRECORDED.get(first.kind, cause.sentence).format(step=first.step)
-        return replace(cause, sentence=f"{sentence}, and {missing}")
+    begin = comparison.unrecorded_from
+    if begin is not None and first.kind not in OF_ITSELF:
+        said = UNRECORDED.get(first.kind)
+        sentence = cause.sentence if said is None else said.format(step=first.step)
+        return replace(cause, sentence=f"{sentence}{last_recorded(begin)}")
     if first.step is None or not cause.sentence.startswith(LOSS):
         return cause
     # the number that differs stands before it, and is mostly a later step's
@@ -288,16 +289,9 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
     return replace(cause, sentence=f"{LOSS}of step {first.step} {of_step}")
 
 
-def unrecorded_words(begin: int | None, step: int | None) -> str:
-    """`steps 2 to 4 have no fingerprints`; empty where those before `step` all have some."""
-    if begin is None or step is None or begin >= step:
-        return ""
-    last = step - 1
-    return (
-        f"step {begin} has no fingerprints"
-        if begin == last
-        else f"steps {begin} to {last} have no fingerprints"
-    )
+def last_recorded(begin: int) -> str:
+    """What a sentence ends with where fingerprints are missing from step `begin` on."""
+    return f", and the last fingerprints before it are those of step {begin - 1}"
 
 
 def _cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
@@ -482,7 +476,7 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
         None,
     )
     # the weights after a step are looked at later than its loss: they are not claimed past it
-    last = (comparison.unrecorded_from or first.step or 1) - 1
+    last = (first.step or 1) - 1
     until = last if seen is None else min(seen, last)
     return f"the weights were equal up to step {until}" if until else "the first weights are equal"
 

@@ -180,8 +180,8 @@ class Diagnosis(Document):
     `lr`, and `settings_beside` those that differ as early and do not; `suspects` are lines that
     would explain it, likeliest first, and `decides` says what would tell the first two apart.
     `ranks` are those that differ first where fewer than all do, empty else.
-    `unrecorded_from` is the first of the steps just before the first difference that lack
-    fingerprints, so that it may have begun there; a trace may have set `first_step` to one of them.
+    `unrecorded_from` is the step behind the last one that has the fingerprints which come before
+    the first difference: it may have begun there, and a trace may have set `first_step` so.
     `trace` is what two traced runs say, `tried` which setting, moved alone, makes the runs agree,
     `growth` how the difference goes on over the steps; None where there are too few of them.
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.comparison.differences import Comparison, Event, EventKind
-from gate.diagnosis.causes import OF_THE_RUN, unrecorded_words
+from gate.diagnosis.causes import OF_THE_RUN, last_recorded
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.trace_alignment import OTHER_RANKS
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
@@ -205,7 +205,7 @@ def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
         return diagnosis
     if not begin <= step <= seen:
         return diagnosis
-    cause = diagnosis.cause.removesuffix(f", and {unrecorded_words(begin, seen)}")
+    cause = diagnosis.cause.removesuffix(last_recorded(begin))
     shown = "agree before it" if step == seen else f"differ from step {step} on"
     update = {"first_step": step, "cause": f"{cause}, and the operator traces {shown}"}
     return diagnosis.model_copy(update=update)

@@ -40,7 +40,8 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
 
     Traces of one commit prove a class where fingerprints left it open. They tell other data from
     another order: that takes tensors that other calls made, and no other real numbers. That the
-    commit's code is the cause is said only where nothing else moved.
+    commit's code is the cause is said only where nothing else moved. Traces of two commits give the
+    class of a step without fingerprints.
     """
     recorded = diagnosis.cause_class
     trace = diagnosis.trace
@@ -54,23 +55,24 @@ def concluded_class(diagnosis: Diagnosis, outcome: Outcome) -> CauseClass | None
         return CauseClass.DATA
     if outcome is Outcome.NONDETERMINISTIC:
         return recorded or _proved(trace)
-    if recorded is CauseClass.CODE or (recorded is None and diagnosis.begun_in_a_trace):
-        return _traced(trace, recorded) if outcome is Outcome.CODE_DRIFT else None
+    if recorded is None and trace is not None and diagnosis.begun_in_a_trace:
+        recorded = _traced(trace) if outcome is Outcome.CODE_DRIFT else None
+    if recorded is CauseClass.CODE:
+        changed = CauseClass.PRECISION if trace is not None and trace.precision else recorded
+        return changed if outcome is Outcome.CODE_DRIFT else None
     return recorded
 
 
-def _traced(found: TraceFinding | None, recorded: CauseClass | None) -> CauseClass | None:
-    """What the first call is of at which the traces of two commits part, else what was recorded.
+def _traced(found: TraceFinding) -> CauseClass | None:
+    """What the first call is of at which the traces of two commits part.
 
     Fingerprints would have told the same, had they been recorded at that step.
     """
-    if found is None:
-        return recorded
-    if found.precision or found.draws:
-        return CauseClass.PRECISION if found.precision else CauseClass.RANDOM_STATE
-    if recorded is None and found.claim is Claim.CODE_PATH:
+    if found.draws:
+        return CauseClass.RANDOM_STATE
+    if found.claim is Claim.CODE_PATH:
         return CauseClass.OPTIMIZER if found.phase is Phase.OPTIMIZER else CauseClass.CODE
-    return recorded or BY_CLAIM.get(found.claim)
+    return BY_CLAIM.get(found.claim)
 
 
 def _proved(found: TraceFinding | None) -> CauseClass | None:

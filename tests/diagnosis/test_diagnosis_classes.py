@@ -108,7 +108,7 @@ def test_a_trace_gives_the_class_of_a_step_without_fingerprints(
         unrecorded_from=3,
         kind=EventKind.LOSS,
         subject="loss",
-        cause="the loss of step 5 differs, and steps 3 to 4 have no fingerprints",
+        cause="the loss of step 5 differs, and the last fingerprints before it are those of step 2",
         remedy="look",
     )
     told = with_trace(known, trace, drift=True)
