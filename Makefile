@@ -87,9 +87,9 @@ test-zoo: $(READY) ## Let the gate diagnose every planted fault, resume scripts 
 	  --write docs/results/resume-zoo.md && exit $$zoo
 
 .PHONY: test-pairs
-test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (two hours)
+test-pairs: shared-python ## Gate a small training with every two features, and write docs/results/pairs.md (two hours, resumable)
 	PYTHONPATH=.:tests/support:tests/zoo $(BIN)/python tests/zoo/pairs.py --python $(abspath $(SHARED_BIN))/python \
-	  --write docs/results/pairs.md $(FEATURES)
+	  --answers build/pairs.jsonl --write docs/results/pairs.md $(FEATURES)
 
 .PHONY: test-frameworks
 test-frameworks: $(READY) ## Install Lightning, transformers, accelerate and TensorBoard; run their tests

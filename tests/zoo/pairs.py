@@ -1,29 +1,33 @@
 """Run every two features together: each right alone is not yet both right at once.
 
-    python tests/zoo/pairs.py [--write docs/results/pairs.md] [--python PATH] [FEATURE ...]
+    python tests/zoo/pairs.py [--write FILE] [--answers FILE] [--python PATH] [FEATURE ...]
 
 A small training uses two features at a time. Its base commit is recorded, one number of its forward
 pass changes, and the gate has to say so: code drift from step 1, with the changed line in the
 comment's first block. With names, only the pairs of those features run, with one name all pairs of
 it; `--python` is the gate's interpreter, one that other accounts can start where the feature `uid`
-is to be tried. Ends with 1 where a pair fails.
+is to be tried. `--answers` keeps each answer as it comes: a later call asks only what it lacks, as
+long as neither the program nor this script changed. Ends with 1 where a pair fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import combinations, repeat
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
@@ -271,6 +275,8 @@ def _loop(features: frozenset[Feature]) -> Iterator[str]:
         yield from _saving(features)
 
 
+# stands for a port of the pair's own: pairs go side by side, and ranks share the machine's network
+PORT: Final = "PORT"
 # what each feature adds to the settings
 SETTINGS: Final[dict[Feature, dict[str, dict[str, object]]]] = {
     # the script saves behind its last step
@@ -284,7 +290,9 @@ SETTINGS: Final[dict[Feature, dict[str, dict[str, object]]]] = {
         "preprocess": {"command": ["python", "prepare.py"], "out": "prepared"},
     },
     Feature.RANKS: {
-        "train": {"command": ["torchrun", "--nproc-per-node", "2", SCRIPT]},
+        "train": {
+            "command": ["torchrun", "--nproc-per-node", "2", f"--master-port={PORT}", SCRIPT]
+        },
         # ranks talk over loopback
         "isolation": {"network": True},
     },
@@ -322,7 +330,12 @@ def settings(features: frozenset[Feature], folder: Path) -> str:
         document["data"] = [{"path": str(folder / "offset.txt")}]
     if Feature.THREE_RUNS in features:
         document["repeats"] = 3
-    return yaml.safe_dump(document)
+    return yaml.safe_dump(document).replace(PORT, str(_port(features)))
+
+
+def _port(features: frozenset[Feature]) -> int:
+    """Below those that Linux hands out, 32768 and above."""
+    return 20_000 + zlib.crc32(" ".join(sorted(features)).encode()) % 10_000
 
 
 PREPARE: Final = """import os
@@ -340,6 +353,7 @@ class Told:
 
     features: frozenset[Feature]
     problems: tuple[str, ...]
+    machine: str
 
 
 def told(features: frozenset[Feature], python: str = sys.executable) -> Told:
@@ -347,7 +361,64 @@ def told(features: frozenset[Feature], python: str = sys.executable) -> Told:
     with tempfile.TemporaryDirectory() as name:
         # another account has to reach what lies below
         Path(name).chmod(0o755)
-        return Told(features=features, problems=tuple(_problems(features, Path(name), python)))
+        problems = tuple(_problems(features, Path(name), python))
+    return Told(features=features, problems=problems, machine=_machine(python))
+
+
+class Answers:
+    """What this program answered, a line of JSON each; answers of another one are left out."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Nothing is kept without a file."""
+        self._file = file
+        self._program = program()
+        self.known: list[Told] = []
+        for line in file.read_text("utf-8").splitlines() if file and file.exists() else ():
+            entry = json.loads(line)
+            if entry.pop("program") == self._program:
+                pair = frozenset(map(Feature, entry.pop("features")))
+                self.known.append(
+                    Told(features=pair, problems=tuple(entry.pop("problems")), **entry)
+                )
+
+    def add(self, row: Told) -> None:
+        """Keep one; a call that ends early has lost nothing."""
+        self.known.append(row)
+        if self._file is None:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        line = {
+            "program": self._program,
+            "features": sorted(row.features),
+            "problems": row.problems,
+            "machine": row.machine,
+        }
+        with self._file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+
+def program() -> str:
+    """A digest of what an answer hangs on: the program and this script."""
+    root = Path(__file__).resolve().parents[2]
+    files = [*sorted((root / "gate").rglob("*.py")), Path(__file__)]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _machine(python: str) -> str:
+    asked = (
+        "import platform, torch; gpu = torch.cuda.is_available(); print(platform.python_version(), "
+        "torch.__version__ + (', ' + torch.cuda.get_device_name() if gpu else ''))"
+    )
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
+    version, _, torch = done.stdout.strip().partition(" ")
+    processor = platform.processor() or platform.machine()
+    return (
+        f"{processor}, {os.cpu_count()} cores, Python {version}, torch {torch}, "
+        f"{datetime.now(UTC):%Y-%m-%d}"
+    )
 
 
 def _problems(features: frozenset[Feature], folder: Path, python: str) -> Iterator[str]:
@@ -434,11 +505,10 @@ def table(rows: list[Told], features: tuple[Feature, ...]) -> Iterator[str]:
         "forward pass changes. Right is: code drift from step 1, the changed line in the first "
         "block of the comment, and no fault.\n"
     )
-    yield (
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}, {datetime.now(UTC):%Y-%m-%d}: of {len(rows)} pairs "
-        f"{len(rows) - len(failed)} right, {len(failed)} not.\n"
-    )
+    yield f"Of {len(rows)} pairs {len(rows) - len(failed)} right, {len(failed)} not.\n"
+    for machine, count in Counter(row.machine for row in rows).items():
+        yield f"- {machine}: {count} pairs"
+    yield ""
     yield f"| | {' | '.join(features)} |"
     yield "|---" * (len(features) + 1) + "|"
     known = {row.features: "**no**" if row.problems else "yes" for row in rows}
@@ -457,6 +527,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Gate every two features together.")
     parser.add_argument("features", nargs="*", type=Feature)
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--answers", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
@@ -467,16 +538,22 @@ def main() -> int:
         for pair in pairs_of(features)
         if not asked or pair <= asked or (len(asked) == 1 and asked <= pair)
     ]
-    rows = []
+    answers = Answers(chosen.answers)
+    missing = set(pairs) - {row.features for row in answers.known}
     with ProcessPoolExecutor(chosen.jobs) as pool:
-        for row in pool.map(told, pairs, repeat(chosen.python)):
-            rows.append(row)
+        running = [pool.submit(told, pair, chosen.python) for pair in pairs if pair in missing]
+        for done in as_completed(running):
+            answers.add(done.result())
+            row = answers.known[-1]
             mark = "; ".join(row.problems) or "right"
             print(f"{' + '.join(sorted(row.features))}: {mark}", flush=True)
+    # without names all that is known, also the pairs that another machine answered
+    rows = [row for row in answers.known if not asked or row.features in pairs]
     failed = sum(bool(row.problems) for row in rows)
     print(f"{len(rows) - failed} of {len(rows)} pairs right")
     if chosen.write:
-        chosen.write.write_text("\n".join(table(rows, features)) + "\n", "utf-8")
+        shown = tuple(one for one in Feature if any(one in row.features for row in rows))
+        chosen.write.write_text("\n".join(table(rows, shown)) + "\n", "utf-8")
     return 1 if failed else 0
 
 

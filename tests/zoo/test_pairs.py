@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from pairs import (
     EXCLUSIVE,
     SCRIPT,
+    Answers,
     Feature,
+    Told,
     available,
     changed_line,
     pairs_of,
+    program,
     rows_of,
     script,
     told,
@@ -35,6 +39,16 @@ def test_each_row_is_a_script_with_one_line_that_changes() -> None:
         ast.parse(text)
         assert text.splitlines()[changed_line(row) - 1] == "SCALE = 1.0"
         assert script(row, 1.5) == text.replace("SCALE = 1.0", "SCALE = 1.5"), SCRIPT
+
+
+def test_answers_are_kept_for_the_program_that_gave_them(tmp_path: Path) -> None:
+    file = tmp_path / "build/pairs.jsonl"
+    pair = frozenset({Feature.COPY, Feature.SCALER})
+    row = Told(features=pair, problems=("first step 2",), machine="of two cores")
+    Answers(file).add(row)
+    assert Answers(file).known == [row]
+    file.write_text(file.read_text().replace(program(), "another"))
+    assert Answers(file).known == []
 
 
 @pytest.mark.torch
