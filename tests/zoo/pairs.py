@@ -77,11 +77,13 @@ WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED}
 STOPPED_BEFORE: Final = (
     "The gate stopped the script in step 1, before anything that comes after that step"
 )
-# the last step cannot be both, and after an only one nothing is left to resume
+# the last step cannot be both, after an only one nothing is left to resume, and the settings refuse
+# a price in every call beside a call of one run
 EXCLUSIVE: Final = (
     {Feature.BEYOND_THE_END, Feature.ONE_STEP},
     {Feature.RESUME, Feature.ONE_STEP},
     {Feature.KILLED, Feature.ONE_STEP},
+    {Feature.ONE_RUN, Feature.COST},
 )
 
 
