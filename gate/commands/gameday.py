@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -76,10 +77,32 @@ def gameday_view(played: Gameday) -> RenderableType:
     faults = played.faults
     good = sum(fault.good for fault in faults)
     head = f"{good} of {len(faults)} faults were caught, named and alerted"
+    tables = [
+        section_view(_section(title, [fault for fault in faults if fault.own == own]))
+        for title, own in (("Into your project", True), ("Into the built-in training", False))
+        if any(fault.own == own for fault in faults)
+    ]
+    why: dict[str, list[str]] = {}
+    for fault in faults:
+        if fault.why_built_in:
+            why.setdefault(fault.why_built_in, []).append(fault.code)
+    notes = [
+        Sentence(clean(f"{', '.join(codes)} into the built-in training: {text}"), style="dim")
+        for text, codes in why.items()
+    ]
+    notes += [
+        Sentence(clean(f"{fault.code}: {fault.note}"), style="yellow")
+        for fault in faults
+        if not fault.good and fault.note
+    ]
+    style = f"bold {'green' if good == len(faults) else 'red'}"
+    return Group(Text(head, style=style), *tables, *notes)
+
+
+def _section(title: str, faults: Sequence[PlayedFault]) -> Section:
     rows = tuple(
         (
             Cell(fault.code),
-            Cell("yours" if fault.own else "built-in"),
             Cell(_yes(fault, fault.caught)),
             Cell(_yes(fault, fault.named)),
             Cell(_yes(fault, fault.alerted)),
@@ -89,17 +112,8 @@ def gameday_view(played: Gameday) -> RenderableType:
         )
         for fault in faults
     )
-    headings = ("Fault", "Into", "Caught", "Named", "Alerted", "Answer", "Mode", "Took")
-    section = Section(title="Faults", table=table_of(headings, rows, len(rows), 7))
-    why = dict.fromkeys(fault.why_built_in for fault in faults if fault.why_built_in)
-    notes = [Sentence(clean(f"Built-in training: {text}"), style="dim") for text in why]
-    notes += [
-        Sentence(clean(f"{fault.code}: {fault.note}"), style="yellow")
-        for fault in faults
-        if not fault.good and fault.note
-    ]
-    style = f"bold {'green' if good == len(faults) else 'red'}"
-    return Group(Text(head, style=style), section_view(section), *notes)
+    headings = ("Fault", "Caught", "Named", "Alerted", "Answer", "Mode", "Took")
+    return Section(title=title, table=table_of(headings, rows, len(rows), 6))
 
 
 def _yes(fault: PlayedFault, answer: bool) -> str:  # noqa: FBT001 - a cell's value

@@ -177,7 +177,7 @@ class Play:
         self._adapters.progress.step(f"{fault.code}: {fault.title}")
         why = self._why
         if not why and not fault.any_project:
-            why = f"{fault.code} needs a training of its own"
+            why = "a training of its own is needed"
         if not why:
             site = self._own_site()
             if site is not None:

@@ -24,6 +24,8 @@ from gate.report.layout import Cell, Section
 
 # what is narrower shows a line in two rows, and copies it as one
 LEAST_WIDTH = 60
+# a longer one, most often a digest or a path, is broken where a table has no room
+WHOLE_WORD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +106,24 @@ def section_view(section: Section) -> RenderableType:
         title = Text(section.title, style="bold")
         return Padding(Group(title, *(Text(line) for line in lines)), (1, 0, 0, 0))
     table = RichTable(
-        box=box.SIMPLE_HEAD, title=Text(section.title, style="bold"), title_justify="left"
+        box=box.SIMPLE_HEAD,
+        title=Text(section.title, style="bold"),
+        title_justify="left",
+        padding=(0, 1, 0, 0),
     )
+    rows = [tuple(map(cell_text, row)) for row in data.rows]
     for index, heading in enumerate(data.headings):
+        words = [word for row in rows for word in row[index].plain.split()]
         table.add_column(
             Text(clean_name(heading, 30)),
             justify="right" if index in data.right else "left",
             # wrapped and not cut: a digest or path that is cut short cannot be copied
             overflow="fold",
+            # a column of words gives way to one of sentences before it breaks a word
+            min_width=min(max(map(len, words), default=1), WHOLE_WORD),
         )
-    for row in data.rows:
-        table.add_row(*map(cell_text, row))
+    for row in rows:
+        table.add_row(*row)
     if data.omitted:
         table.caption = Text(f"and {data.omitted:,} more")
         table.caption_justify = "left"

@@ -8,7 +8,8 @@ from typing import Literal
 
 import pytest
 from each_row import each_row
-from hypothesis import given, settings
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from report_cases import LINKS
 from report_hostile import HOSTILE, poisoned
 from report_outcomes import BASELINE_CHANGE, CASES, CODE_DRIFT, ERROR, NO_BASELINE, REPRODUCED
@@ -16,7 +17,9 @@ from rich.console import Console
 
 from gate.publishing.artifact import PublishedPackage
 from gate.report.assembly import ReportLinks
+from gate.report.layout import Cell, Section, table_of
 from gate.report.terminal import next_text, quiet_line, verdict_view
+from gate.report.terminal_lines import section_view
 from gate.verdict.verdict import NextStep, Verdict
 
 
@@ -118,3 +121,21 @@ def test_hostile_text_is_text(text: str) -> None:
     output = shown(poisoned(CODE_DRIFT, f"[bold red]{text}[/]"))
     assert "[boldred]" in "".join(output.split())
     assert not {"\x1b", "\u202e", "\u200b", "\x00", "\r"} & set(output)
+
+
+@given(
+    words=st.lists(st.integers(1, 14), min_size=4, max_size=4),
+    sentence=st.lists(st.integers(1, 5), min_size=1, max_size=40),
+)
+@example(words=[14, 14, 14, 14], sentence=[5] * 40)
+def test_a_table_gives_way_in_sentences_and_breaks_no_word(
+    words: list[int], sentence: list[int]
+) -> None:
+    told = " ".join("s" * length for length in sentence)
+    row = (*(Cell("w" * length) for length in words), Cell(told))
+    table = table_of(tuple("abcdefgh"[: len(row)]), [row], 1)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(section_view(Section(title="Facts", table=table)))
+    shown = console.export_text().split()
+    assert {cell.text for cell in row[:-1]} <= set(shown)
+    assert [word for word in shown if set(word) == {"s"}] == told.split()
