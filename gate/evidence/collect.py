@@ -61,7 +61,7 @@ from gate.evidence.saved_state import (
 )
 from gate.evidence.steps import recorder_cost, step_digests, step_given, step_memory, step_timings
 from gate.evidence.tensorboard import tensorboard_series
-from gate.evidence.wandb_runs import wandb_series
+from gate.evidence.wandb_runs import wandb_metrics
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
 from gate.text.untrusted_text import last_lines, plain_text
@@ -320,8 +320,9 @@ def _script_metrics(
         read.append(ReadMetrics(series=scalars))
     folder = workdir_tree / (metrics.wandb or "")
     if metrics.wandb is not None and (required or files.exists(folder)):
-        logged = wandb_series(files, folder, metrics.wandb, metrics.wandb_keys, required=required)
-        read.append(ReadMetrics(series=logged))
+        read.append(
+            wandb_metrics(files, folder, metrics.wandb, metrics.wandb_keys, required=required)
+        )
     if metrics.stdout_pattern is not None:
         if run.output_bytes > train.output_limit_bytes:
             raise EvidenceError(

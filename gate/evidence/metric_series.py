@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -233,6 +234,8 @@ MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 MAX_NESTED: Final = 500
 MAX_EXACT: Final = 2**53
+# how the client of Weights & Biases marks an image, a histogram or a table
+MEDIA_KEY: Final = "_type"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,20 +247,62 @@ class ReadMetrics:
 
 
 @dataclass(slots=True)
-class _Passed:
-    """Names that could not become a series, the first of each kind of reason."""
+class FlatValues:
+    """Flattens what a script logged, and notes what of it could not become a series.
+
+    Only names that one of `keys` matches are noted, the first of each kind of reason; `nested` are
+    the names below an object or a list.
+    """
 
     source: MetricSource
+    prefix: str
+    keys: tuple[str, ...] = ("*",)
     found: dict[str, PassedOver] = field(default_factory=dict)
+    nested: set[str] = field(default_factory=set)
 
-    def add(self, name: str, why: WhyPassedOver) -> None:
+    def pass_over(self, name: str, why: WhyPassedOver) -> None:
+        """Note a value that is not compared."""
         # one more than a reader is shown is not kept: a line could hold a million of them
-        if name not in self.found and len(self.found) < MAX_PASSED_OVER:
-            shown = plain_text(name)[:MAX_NAME]
+        if name in self.found or len(self.found) >= MAX_PASSED_OVER:
+            return
+        shown = plain_text(name)[:MAX_NAME]
+        if any(fnmatchcase(shown, pattern) for pattern in self.keys):
             self.found[name] = PassedOver(source=self.source, name=shown, why=why)
 
-    def sorted(self) -> tuple[PassedOver, ...]:
+    def passed_over(self) -> tuple[PassedOver, ...]:
+        """All that were noted, by name."""
         return tuple(self.found[name] for name in sorted(self.found))
+
+    def numbers(self, name: str, value: object, *, depth: int = 0) -> Iterator[tuple[str, float]]:
+        """The numbers of a value by their flat names; what is none is noted."""
+        if isinstance(value, int | float):
+            if not depth or self._has_room(name):
+                yield name, value
+        elif isinstance(value, str):
+            self.pass_over(name, WhyPassedOver.NUMBER if _is_number(value) else WhyPassedOver.TEXT)
+        elif isinstance(value, dict) and self.source is MetricSource.WANDB and MEDIA_KEY in value:
+            self.pass_over(name, WhyPassedOver.MEDIA)
+        elif isinstance(value, dict | list):
+            if depth == MAX_DEPTH or len(value) > MAX_WIDTH:
+                deep = depth == MAX_DEPTH
+                self.pass_over(name, WhyPassedOver.DEPTH if deep else WhyPassedOver.WIDTH)
+                return
+            pairs = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, member in pairs:
+                yield from self.numbers(f"{name}.{key}", member, depth=depth + 1)
+
+    def _has_room(self, name: str) -> bool:
+        """Whether a nested name may become a series: nobody chose it to be one."""
+        if name in self.nested:
+            return True
+        if len(f"{self.prefix}{name}") > MAX_NAME or not name.isprintable():
+            self.pass_over(name, WhyPassedOver.NAME)
+            return False
+        if len(self.nested) >= MAX_NESTED:
+            self.pass_over(name, WhyPassedOver.COUNT)
+            return False
+        self.nested.add(name)
+        return True
 
 
 def harness_series(
@@ -316,13 +361,14 @@ def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
             f"{shown}: the script wrote no metrics file there",
             hint="Check train.metrics.file; the path is relative to train.workdir.",
         )
-    reader = _LineReader(SeriesCollector(MetricSource.FILE, shown), _Passed(MetricSource.FILE))
+    values = FlatValues(MetricSource.FILE, "file.")
+    reader = _LineReader(SeriesCollector(MetricSource.FILE, shown), values)
     with open_untrusted(files, path, shown, max_bytes=MAX_LINES_BYTES) as opened:
         for lines in line_blocks(opened):
             if not reader.extend(lines):
                 for number, line in lines:
                     reader.add(opened, number, line)
-    return ReadMetrics(series=reader.collector.series(), passed_over=reader.passed.sorted())
+    return ReadMetrics(series=reader.collector.series(), passed_over=values.passed_over())
 
 
 # a word of JSON, a number of at most 15 digits before its point (float64 has all of those exactly),
@@ -364,11 +410,10 @@ def _pattern_of(line: bytes, record: object) -> re.Pattern[bytes] | None:
 
 @dataclass(slots=True)
 class _LineReader:
-    """Takes the lines of a metrics file; `nested` are the names below an object or a list."""
+    """Takes the lines of a metrics file."""
 
     collector: SeriesCollector
-    passed: _Passed
-    nested: set[str] = field(default_factory=set)
+    values: FlatValues
 
     def extend(self, lines: NumberedLines) -> bool:
         """Take lines that differ from the first in their numbers alone; whether it did.
@@ -409,38 +454,9 @@ class _LineReader:
             )
         for key, value in record.items():
             if key != "step":
-                for name, number_found in self._numbers(key, value, depth=0):
-                    converted = _as_float(opened, where, name, number_found)
+                for name, number_found in self.values.numbers(key, value):
+                    converted = as_float(opened, where, name, number_found)
                     self.collector.add(f"file.{name}", step, converted, where=where)
-
-    def _numbers(self, name: str, value: object, *, depth: int) -> Iterator[tuple[str, float]]:
-        """The numbers of a value by their flat names; what is none is noted."""
-        if isinstance(value, int | float):
-            if not depth or self._has_room(name):
-                yield name, value
-        elif isinstance(value, str):
-            self.passed.add(name, WhyPassedOver.NUMBER if _is_number(value) else WhyPassedOver.TEXT)
-        elif isinstance(value, dict | list):
-            if depth == MAX_DEPTH or len(value) > MAX_WIDTH:
-                deep = depth == MAX_DEPTH
-                self.passed.add(name, WhyPassedOver.DEPTH if deep else WhyPassedOver.WIDTH)
-                return
-            pairs = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, member in pairs:
-                yield from self._numbers(f"{name}.{key}", member, depth=depth + 1)
-
-    def _has_room(self, name: str) -> bool:
-        """Whether a nested name may become a series: nobody chose it to be one."""
-        if name in self.nested:
-            return True
-        if len(f"file.{name}") > MAX_NAME or not name.isprintable():
-            self.passed.add(name, WhyPassedOver.NAME)
-            return False
-        if len(self.nested) >= MAX_NESTED:
-            self.passed.add(name, WhyPassedOver.COUNT)
-            return False
-        self.nested.add(name)
-        return True
 
 
 def _is_number(text: str) -> bool:
@@ -452,7 +468,7 @@ def _is_number(text: str) -> bool:
     return not (text.strip().lstrip("+-").isdecimal() and abs(value) >= MAX_EXACT)
 
 
-def _as_float(opened: UntrustedFile, where: str, key: str, value: float) -> float:
+def as_float(opened: UntrustedFile, where: str, key: str, value: float) -> float:
     """An integer that float64 would round is refused: two different ones could look equal."""
     try:
         converted = float(value)
@@ -482,12 +498,12 @@ def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> Rea
         )
     compiled = re.compile(pattern)
     collector = SeriesCollector(MetricSource.STDOUT, "the script's output")
-    passed = _Passed(MetricSource.STDOUT)
+    passed = FlatValues(MetricSource.STDOUT, "stdout.")
     matches = 0
     for number, line in enumerate(lines, start=1):
         # the time of a search can grow faster than its text, so the text is bounded (CWE-1333)
         if len(line) > MAX_OUTPUT_LINE_BYTES:
-            passed.add(f"line {number}", WhyPassedOver.LINE)
+            passed.pass_over(f"line {number}", WhyPassedOver.LINE)
             continue
         match = compiled.search(line.decode("utf-8", "replace")) if line else None
         if match is not None:
@@ -499,7 +515,7 @@ def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> Rea
             hint="Try the pattern on a printed line; it is searched, so it need not match a "
             "whole line.",
         )
-    return ReadMetrics(series=collector.series(), passed_over=passed.sorted())
+    return ReadMetrics(series=collector.series(), passed_over=passed.passed_over())
 
 
 def _add_match(collector: SeriesCollector, match: re.Match[str], number: int, matches: int) -> None:

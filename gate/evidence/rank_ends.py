@@ -22,7 +22,7 @@ from gate.evidence.run_evidence import MAX_NODE, MAX_RANKS
 from gate.evidence.step_lines import read_step_lines
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
-from gate.training.runs import RankEnd
+from gate.training.runs import RankEnd, told_nodes
 
 # by process id and rank: those of two nodes may have one id
 Exits = Mapping[tuple[int, int | None], ExitLine]
@@ -50,10 +50,12 @@ def rank_ends(
     }
     world = max((one.world_size for one in attested.values()), default=1)
     known = {end.rank: end for end in _started(exits)}
-    for process in _training(attested):
+    training = tuple(_training(attested))
+    nodes = told_nodes({process.rank: attested[process].node for process in training})
+    for process in training:
         known[process.rank] = RankEnd(
             rank=process.rank,
-            node=plain_text(attested[process].node)[:MAX_NODE],
+            node=plain_text(nodes.get(process.rank, ""))[:MAX_NODE],
             last_step=_last_step(files, out, process),
             exit_code=_exit_code(exits, process, ended),
             failed=_failed(ended.get(process)),

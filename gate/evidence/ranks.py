@@ -42,7 +42,7 @@ from gate.evidence.step_lines import StepLines, read_step_lines
 from gate.system.files.port import Files
 from gate.text.phrases import rank_words
 from gate.text.untrusted_text import plain_text
-from gate.training.runs import RunEnd, RunRecord, StoppedBy, rank_on
+from gate.training.runs import RunEnd, RunRecord, StoppedBy, rank_on, told_nodes
 
 MAX_SHOWN = 20
 # these start a worker in which the stop, a `SystemExit`, is a failure like any other; for those
@@ -354,7 +354,7 @@ def read_ranks(
     )
     for rank in ranks:
         _check_steps(rank)
-    nodes = {process.rank: process.node for process in attested}
+    nodes = told_nodes({process.rank: process.node for process in attested})
     _check_same_length(ranks, nodes)
     _check_world(ranks, nodes)
     _refuse_idle_ranks(attested, ranks)

@@ -286,6 +286,8 @@ class WhyPassedOver(StrEnum):
     COUNT = "is one nested value too many"
     NAME = "has a name that is too long or not printable"
     LINE = "is too long to search"
+    MEDIA = "is media or a table"
+    RECORD = "is too long to read"
 
 
 class PassedOver(Document):

@@ -187,8 +187,11 @@ def _text(data: bytes) -> str:
         raise MalformedEventError("a tag is not UTF-8") from error
 
 
-def protobuf_fields(message: bytes) -> Iterator[ProtobufField]:
-    """Number, wire type, and the value: an integer for varints, bytes for all else."""
+def protobuf_fields(message: bytes, *, cut: bool = False) -> Iterator[ProtobufField]:
+    """Number, wire type, and the value: an integer for varints, bytes for all else.
+
+    The last field of a message that is `cut` may be shorter than it says.
+    """
     position = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -204,7 +207,7 @@ def protobuf_fields(message: bytes) -> Iterator[ProtobufField]:
         else:
             raise MalformedEventError(f"wire type {wire} is not in use")
         # the length is the file's claim; a slice behind the end would only be shorter
-        if length > len(message) - position:
+        if length > len(message) - position and not cut:
             raise MalformedEventError("a field ends beyond its message")
         yield number, wire, 0, message[position : position + length]
         position += length

@@ -11,7 +11,7 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import Device, GateSettings
 from gate.system.machine import GpuMissed
 from gate.text.phrases import joined
-from gate.training.runs import rank_on
+from gate.training.runs import rank_on, told_nodes
 
 # between the word to go and the gate's own look at the clock, and the other way round at the end
 CLOCK_SECONDS = 2.0
@@ -45,7 +45,7 @@ def refuse_unusable(
 
 def _refuse_unlike_ranks(run: RunEvidence, ignored: Sequence[str]) -> None:
     """One training has one version of what its ranks compute with; `ignored` are patterns."""
-    nodes = {record.rank: record.node for record in run.ranks}
+    nodes = told_nodes({record.rank: record.node for record in run.ranks})
     for unlike in run.environment.unlike_ranks:
         moves = [words for name, words in unlike.versions.items() if not is_ignored(name, ignored)]
         if moves:
@@ -55,7 +55,8 @@ def _refuse_unlike_ranks(run: RunEvidence, ignored: Sequence[str]) -> None:
                 hint="Give every rank the same packages: one image, one lock file, one "
                 "interpreter. environment.ignore leaves a package out.",
                 details=tuple(
-                    f"{rank_on(one.rank, one.node)}: last step {len(one.steps)}, exit code 0"
+                    f"{rank_on(one.rank, nodes.get(one.rank, ''))}: last step {len(one.steps)}, "
+                    "exit code 0"
                     for one in run.ranks[:SHOWN_RANKS]
                 ),
             )

@@ -15,14 +15,15 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingMetricError, StorageError
-from gate.evidence.metric_series import SeriesCollector
-from gate.evidence.run_evidence import MetricSeries, MetricSource
+from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
+from gate.evidence.run_evidence import MetricSource, WhyPassedOver
 from gate.evidence.tensorboard import BYTES, VARINT, MalformedEventError, protobuf_fields
 from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
@@ -34,12 +35,13 @@ MAGIC: Final = 0xBEE1
 PIECE_HEADER: Final = struct.Struct("<IHB")
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 BEGINS: Final = frozenset((FULL, FIRST))
-# a record with a few hundred numbers; what is longer (configuration, media, tables) is passed over
+# a record of a few thousand numbers; longer ones (configuration, summaries) are passed over
 MAX_RECORD_BYTES: Final = 256 * 1024
 MAX_PIECES: Final = 2_000_000
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
 MAX_NAMES: Final = 20_000
-MAX_DEPTH: Final = 8
+# the field of a record, and how it is written
+HISTORY: Final = (2, BYTES)
 RUN_FOLDERS: Final = ("offline-run-", "run-")
 # of the client itself: the step, which the record has too, and times
 OWN_KEYS: Final = "_"
@@ -51,11 +53,13 @@ OFFLINE_HINT: Final = (
 ONE_HINT: Final = "Log in one run, for example from rank 0 alone."
 
 
-def wandb_series(
+def wandb_metrics(
     files: Files, folder: Path, shown: str, keys: tuple[str, ...], *, required: bool = True
-) -> tuple[MetricSeries, ...]:
+) -> ReadMetrics:
     """Each logged number whose name matches one of the patterns, as `wandb.<name>` in float64.
 
+    Objects and lists are flattened as those of a metrics file are. Text, media, and what is too
+    long, deep, wide or many, is passed over by name.
     Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
     is `required`, for a folder without a run or without a matching number.
     """
@@ -63,12 +67,14 @@ def wandb_series(
     if len(found) > 1:
         raise EvidenceError(f"{shown}: contains {len(found)} runs of the client", hint=ONE_HINT)
     collector = SeriesCollector(MetricSource.WANDB, shown)
+    values = FlatValues(MetricSource.WANDB, "wandb.", keys)
     for path in found:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
         with open_untrusted(files, path, name, max_bytes=MAX_FILE_BYTES) as opened:
-            for step, key, value, where in _numbers(opened):
+            for step, key, value, where in _numbers(opened, values):
                 if any(fnmatchcase(key, pattern) for pattern in keys):
-                    collector.add(f"wandb.{key}", step, value, where=where)
+                    converted = as_float(opened, where, key, value)
+                    collector.add(f"wandb.{key}", step, converted, where=where)
     series = collector.series()
     if required and not found:
         raise MissingMetricError(f"{shown}: there is no offline run", hint=OFFLINE_HINT)
@@ -77,7 +83,7 @@ def wandb_series(
             f"{shown}: no logged number matches train.metrics.wandb_keys",
             hint="Compare the patterns with the names that the script logs.",
         )
-    return series
+    return ReadMetrics(series=series, passed_over=values.passed_over())
 
 
 def _run_files(files: Files, folder: Path) -> list[Path]:
@@ -98,21 +104,25 @@ def _names(files: Files, folder: Path) -> tuple[str, ...]:
         return ()
 
 
-def _numbers(opened: UntrustedFile) -> Iterator[tuple[int, str, float, str]]:
+def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, str, float, str]]:
     """Step, name, number and place of everything that was logged, in the order of the file."""
-    for offset, data in log_records(opened):
+    for offset, data, whole in log_records(opened):
         where = f"the record at byte {offset}"
+        if not whole:
+            if _begins_history(data):
+                values.pass_over(where, WhyPassedOver.RECORD)
+            continue
         try:
             for number, wire, _, history in protobuf_fields(data):
-                if (number, wire) == (2, BYTES):
-                    for step, key, value in _history(history):
+                if (number, wire) == HISTORY:
+                    for step, key, value in _history(history, values):
                         yield step, key, value, where
         except (MalformedEventError, ValueError, OverflowError, RecursionError) as error:
             raise opened.fault(f"{where} is not a record of the client") from error
 
 
-def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
-    """Offset and data of each record that is short enough for numbers.
+def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes, bool]]:
+    """Offset and data of each record, and whether that is all of it: of a long one, the first part.
 
     Raises `EvidenceError` for another header, a wrong checksum, a piece out of order, or a file
     that ends inside a record.
@@ -135,11 +145,9 @@ def log_records(opened: UntrustedFile) -> Iterator[tuple[int, bytes]]:
             raise opened.fault(f"the piece at byte {offset} is out of order", hint=CUT_HINT)
         began = offset if began < 0 else began
         length += len(data)
-        if length <= MAX_RECORD_BYTES:
-            record += data
+        record += data[: MAX_RECORD_BYTES - len(record)]
         if kind in {FULL, LAST}:
-            if length <= MAX_RECORD_BYTES:
-                yield began, bytes(record)
+            yield began, bytes(record), length <= MAX_RECORD_BYTES
             began, record, length = -1, bytearray(), 0
         offset = end
     raise opened.fault(f"more than {MAX_PIECES:,} records", hint="Log less often.")
@@ -160,7 +168,14 @@ def _piece(opened: UntrustedFile, offset: int) -> tuple[int, bytes, int]:
     return kind, data, begin + length
 
 
-def _history(message: bytes) -> Iterator[tuple[int, str, float]]:
+def _begins_history(part: bytes) -> bool:
+    """Whether the first part of a record has something that was logged."""
+    with suppress(MalformedEventError):
+        return any(found[:2] == HISTORY for found in protobuf_fields(part, cut=True))
+    return False
+
+
+def _history(message: bytes, values: FlatValues) -> Iterator[tuple[int, str, float]]:
     """Step, name and value of each number of one call of `run.log`."""
     step, items = 0, []
     for number, wire, _, data in protobuf_fields(message):
@@ -178,14 +193,4 @@ def _history(message: bytes) -> Iterator[tuple[int, str, float]]:
                 text = data.decode("utf-8")
         key = ".".join(filter(None, parts))
         if key and not key.startswith(OWN_KEYS):
-            value = json.loads(text)
-            yield from ((step, name, number) for name, number in _flat(key, value, MAX_DEPTH))
-
-
-def _flat(name: str, value: object, depth: int) -> Iterator[tuple[str, float]]:
-    """The numbers of a value; text, lists and media are passed over, as is what is too deep."""
-    if isinstance(value, int | float):
-        yield name, float(value)
-    elif isinstance(value, dict) and depth and "_type" not in value:
-        for key, inner in value.items():
-            yield from _flat(f"{name}.{key}", inner, depth - 1)
+            yield from ((step, *found) for found in values.numbers(key, json.loads(text)))

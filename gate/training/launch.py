@@ -71,7 +71,9 @@ MEMORY_SIGNS = (
 PORT_SIGNS = (b"EADDRINUSE", b"Address already in use")
 # with a path behind it, as Python tells them
 WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
-HINT = "Run the same command by hand in a clean checkout; the details show its last lines."
+BY_HAND = (
+    "Run the same command by hand in {place}a clean checkout; the details show its last lines."
+)
 # ranks and Ray's workers put their own name before what they print
 TELLER = r"(?:\[rank\d{1,6}\]: |\([^()\n]{1,80}\) )?"
 FRAME = re.compile(
@@ -142,6 +144,11 @@ OUTPUT_HINTS = {
     b"device(s) is/are busy or unavailable": BUSY_GPU,
     b"AF_UNIX path": "The path of a Unix socket is too long for the kernel (107 bytes): set TMPDIR "
     "to /tmp in train.env, or give a shorter --out.",
+    **dict.fromkeys(
+        PORT_SIGNS,
+        "Another program on this machine has that port: let the launcher choose a free one "
+        "(torchrun --standalone, or MASTER_PORT in train.env), and end what an earlier job left.",
+    ),
     b"No module named": "The training's environment lacks a package: run the gate from the "
     "training's environment, or name its interpreter in train.command.",
 }
@@ -236,7 +243,10 @@ class Launcher:
     ) -> None:
         """Raise `RunError` for a run that failed or timed out; `end` is what its processes said."""
         hint = self._data_hint(request, result, snapshot) or self._module_hint(result, snapshot)
-        _refuse_failure(planned, result, request, hint, end or RunEnd())
+        by_hand = BY_HAND.format(place="" if snapshot.workdir == "." else f"{snapshot.workdir} of ")
+        _refuse_failure(
+            planned, result, request, Hints(known=hint, by_hand=by_hand), end or RunEnd()
+        )
 
     def record_of(
         self, planned: PlannedRun, request: ProcessRequest, result: ProcessResult
@@ -405,11 +415,19 @@ def prepare_folders(
             files.give_to(folder, account.uid, account.gid)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hints:
+    """What to do about a failed run: its `known` cause, or nothing points at one (`by_hand`)."""
+
+    known: str
+    by_hand: str
+
+
 def _refuse_failure(
     planned: PlannedRun,
     result: ProcessResult,
     request: ProcessRequest,
-    known_hint: str,
+    hints: Hints,
     end: RunEnd,
 ) -> None:
     label = planned.label
@@ -456,7 +474,8 @@ def _refuse_failure(
         raise RunError(
             f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
             f"{_rank_words(end.ranks, late=late)}{told}{where}",
-            hint=known_hint or (LATE_HINT if late else _failure_hint(result, request)),
+            hint=hints.known
+            or (LATE_HINT if late else _failure_hint(result, request) or hints.by_hand),
             details=(*_rank_lines(end.ranks), *lines),
             file=file,
             line=line,
@@ -558,7 +577,7 @@ def _how_it_ended(result: ProcessResult) -> str:
 
 
 def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
-    """The most common causes, where the exit code or the output points at one."""
+    """The most common causes, where the exit code or the output points at one, else nothing."""
     if result.out_of_memory:
         return (
             "It needed more memory than isolation.memory_bytes or the machine has: raise the limit."
@@ -575,7 +594,7 @@ def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
             "in $TMPDIR (tempfile.gettempdir() names it): use one of these for what it writes, and "
             "give every account read access to what it reads."
         )
-    return next((hint for sign, hint in OUTPUT_HINTS.items() if sign in result.output), HINT)
+    return next((hint for sign, hint in OUTPUT_HINTS.items() if sign in result.output), "")
 
 
 def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -323,6 +324,11 @@ class RankEnd(Document):
         if self.exit_code == -signal.SIGTERM:
             return "still running when the others failed (SIGTERM)"
         return ended_with(self.exit_code)
+
+
+def told_nodes(nodes: Mapping[int, str]) -> Mapping[int, str]:
+    """Each rank's machine, where they are on several; the name of the only one tells nothing."""
+    return nodes if len({*nodes.values()}) > 1 else {}
 
 
 def rank_on(rank: int, node: str) -> str:

@@ -183,14 +183,15 @@ def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
         messages.append(f"{lines} printed line(s) above 1,000 bytes were not searched")
     if not messages:
         return ()
-    # a phase or a time in words is a label; everything else may be a result
-    labels = all(one.why is WhyPassedOver.TEXT for one in run.passed_over)
+    # a phase or a time in words is a label, and a picture shows numbers; all else may be a result
+    shown_only = {WhyPassedOver.TEXT, WhyPassedOver.MEDIA}
+    labels = all(one.why in shown_only for one in run.passed_over)
     return (
         Finding(
             code="metric-not-compared",
             severity=Severity.NOTICE if labels else Severity.WARNING,
             message=f"the script logs values that were not compared: {', '.join(messages)}",
-            remedy="No action needed if these are labels."
+            remedy="No action needed if these only label or show results."
             if labels
             else "Log each result as a number of its own, under a short name.",
         ),

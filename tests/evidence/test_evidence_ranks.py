@@ -217,7 +217,7 @@ def ends_of(harness: HarnessFolder) -> list[str]:
 def test_of_a_failed_run_each_rank_says_how_far_it_came(harness: HarnessFolder) -> None:
     zero, one, two = (harness.of(rank=rank, pid=20 + rank) for rank in range(3))
     for rank in (zero, one, two):
-        rank.attest(node="n1", world_size=4)
+        rank.attest(node="n2" if rank is two else "n1", world_size=4)
         rank.steps(step_line(1), step_line(2))
     zero.ended("builtins.RuntimeError")
     one.path.joinpath("exits-r0-9.jsonl").write_text(
@@ -229,8 +229,17 @@ def test_of_a_failed_run_each_rank_says_how_far_it_came(harness: HarnessFolder) 
     assert ends_of(harness) == [
         "rank 0 on n1: last step 2, failed with builtins.RuntimeError",
         "rank 1 on n1: last step 2, killed by SIGKILL",
-        "rank 2 on n1: last step 2, still running when the others failed (SIGTERM)",
+        "rank 2 on n2: last step 2, still running when the others failed (SIGTERM)",
         "rank 3: no step, no word of its end",
+    ]
+
+
+def test_the_name_of_the_only_machine_is_left_out(harness: HarnessFolder) -> None:
+    for rank in (0, 1):
+        harness.of(rank=rank, pid=20 + rank).attest(node="runner-7", world_size=2)
+    assert ends_of(harness) == [
+        "rank 0: no step, no word of its end",
+        "rank 1: no step, no word of its end",
     ]
 
 

@@ -20,8 +20,9 @@ from protobuf_bytes import number, text
 
 from gate.errors import EvidenceError, MissingMetricError
 from gate.evidence.collect import collect_run
+from gate.evidence.metric_series import ReadMetrics
 from gate.evidence.run_evidence import MetricSource
-from gate.evidence.wandb_runs import BLOCK_BYTES, wandb_series
+from gate.evidence.wandb_runs import BLOCK_BYTES, wandb_metrics
 from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
@@ -63,12 +64,16 @@ def log(*records: bytes) -> bytes:
 
 
 def read(folder: Path, data: bytes, *keys: str) -> dict[str, list[tuple[int, float]]]:
+    found = metrics(folder, data, *keys).series
+    assert {series.source for series in found} <= {MetricSource.WANDB}
+    return {series.name: list(series.points.pairs()) for series in found}
+
+
+def metrics(folder: Path, data: bytes, *keys: str) -> ReadMetrics:
     place = folder / "wandb" / RUN
     place.mkdir(parents=True, exist_ok=True)
     (place / "run-82alu6jm.wandb").write_bytes(data)
-    found = wandb_series(LocalFiles(), folder / "wandb", "wandb", keys or ("*",))
-    assert {series.source for series in found} <= {MetricSource.WANDB}
-    return {series.name: list(series.points.pairs()) for series in found}
+    return wandb_metrics(LocalFiles(), folder / "wandb", "wandb", keys or ("*",))
 
 
 def test_numbers_are_read_step_by_step_and_nothing_else(tmp_path: Path) -> None:
@@ -80,7 +85,38 @@ def test_numbers_are_read_step_by_step_and_nothing_else(tmp_path: Path) -> None:
         "wandb.eval/acc": [(1, 1.0)],
         "wandb.flag": [(0, 1.0)],
         "wandb.loss": [(0, 0.1), (1, 1 / 3)],
+        "wandb.rows.0": [(1, 1.0)],
     }
+
+
+def test_what_is_no_number_is_passed_over_by_name(tmp_path: Path) -> None:
+    record = history(
+        0,
+        loss=0.5,
+        acc="0.93",
+        phase="train",
+        image={"_type": "image-file"},
+        table=list(range(101)),
+        **{"n" * 250: {"a": 1}},
+    )
+    long = history(1, loss=0.25, text="x" * 300_000)
+    settings = text(5, b"c" * 600_000)
+    found = metrics(tmp_path, log(record, settings, long))
+    assert {(one.name, one.why.value) for one in found.passed_over} == {
+        ("acc", "is a number in quotes"),
+        ("phase", "is text"),
+        ("image", "is media or a table"),
+        ("table", "has too many values"),
+        ("n" * 200, "has a name that is too long or not printable"),
+        (f"the record at byte {len(log(record, settings))}", "is too long to read"),
+    }
+    some = metrics(tmp_path / "some", log(record), "loss", "ph*")
+    assert [one.name for one in some.passed_over] == ["phase"]
+
+
+def test_an_integer_that_float64_would_round_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="'tokens' is an integer that float64 cannot hold"):
+        read(tmp_path, log(history(0, tokens=2**53 + 1)))
 
 
 def test_nan_stays_nan_for_the_verdict_to_refuse(tmp_path: Path) -> None:
@@ -139,7 +175,10 @@ def test_folder_and_keys_are_those_of_the_settings(harness: HarnessFolder) -> No
         (log(text(2, text(1, text(1, b"a") + text(16, b"1e")))), "is not a record of the"),
         (log(text(2, text(1, text(1, b"\xff") + text(16, b"1")))), "is not a record of the"),
         (log(text(2, text(1, text(1, b"a") + text(16, b"[" * 99_999)))), "is not a record"),
-        (log(text(2, text(1, text(1, b"a") + text(16, b"9" * 999)))), "is not a record"),
+        (
+            log(text(2, text(1, text(1, b"a") + text(16, b"9" * 999)))),
+            "an integer that float64 cannot hold",
+        ),
         (log(history(1, loss=1.0), history(1, loss=2.0)), "step 1"),
         (log(history(2, loss=1.0), history(1, loss=2.0)), "step 1"),
     ],
@@ -160,7 +199,7 @@ def test_a_flipped_bit_is_a_wrong_checksum(tmp_path: Path) -> None:
 
 def test_no_run_and_several_runs_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(MissingMetricError) as missing:
-        wandb_series(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
+        wandb_metrics(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
     assert "train.env: {WANDB_MODE: offline}" in missing.value.hint
     with pytest.raises(MissingMetricError, match="no logged number matches"):
         read(tmp_path, log(history(0, loss=1.0)), "other*")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gate.evidence.wandb_runs import wandb_series
+from gate.evidence.wandb_runs import wandb_metrics
 from gate.system.files.files import LocalFiles
 
 SCRIPT = """
@@ -34,8 +34,8 @@ def test_an_offline_run_of_the_client_is_read_exactly(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr.decode()
-    found = wandb_series(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
-    assert {series.name: list(series.points.pairs()) for series in found} == {
+    found = wandb_metrics(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
+    assert {series.name: list(series.points.pairs()) for series in found.series} == {
         "wandb.eval.accuracy": [(step, float(step)) for step in range(5)],
         "wandb.late": [(10, 3.5)],
         "wandb.loss": [(step, 1 / (step + 3)) for step in range(5)],

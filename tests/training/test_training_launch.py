@@ -20,6 +20,7 @@ from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.text.untrusted_text import last_lines
 from gate.training.launch import (
+    Hints,
     Launcher,
     _ranks_behind,
     _refuse_failure,
@@ -60,10 +61,11 @@ def _launch(
     *,
     isolation: Isolation = NOBODY,
     command: str = "python train.py",
+    workdir: str = ".",
 ) -> Path:
     tree = tmp_path / "snapshot"
-    tree.mkdir(exist_ok=True)
-    (tree / "train.py").write_text("pass")
+    (tree / workdir).mkdir(parents=True, exist_ok=True)
+    (tree / workdir / "train.py").write_text("pass")
     launcher = Launcher(
         files=LocalFiles(),
         processes=processes,
@@ -74,13 +76,19 @@ def _launch(
         harness=made_harness(LocalFiles()),
         call=CallTime(SystemClock()),
     )
-    snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=".", digest="0" * 64)
+    snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=workdir, digest="0" * 64)
     root = tmp_path / "run"
     root.mkdir(exist_ok=True)
     record, _ = launcher.run(plan_gate(2, priced=True)[0], snapshot, run_folders(root))
     assert (record.label, record.wall_seconds) == ("strict-1", 1.235)
     assert record.isolation == isolation.of_a_run
     return root
+
+
+def test_the_hint_names_the_folder_that_the_training_starts_in(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as caught:
+        _launch(tmp_path, Played(1, b"boom\n"), workdir="train/small")
+    assert "by hand in train/small of a clean checkout" in caught.value.hint
 
 
 def test_strict_and_default_runs_take_turns() -> None:
@@ -137,6 +145,7 @@ def test_the_process_gets_its_environment_and_nothing_else(tmp_path: Path) -> No
             "An operator has no deterministic form",
         ),
         (Played(1, b"No module named 'torch'"), "exited with 1", "lacks a package"),
+        (Played(1, b"code: -98, name: EADDRINUSE"), "exited with 1", "torchrun --standalone"),
         (
             Played(
                 1, b"NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x (size 9)"
@@ -305,7 +314,7 @@ def _refused(printed: bytes, end: RunEnd) -> RunError:
         exit_code=1, timed_out=False, wall_seconds=1, output=printed, output_bytes=len(printed)
     )
     with pytest.raises(RunError) as caught:
-        _refuse_failure(planned, result, request, "", end)
+        _refuse_failure(planned, result, request, Hints(known="", by_hand="by hand"), end)
     return caught.value
 
 

@@ -5,7 +5,7 @@ class: none
 step: null
 ranks: 2
 outcome: error
-says: [rank 1 on, trains with helper-lib 2.0 instead of 1.0, rank 0 on]
+says: [rank 1 trains with helper-lib 2.0 instead of 1.0, rank 0 with the other]
 """
 
 import importlib

@@ -5,7 +5,7 @@ class: none
 step: null
 ranks: 2
 outcome: error
-says: [rank 1 on, took 6 steps, rank 0 on, took 4]
+says: [rank 1 took 6 steps, rank 0 took 4]
 """
 
 import torch
