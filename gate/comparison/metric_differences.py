@@ -166,7 +166,7 @@ def _fault(
     """Why two series of one name cannot be compared at every point, or None."""
     if expected is None:
         steps = observed.points.steps if observed is not None else ()
-        return _alone(name, SeriesFaultKind.EXTRA, steps, "not in the expected result")
+        return _alone(name, SeriesFaultKind.EXTRA, steps, "only in this result")
     if observed is None:
         return _alone(name, SeriesFaultKind.MISSING, expected.points.steps, "missing")
     if expected.dtype != observed.dtype:

@@ -67,7 +67,7 @@ def test_missing_extra_and_retyped_series_are_faults() -> None:
     found = compare_metrics((one,), (two,), ())
     assert [(f.metric, f.reason) for f in found.faults] == [
         ("logged.a", "missing"),
-        ("logged.b", "not in the expected result"),
+        ("logged.b", "only in this result"),
     ]
     (fault,) = compare_metrics((one,), (retyped,), ()).faults
     assert fault.reason == "type float64 became float32"

@@ -22,7 +22,7 @@ from report_outcomes import (
     ran,
 )
 
-from gate.comparison.differences import EventKind, TensorChange, TensorDelta
+from gate.comparison.differences import EventKind, OtherSetting, TensorChange, TensorDelta
 from gate.evidence.configuration import ConfigurationChange
 from gate.report.brief import brief_of
 from gate.report.wording import TITLES, headline, pair
@@ -382,6 +382,22 @@ def test_a_change_of_the_training_settings_is_not_judged_by_runs_of_the_base_com
         "those, "
         "the result is unchanged."
     )
+
+
+@each_row(
+    ("settings_from", "answer"),
+    [
+        ("base", "No. The base branch's settings count; its baseline was recorded with others."),
+        ("head", "Yes. It brings the settings; the baseline was recorded with others."),
+        ("work tree", "Only if it changes the settings; the machine does not matter here."),
+    ],
+)
+def test_settings_that_the_baseline_was_not_recorded_with_are_the_changes_where_it_brings_them(
+    settings_from: str, answer: str
+) -> None:
+    other = OtherSetting(key="train.env", before="{}", after='{"OMP_NUM_THREADS": "1"}')
+    update = {"baseline": None, "other_settings": (other,), "settings_from": settings_from}
+    assert brief_of(CASES["not-comparable"].model_copy(update=update)).this_change == answer
 
 
 def test_a_metric_that_was_not_compared_is_no_result_that_did_not_move() -> None:
