@@ -257,21 +257,21 @@ class FlatValues:
     source: MetricSource
     prefix: str
     keys: tuple[str, ...] = ("*",)
-    found: dict[str, PassedOver] = field(default_factory=dict)
+    noted: dict[str, PassedOver] = field(default_factory=dict)
     nested: set[str] = field(default_factory=set)
 
     def pass_over(self, name: str, why: WhyPassedOver) -> None:
         """Note a value that is not compared."""
         # one more than a reader is shown is not kept: a line could hold a million of them
-        if name in self.found or len(self.found) >= MAX_PASSED_OVER:
+        if name in self.noted or len(self.noted) >= MAX_PASSED_OVER:
             return
         shown = plain_text(name)[:MAX_NAME]
         if any(fnmatchcase(shown, pattern) for pattern in self.keys):
-            self.found[name] = PassedOver(source=self.source, name=shown, why=why)
+            self.noted[name] = PassedOver(source=self.source, name=shown, why=why)
 
     def passed_over(self) -> tuple[PassedOver, ...]:
         """All that were noted, by name."""
-        return tuple(self.found[name] for name in sorted(self.found))
+        return tuple(self.noted[name] for name in sorted(self.noted))
 
     def numbers(self, name: str, value: object, *, depth: int = 0) -> Iterator[tuple[str, float]]:
         """The numbers of a value by their flat names; what is none is noted."""

@@ -51,8 +51,9 @@ from gate.pipelines.reading import (
 )
 from gate.pipelines.turns import Begun, Fitting, Turns, seconds_alone
 from gate.settings.load import settings_digest, training_digest
+from gate.training.failed_run import short_of_room
 from gate.training.lanes import Lane, Turn, in_groups
-from gate.training.launch import Launcher, run_folders, short_of_room
+from gate.training.launch import Launcher, run_folders
 from gate.training.missing_files import with_missing_file
 from gate.training.probe import probe_training
 from gate.training.runs import (

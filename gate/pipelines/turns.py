@@ -24,8 +24,9 @@ from gate.settings.levels import CostSettings
 from gate.system.console import Reached
 from gate.system.machine import Room
 from gate.training.child_environment import threads_of_a_run
+from gate.training.failed_run import may_be_stopped, short_of_room
 from gate.training.lanes import AHEAD_BYTES, PAIR, Lane, Turn, core_sets
-from gate.training.launch import may_be_stopped, run_folders, short_of_room, sign_of
+from gate.training.launch import run_folders, sign_of
 from gate.training.plan import training_of
 from gate.training.runs import PlannedRun
 

@@ -480,7 +480,7 @@ def _not_comparable_change(verdict: Verdict) -> str:
         if verdict.other_settings and verdict.settings_from == "base":
             return "No. The base branch's settings count; its baseline was recorded with others."
         if verdict.other_settings and verdict.settings_from == "head":
-            return "Yes. It brings the settings; the baseline was recorded with others."
+            return "Yes. It adds the settings; the baseline was recorded with others."
         return "Only if it changes the settings; the machine does not matter here."
     if verdict.nothing_moved:
         return "No. Its files are exactly those that the baseline was recorded from."

@@ -388,7 +388,7 @@ def test_a_change_of_the_training_settings_is_not_judged_by_runs_of_the_base_com
     ("settings_from", "answer"),
     [
         ("base", "No. The base branch's settings count; its baseline was recorded with others."),
-        ("head", "Yes. It brings the settings; the baseline was recorded with others."),
+        ("head", "Yes. It adds the settings; the baseline was recorded with others."),
         ("work tree", "Only if it changes the settings; the machine does not matter here."),
     ],
 )

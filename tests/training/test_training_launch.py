@@ -19,15 +19,14 @@ from gate.system.clock import SystemClock
 from gate.system.console import QuietProgress
 from gate.system.files.files import LocalFiles
 from gate.text.untrusted_text import last_lines
-from gate.training.launch import (
+from gate.training.failed_run import (
     Hints,
-    Launcher,
     _ranks_behind,
-    _refuse_failure,
     raised_at,
-    run_folders,
+    refuse_failed_run,
     short_of_room,
 )
+from gate.training.launch import Launcher, run_folders
 from gate.training.plan import plan_base, plan_gate, plan_record
 from gate.training.run_folders import made_harness
 from gate.training.runs import Commit, RankEnd, RunEnd, RunMode, Snapshot
@@ -314,7 +313,7 @@ def _refused(printed: bytes, end: RunEnd) -> RunError:
         exit_code=1, timed_out=False, wall_seconds=1, output=printed, output_bytes=len(printed)
     )
     with pytest.raises(RunError) as caught:
-        _refuse_failure(planned, result, request, Hints(known="", by_hand="by hand"), end)
+        refuse_failed_run(planned, result, request, Hints(known="", workdir="."), end)
     return caught.value
 
 

@@ -1,0 +1,339 @@
+"""Why a run failed: what its output, its ranks and its exit code say, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from gate.errors import RunError, RunTimeoutError
+from gate.isolation.process_request import ProcessRequest, ProcessResult
+from gate.text.untrusted_text import last_lines
+from gate.training.runs import PlannedRun, RankEnd, RunEnd, ended_with
+
+PREPROCESS_LIMIT = "preprocess.timeout_seconds"
+RANK_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun"}
+# what torch 2.13 says, for gloo and for its store, where no socket but a local one can be made
+RANK_SIGNS = (b"DistNetworkError", b"torch/distributed/", b"Cannot resolve 127.0.0.1 to a (local)")
+CONNECTION_SIGNS = (
+    b"name resolution",
+    b"Name or service not known",
+    b"<urlopen error",
+    b"NewConnectionError",
+    b"ConnectError",
+)
+MEMORY_SIGNS = (
+    *(b"out of memory", b"OutOfMemoryError", b"MemoryError", b"Cannot allocate memory"),
+    *(b"CUBLAS_STATUS_ALLOC_FAILED", b"shared memory segment /dev/shm"),
+)
+# a port by its number, which two runs that share a network cannot both have
+PORT_SIGNS = (b"EADDRINUSE", b"Address already in use")
+# with a path behind it, as Python tells them
+WRITING_SIGNS = (b"Read-only file system: '", b"Permission denied: '")
+# ranks and Ray's workers put their own name before what they print
+TELLER = r"(?:\[rank\d{1,6}\]: |\([^()\n]{1,80}\) )?"
+FRAME = re.compile(
+    TELLER + r'\s+File "(?P<file>[^"\n]{1,200})", line (?P<line>[1-9]\d{0,6})(?!\d)', re.ASCII
+)
+EXCEPTION = re.compile(
+    TELLER + r"(?P<told>(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Stopped))"
+    r"\b(?:\([\w.]{1,80}\))?(?:: .*)?)\Z"
+)
+# what a launcher raises because the script that it started has failed, and warnings
+OF_NO_SCRIPT = re.compile(
+    r"(?:.*\.)?(?:CalledProcessError|ChildFailedError|ProcessRaisedException|RayTaskError"
+    r"|ProcessExitedException|TrainingFailedError|WorkerCrashedError|ActorDiedError"
+    r"|WorkerGroupError|ControllerError|UncompletedJobError|FailedJobError|BrokenProcessPool"
+    r"|TrainingStopped|\w*Warning)\Z"
+)
+STOP_SIGNS = (b"TrainingStopped", b"ray.", b"submitit.", b"joblib.", b"BrokenProcessPool")
+# a launcher's own traceback stands behind the script's
+LOOKED_LINES = 200
+SHOWN_RANKS = 8
+# what torch says where a rank waited in vain: gloo, the store, NCCL, a monitored barrier
+LATE_SIGNS = (
+    *(b"Timed out waiting", b"Socket Timeout", b"client socket has timed out"),
+    *(b"wait timeout after", b"collective operation timeout", b"failed to pass monitoredBarrier"),
+)
+LATE_HINT = (
+    "A rank came too late to a collective: look for work that one rank does alone (a download, "
+    "preprocessing, an evaluation), and let the others wait at a barrier with a longer timeout."
+)
+NEAR_LINES = 40
+BEGINS = re.compile(TELLER + r"Traceback \(most recent call last\)")
+SIGNAL_HINTS = {
+    -signal.SIGBUS: "Often too little shared memory for DataLoader workers: raise the container's "
+    "--shm-size, or use num_workers=0 for the smoke training.",
+    -signal.SIGKILL: "Killed by SIGKILL, most often for lack of memory: check the machine's "
+    "kernel log.",
+    -signal.SIGSYS: "It made a system call of another architecture, as a 32-bit program does: "
+    "the seccomp filter refuses those.",
+    -signal.SIGXFSZ: "It wrote a file larger than the isolation allows (64 GiB).",
+}
+MORE_SHARED_MEMORY = "Give the container a larger /dev/shm (--shm-size, isolation.shm_bytes)"
+NO_COMPILER = (
+    "torch.compile and Triton need a compiler where the training runs, and there is none. The "
+    "action's full image has one; install gcc, g++ and libc6-dev in your own image."
+)
+BUSY_GPU = (
+    "Another process has the GPU to itself: its compute mode is exclusive, or MPS serves another "
+    "account. `repro-gate doctor` says which; run one job at a time, or set the mode to default "
+    "(nvidia-smi -c DEFAULT)."
+)
+OUTPUT_HINTS = {
+    b"does not have a deterministic implementation": "An operator has no deterministic form. "
+    "Replace it, or compute that part on the CPU; the line above names it.",
+    b"EOFError: EOF when reading a line": "The training waits for input on stdin and gets none: "
+    "pass the answers as arguments.",
+    b"shared memory segment /dev/shm/nccl": "NCCL found no space in /dev/shm. "
+    f"{MORE_SHARED_MEMORY}, or fewer ranks to the smoke training.",
+    b"pidfd_getfd": "With expandable segments a GPU tensor cannot be shared with another "
+    "process: the isolation does not let a process take another's file descriptors. Remove "
+    "expandable_segments from PYTORCH_ALLOC_CONF for the smoke training.",
+    b"In the deterministic mode of Inductor": "Inductor tried to choose a kernel by timing, "
+    "which strict mode refuses. Compile without max-autotune in the smoke training, or set "
+    "determinism.knobs.inductor_deterministic to keep, which leaves that knob off.",
+    b"Failed to find C compiler": NO_COMPILER,
+    b"No working C++ compiler found": NO_COMPILER,
+    b"devices are busy or unavailable": BUSY_GPU,
+    b"device(s) is/are busy or unavailable": BUSY_GPU,
+    b"AF_UNIX path": "The path of a Unix socket is too long for the kernel (107 bytes): set TMPDIR "
+    "to /tmp in train.env, or give a shorter --out.",
+    **dict.fromkeys(
+        PORT_SIGNS,
+        "Another program on this machine has that port: let the launcher choose a free one "
+        "(torchrun --standalone, or MASTER_PORT in train.env), and end what an earlier job left.",
+    ),
+    b"No module named": "The training's environment lacks a package: run the gate from the "
+    "training's environment, or name its interpreter in train.command.",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hints:
+    """What to do about a failed run: its `known` cause, else to run it by hand in `workdir`."""
+
+    known: str
+    workdir: str
+
+    @property
+    def by_hand(self) -> str:
+        """Where nothing points at a cause."""
+        place = "" if self.workdir == "." else f"{self.workdir} of "
+        return (
+            f"Run the same command by hand in {place}a clean checkout; the details show its last "
+            "lines."
+        )
+
+
+def refuse_failed_run(
+    planned: PlannedRun,
+    result: ProcessResult,
+    request: ProcessRequest,
+    hints: Hints,
+    end: RunEnd,
+) -> None:
+    """Raise `RunError` for a run that failed or timed out, with its cause as far as it is known."""
+    label = planned.label
+    if result.timed_out:
+        bound = planned.window is not None and planned.window.max_seconds
+        own = "train.timeout_seconds"
+        if bound == request.timeout_seconds:
+            own = "diagnosis.budget_seconds"
+        if (
+            request.step is not None
+            and request.step.settings.run_seconds == request.timeout_seconds
+        ):
+            own = "cluster.run_seconds"
+        if planned.varied is not None and planned.varied.max_seconds == request.timeout_seconds:
+            own = "far longer than a run in which nothing is varied"
+        hint = "Lower train.max_steps or raise train.timeout_seconds."
+        if own == "cluster.run_seconds":
+            hint = f"Lower train.max_steps or raise {own}."
+        if planned.preprocesses:
+            own, hint = PREPROCESS_LIMIT, f"Prepare less data, or raise {PREPROCESS_LIMIT}."
+        raise RunTimeoutError(
+            f"run {label}: timed out after {request.timeout_seconds:g} s ({own})"
+            f"{_ranks_behind(end.ranks)}",
+            hint=hint,
+            details=(*_rank_lines(end.ranks), *last_lines(result.output)),
+        )
+    if result.exit_code != 0:
+        lines, exception = _last_words(result.output)
+        of_no_script = not exception or OF_NO_SCRIPT.match(exception.partition(":")[0])
+        if end.stopped and not end.failed and of_no_script:
+            told = f": {exception}" if exception else ""
+            raise RunError(
+                f"run {label}: the gate stopped every rank after train.max_steps steps, and then "
+                f"the command {_how_it_ended(result)}{told}",
+                hint="Let the script end by itself: pass it the number of steps in "
+                "train.max_steps, so that nothing has to stop it.",
+                details=lines,
+            )
+        file, line = raised_at(lines, request.workdir)
+        where = f" ({file}, line {line})" if file else ""
+        own = "" if of_no_script and end.failed else exception
+        late = _late(end.ranks, result.output)
+        told = f": {own or ' and '.join(end.failed)}" if own or end.failed else ""
+        raise RunError(
+            f"run {label}: {' '.join(request.argv)[:200]} {_how_it_ended(result)}"
+            f"{_rank_words(end.ranks, late=late)}{told}{where}",
+            hint=hints.known
+            or (LATE_HINT if late else _failure_hint(result, request) or hints.by_hand),
+            details=(*_rank_lines(end.ranks), *lines),
+            file=file,
+            line=line,
+        )
+
+
+def _late(ranks: Sequence[RankEnd], output: bytes) -> bool:
+    """Whether a rank gave up waiting while another still ran."""
+    timed_out = any(sign in output for sign in LATE_SIGNS)
+    waited = any(end.failed for end in ranks)
+    return timed_out and waited and any(_blame(end) is Blame.NO_FAULT for end in ranks)
+
+
+def _rank_words(ranks: Sequence[RankEnd], *, late: bool) -> str:
+    """The rank that tells most of a failure: killed, never there, failed; what led to it is open.
+
+    A rank that lost its peer fails too, so one that was killed goes before it, and of `late` ranks
+    the one that others waited for.
+    """
+    ordered = sorted(ranks, key=_blame)
+    first = _blame(ordered[0]) if ordered else Blame.NO_FAULT
+    behind = [end for end in ordered if _blame(end) is Blame.NO_FAULT]
+    if late and behind and first is Blame.RAISED:
+        return f" ({behind[0].described}; others timed out waiting)"
+    return "" if first is Blame.NO_FAULT else f" ({ordered[0].described})"
+
+
+class Blame(IntEnum):
+    """What a rank's end says of a failure, the most telling first."""
+
+    KILLED = 0
+    NEVER_THERE = 1
+    RAISED = 2
+    NO_FAULT = 3
+
+
+def _blame(end: RankEnd) -> Blame:
+    if end.exit_code not in {None, 0, -signal.SIGTERM} and not end.failed:
+        return Blame.KILLED
+    if not (end.last_step or end.failed or end.told_its_end or end.node):
+        return Blame.NEVER_THERE
+    return Blame.RAISED if end.failed else Blame.NO_FAULT
+
+
+def _ranks_behind(ranks: Sequence[RankEnd]) -> str:
+    """Of a run that never ended the rank that came least far, where others came further."""
+    behind = min(ranks, key=lambda end: end.last_step, default=None)
+    if behind is None or all(end.last_step == behind.last_step for end in ranks):
+        return ""
+    return f"; {behind.described}"
+
+
+def _rank_lines(ranks: Sequence[RankEnd]) -> tuple[str, ...]:
+    """Each rank in a line, those that tell most first."""
+    return tuple(end.described for end in sorted(ranks, key=_blame)[:SHOWN_RANKS])
+
+
+def _last_words(output: bytes) -> tuple[tuple[str, ...], str]:
+    """The end of a training's output, and the exception that it failed with, if any.
+
+    Where a launcher reports that its script failed, the script's own exception counts, and the
+    lines end with it: the launcher's traceback says nothing of the fault.
+    """
+    looked, shown = last_lines(output, LOOKED_LINES), last_lines(output)
+    found = [
+        (place, match) for place, line in enumerate(looked) if (match := EXCEPTION.match(line))
+    ]
+    begins = max((place for place, line in enumerate(looked) if BEGINS.match(line)), default=0)
+    # long before the launcher's traceback it was caught, or has nothing to do with the end
+    near = [pair for pair in found if pair[0] >= begins - NEAR_LINES]
+    own = [pair for pair in near if not OF_NO_SCRIPT.match(pair[1]["name"])]
+    if not own or own[-1] == found[-1]:
+        # a launcher alone, or none at all; whatever else was told long before is no reason
+        late = [match for place, match in found if place >= len(looked) - len(shown)]
+        return shown, late[-1]["told"] if late else ""
+    place, match = own[-1]
+    return looked[max(0, place + 1 - len(shown)) : place + 1], match["told"]
+
+
+def raised_at(lines: tuple[str, ...], workdir: Path) -> tuple[str, int]:
+    """The innermost line below `workdir` of the last traceback, its file relative; else `("", 0)`.
+
+    The training printed it, so it may be anything: a place to show, and never a path to open.
+    """
+    found = [match for match in map(FRAME.match, lines) if match is not None]
+    for frame in reversed(found):
+        # a script that is started by a relative name stands so in its own traceback
+        file = frame["file"].removeprefix(f"{workdir}/")
+        if not file.startswith(("/", "<")) and ".." not in file.split("/"):
+            return file, int(frame["line"])
+    return "", 0
+
+
+def _how_it_ended(result: ProcessResult) -> str:
+    exit_code = result.exit_code
+    if result.out_of_memory:
+        return "ran out of memory and was killed"
+    return f"exited with {exit_code}" if exit_code >= 0 else f"was {ended_with(exit_code)}"
+
+
+def _failure_hint(result: ProcessResult, request: ProcessRequest) -> str:
+    """The most common causes, where the exit code or the output points at one, else nothing."""
+    if result.out_of_memory:
+        return (
+            "It needed more memory than isolation.memory_bytes or the machine has: raise the limit."
+        )
+    if request.under_own_account and not request.network:
+        cut_off = _hint_without_network(result, request)
+        if cut_off:
+            return cut_off
+    if result.exit_code in SIGNAL_HINTS:
+        return SIGNAL_HINTS[result.exit_code]
+    if request.under_own_account and any(sign in result.output for sign in WRITING_SIGNS):
+        return (
+            "The training's account writes only in the checkout that it trains in, in its home and "
+            "in $TMPDIR (tempfile.gettempdir() names it): use one of these for what it writes, and "
+            "give every account read access to what it reads."
+        )
+    return next((hint for sign, hint in OUTPUT_HINTS.items() if sign in result.output), "")
+
+
+def _hint_without_network(result: ProcessResult, request: ProcessRequest) -> str:
+    """Ranks need loopback and downloads the network; both fail with words that name neither."""
+    launcher = {Path(word).name for word in request.argv[:1]} & RANK_LAUNCHERS
+    ranks = launcher or any(sign in result.output for sign in RANK_SIGNS)
+    if ranks and not request.in_container:
+        return (
+            "Ranks communicate over loopback sockets, which the isolation blocks. Set "
+            "isolation.network: true; the verdict then says so."
+        )
+    if any(sign in result.output for sign in CONNECTION_SIGNS):
+        return (
+            "The isolation blocks network connections: put the data into the repository or the "
+            "image, or set isolation.network: true; the verdict then says so."
+        )
+    return ""
+
+
+def may_be_stopped(result: ProcessResult) -> bool:
+    """Whether a command may have failed for the gate's stop alone, by what it printed.
+
+    Only what the processes themselves told decides that, and it is read when all of them are gone.
+    """
+    return result.exit_code > 0 and any(sign in result.output for sign in STOP_SIGNS)
+
+
+def short_of_room(result: ProcessResult) -> bool:
+    """Whether a run may have failed for want of memory, time or a port that another one took."""
+    if result.timed_out or result.out_of_memory:
+        return True
+    signs = any(sign in result.output for sign in (*MEMORY_SIGNS, *PORT_SIGNS))
+    return result.exit_code in {-signal.SIGKILL, -signal.SIGBUS} or (
+        result.exit_code != 0 and signs
+    )
