@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import os
 import platform
@@ -27,6 +28,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,7 @@ from typing import Final
 import yaml
 from git_workshop import IDENTITY, Repository
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPT: Final = "train.py"
 STEPS: Final = 6
 BUDGET_SECONDS: Final = 600
@@ -373,15 +376,13 @@ class Answers:
     def __init__(self, file: Path | None) -> None:
         """Nothing is kept without a file."""
         self._file = file
-        self._program = program()
         self.known: list[Told] = []
         for line in file.read_text("utf-8").splitlines() if file and file.exists() else ():
             entry = json.loads(line)
-            if entry.pop("program") == self._program:
-                pair = frozenset(map(Feature, entry.pop("features")))
-                self.known.append(
-                    Told(features=pair, problems=tuple(entry.pop("problems")), **entry)
-                )
+            pair = frozenset(map(Feature, entry["features"]))
+            if entry["asked"] == asked_of(pair):
+                problems = tuple(entry["problems"])
+                self.known.append(Told(features=pair, problems=problems, machine=entry["machine"]))
 
     def add(self, row: Told) -> None:
         """Keep one; a call that ends early has lost nothing."""
@@ -390,7 +391,7 @@ class Answers:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)
         line = {
-            "program": self._program,
+            "asked": asked_of(row.features),
             "features": sorted(row.features),
             "problems": row.problems,
             "machine": row.machine,
@@ -399,14 +400,17 @@ class Answers:
             stream.write(json.dumps(line) + "\n")
 
 
-def program() -> str:
-    """A digest of what an answer hangs on: the program and this script."""
-    root = Path(__file__).resolve().parents[2]
-    files = [*sorted((root / "gate").rglob("*.py")), Path(__file__)]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()[:16]
+def asked_of(features: frozenset[Feature]) -> str:
+    """A digest of all that an answer hangs on: the program, the project, and what is right."""
+    judged = (inspect.getsource(_problems), inspect.getsource(_false))
+    asked = (_program(), script(features, 1.0), settings(features, Path("/")), *judged)
+    return hashlib.sha256("\0".join(asked).encode()).hexdigest()[:16]
+
+
+@cache
+def _program() -> str:
+    files = sorted((ROOT / "gate").rglob("*.py"))
+    return " ".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
 
 
 def _machine(python: str) -> str:
@@ -417,9 +421,11 @@ def _machine(python: str) -> str:
     done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
     version, _, torch = done.stdout.strip().partition(" ")
     processor = platform.processor() or platform.machine()
+    git = ("git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD")
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return (
         f"{processor}, {os.cpu_count()} cores, Python {version}, torch {torch}, "
-        f"{datetime.now(UTC):%Y-%m-%d}"
+        f"{datetime.now(UTC):%Y-%m-%d}{f', at {commit}' if commit else ''}"
     )
 
 
@@ -507,7 +513,11 @@ def table(rows: list[Told], features: tuple[Feature, ...]) -> Iterator[str]:
         "forward pass changes. Right is: code drift from step 1, the changed line in the first "
         "block of the comment, and no fault.\n"
     )
-    yield f"Of {len(rows)} pairs {len(rows) - len(failed)} right, {len(failed)} not.\n"
+    together = len(pairs_of(Feature))
+    yield (
+        f"Of {together} pairs that go together {len(rows)} were asked: {len(rows) - len(failed)} "
+        f"right, {len(failed)} not.\n"
+    )
     for machine, count in Counter(row.machine for row in rows).items():
         yield f"- {machine}: {count} pairs"
     yield ""

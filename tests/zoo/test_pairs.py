@@ -13,10 +13,10 @@ from pairs import (
     Answers,
     Feature,
     Told,
+    asked_of,
     available,
     changed_line,
     pairs_of,
-    program,
     rows_of,
     script,
     told,
@@ -47,7 +47,7 @@ def test_answers_are_kept_for_the_program_that_gave_them(tmp_path: Path) -> None
     row = Told(features=pair, problems=("first step 2",), machine="of two cores")
     Answers(file).add(row)
     assert Answers(file).known == [row]
-    file.write_text(file.read_text().replace(program(), "another"))
+    file.write_text(file.read_text().replace(asked_of(pair), "another"))
     assert Answers(file).known == []
 
 
