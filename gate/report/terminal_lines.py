@@ -109,7 +109,7 @@ def section_view(section: Section) -> RenderableType:
         box=box.SIMPLE_HEAD,
         title=Text(section.title, style="bold"),
         title_justify="left",
-        padding=(0, 1, 0, 0),
+        collapse_padding=True,
     )
     rows = [tuple(map(cell_text, row)) for row in data.rows]
     for index, heading in enumerate(data.headings):
