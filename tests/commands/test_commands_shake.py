@@ -34,7 +34,10 @@ def test_shake_shows_what_the_result_hangs_on_and_writes_two_files(
     )
     assert max(map(len, lines)) <= 80
     (row,) = [line for line in lines if line.startswith("  host-name ")]
-    assert " ".join(row.split()) == "host-name DIFFERS from step 3 on: loss depends.py:2 socket.gethostname"
+    assert (
+        " ".join(row.split())
+        == "host-name DIFFERS from step 3 on: loss depends.py:2 socket.gethostname"
+    )
     assert "socket.gethostname" in ended.out
     assert "host-name: Keep the host's name out of seeds, splits and file names." in ended.out
     document = ShakenTraining.model_validate_json(Path("results/shake.json").read_text())
