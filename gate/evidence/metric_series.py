@@ -246,12 +246,23 @@ class ReadMetrics:
     passed_over: tuple[PassedOver, ...] = ()
 
 
+PLACES: Final = frozenset({WhyPassedOver.LINE, WhyPassedOver.RECORD})
+CONTAINERS: Final = frozenset({WhyPassedOver.DEPTH, WhyPassedOver.WIDTH, WhyPassedOver.MEDIA})
+
+
+def _may_be_below(name: str, pattern: str) -> bool:
+    """Whether the pattern can match a name in that object or list, by what it begins with."""
+    head = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+    open_ended = head != pattern and f"{name}.".startswith(head)
+    return open_ended or name == pattern or head.startswith(f"{name}.")
+
+
 @dataclass(slots=True)
 class FlatValues:
     """Flattens what a script logged, and notes what of it could not become a series.
 
-    Only names that one of `keys` matches are noted, the first of each kind of reason; `nested` are
-    the names below an object or a list.
+    `keys` are patterns of the names that count. A value of another name is not noted, and a whole
+    object or list only where a name in it can count. `nested` are the names below one.
     """
 
     source: MetricSource
@@ -261,13 +272,19 @@ class FlatValues:
     nested: set[str] = field(default_factory=set)
 
     def pass_over(self, name: str, why: WhyPassedOver) -> None:
-        """Note a value that is not compared."""
+        """Note a value, a line or a record that is not compared."""
         # one more than a reader is shown is not kept: a line could hold a million of them
-        if name in self.noted or len(self.noted) >= MAX_PASSED_OVER:
+        if name in self.noted or len(self.noted) >= MAX_PASSED_OVER or not self._counts(name, why):
             return
-        shown = plain_text(name)[:MAX_NAME]
-        if any(fnmatchcase(shown, pattern) for pattern in self.keys):
-            self.noted[name] = PassedOver(source=self.source, name=shown, why=why)
+        self.noted[name] = PassedOver(source=self.source, name=plain_text(name)[:MAX_NAME], why=why)
+
+    def _counts(self, name: str, why: WhyPassedOver) -> bool:
+        if why in PLACES:
+            # whatever is in there has names that nobody read
+            return True
+        if why in CONTAINERS:
+            return any(_may_be_below(name, pattern) for pattern in self.keys)
+        return any(fnmatchcase(name, pattern) for pattern in self.keys)
 
     def passed_over(self) -> tuple[PassedOver, ...]:
         """All that were noted, by name."""

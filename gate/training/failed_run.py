@@ -104,7 +104,7 @@ OUTPUT_HINTS = {
     "to /tmp in train.env, or give a shorter --out.",
     **dict.fromkeys(
         PORT_SIGNS,
-        "Another program on this machine has that port: let the launcher choose a free one "
+        "That port is taken on this machine: let the launcher choose a free one "
         "(torchrun --standalone, or MASTER_PORT in train.env), and end what an earlier job left.",
     ),
     b"No module named": "The training's environment lacks a package: run the gate from the "

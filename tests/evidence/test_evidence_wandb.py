@@ -114,6 +114,28 @@ def test_what_is_no_number_is_passed_over_by_name(tmp_path: Path) -> None:
     assert [one.name for one in some.passed_over] == ["phase"]
 
 
+@each_row(
+    ("pattern", "names"),
+    [
+        ("*loss", ["eval", "image"]),
+        ("eval.*", ["eval"]),
+        ("eval.deep.loss", ["eval"]),
+        ("ev*", ["eval"]),
+        ("eva", []),
+        ("train/*", []),
+    ],
+)
+def test_what_can_hold_a_chosen_name_is_never_passed_over_in_silence(
+    tmp_path: Path, pattern: str, names: list[str]
+) -> None:
+    wide = {str(place): place for place in range(101)}
+    record = history(0, kept=0.5, eval=wide, image={"_type": "image-file"}, phase="x")
+    long = history(1, kept=0.25, text="x" * 300_000)
+    found = metrics(tmp_path, log(record, long), "kept", pattern)
+    place = f"the record at byte {len(log(record))}"
+    assert [one.name for one in found.passed_over] == [*names, place]
+
+
 def test_an_integer_that_float64_would_round_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError, match="'tokens' is an integer that float64 cannot hold"):
         read(tmp_path, log(history(0, tokens=2**53 + 1)))

@@ -7,7 +7,7 @@ pass changes, and the gate has to say so: code drift from step 1, with the chang
 comment's first block. With names, only the pairs of those features run, with one name all pairs of
 it; `--python` is the gate's interpreter, one that other accounts can start where the feature `uid`
 is to be tried. `--answers` keeps each answer as it comes: a later call asks only what it lacks, as
-long as neither the program nor this script changed. Ends with 1 where a pair fails.
+long as neither the program nor the pair's project changed. Ends with 1 where a pair fails.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ class Answers:
 def asked_of(features: frozenset[Feature]) -> str:
     """A digest of all that an answer hangs on: the program, the project, and what is right."""
     judged = (inspect.getsource(_problems), inspect.getsource(_false))
-    asked = (_program(), script(features, 1.0), settings(features, Path("/")), *judged)
+    asked = (_program(), script(features, 1.0), settings(features, Path("/")), PREPARE, *judged)
     return hashlib.sha256("\0".join(asked).encode()).hexdigest()[:16]
 
 
@@ -413,6 +413,7 @@ def _program() -> str:
     return " ".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
 
 
+@cache
 def _machine(python: str) -> str:
     asked = (
         "import platform, torch; gpu = torch.cuda.is_available(); print(platform.python_version(), "

@@ -5,7 +5,7 @@ class: none
 step: null
 ranks: 2
 outcome: error
-says: [rank 1, last step 2, still running, others timed out waiting]
+says: ["rank 1: last step 2", still running, others timed out waiting]
 """
 
 import time
