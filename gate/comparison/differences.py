@@ -289,6 +289,7 @@ class EventKind(StrEnum):
     RANDOM = "random"
     BATCH = "batch"
     INPUT = "input"
+    WEIGHTS = "weights"
     LOSS = "loss"
     BACKWARD = "backward"
     GRADIENTS = "gradients"

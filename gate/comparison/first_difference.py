@@ -32,7 +32,14 @@ from gate.comparison.differences import (
     without_rank,
 )
 from gate.evidence.run_evidence import CheckpointManifest, MetricSeries, MetricSource, RankRecord
-from gate.evidence.step_columns import FAMILIES, PARAMETERS, RANDOM, family_of, optimizer_of
+from gate.evidence.step_columns import (
+    FAMILIES,
+    LAST_WEIGHTS,
+    PARAMETERS,
+    RANDOM,
+    family_of,
+    optimizer_of,
+)
 from gate.evidence.step_work import Given, turn_of
 
 # The members stand in the order in which one causes the next: at one step the cause comes first.
@@ -43,6 +50,8 @@ LOSS = "loss"
 Recorded = Mapping[str, Collection[int]]
 # what goes on from one step to the next, and which of it is recorded ahead of these in one step
 CARRIED = (RANDOM, PARAMETERS)
+# of the first pass of a step, where it has several
+FIRST_LOSS: Final = ".pass1"
 BEFORE = {EventKind.LOSS: RANDOM, EventKind.METRIC: PARAMETERS}
 WORK_NAMES = {
     WorkKind.SAMPLES: "samples per step",
@@ -131,7 +140,7 @@ def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
     return min(begins, default=None)
 
 
-def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, int, str]:
+def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, float, str]:
     """The end comes last, and before it what counts something else than steps.
 
     Within a step the optimizers follow each other: what one updates, the passes of the next see.
@@ -140,9 +149,26 @@ def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, int, 
     at_the_end = event.kind is EventKind.STATE
     optimizer = optimizer_of(without_rank(event.name))
     # what has no step could be anywhere: it never stands before something that is known
-    step = math.inf if event.step is None else event.step
-    turn = step if event.step is None else turn_of(given, optimizer, event.step)
-    return turn, at_the_end, optimizer, step, ORDER.index(event.kind), event.name
+    seen_in = event.step
+    # written behind the update: the passes of other optimizers use them before its own next one
+    if event.kind is EventKind.WEIGHTS and not event.name.startswith(LAST_WEIGHTS) and seen_in:
+        seen_in -= 1
+    step = math.inf if seen_in is None else seen_in
+    turn = step if seen_in is None else turn_of(given, optimizer, seen_in)
+    return turn, at_the_end, optimizer, step, _place_in_step(event), event.name
+
+
+def _place_in_step(event: Event) -> float:
+    """By kind; the weights of a step's first pass are what the update before left.
+
+    Those of its last pass stand behind what its first one gave.
+    """
+    place = ORDER.index(event.kind)
+    if event.kind is EventKind.WEIGHTS:
+        of_last = event.name.startswith(LAST_WEIGHTS)
+        return place + 0.5 if of_last else ORDER.index(EventKind.OPTIMIZER) + 0.5
+    of_first = event.kind is EventKind.LOSS and without_rank(event.name).endswith(FIRST_LOSS)
+    return ORDER.index(EventKind.WEIGHTS) if of_first else place
 
 
 def _step_events(expected: int, observed: int) -> Iterator[Event]:

@@ -14,14 +14,15 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from gate.comparison.differences import OptimizerSettingChange, TensorDelta, WorkChange, WorkKind
-from gate.evidence.run_evidence import CheckpointManifest
-from gate.evidence.step_columns import StepDigests
-from gate.evidence.step_work import StepGiven, given_at, is_told
+from gate.evidence.run_evidence import CheckpointManifest, MetricSeries
+from gate.evidence.step_columns import StepDigests, of_optimizer
+from gate.evidence.step_work import StepGiven, given_at, is_told, turn_of
 
 OPTIMIZER_SETTING: Final = re.compile(
     r"state(?:\.rank\d+)?/optimizer/(?P<optimizer>\d{1,9})/group/\d+/(?P<setting>.+)", re.ASCII
 )
 RATE: Final = "lr"
+LOSS: Final = "loss"
 # the name of the change of an optimizer's class
 CLASS: Final = "class"
 # What torch's schedulers keep beside the rate: what the script gave them. The highest rate of a
@@ -49,6 +50,11 @@ class WorkingResult(Protocol):
         ...
 
     @property
+    def metrics(self) -> tuple[MetricSeries, ...]:
+        """Every series, also the harness's own."""
+        ...
+
+    @property
     def checkpoint(self) -> CheckpointManifest:
         """Every number at the end."""
         ...
@@ -63,23 +69,35 @@ def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[Work
     )
     others = sorted({int(name) for _, both in pairs for side in both for name in side.after})
     turns = (
-        _work(
-            WorkKind.TURNS,
-            [
-                (step, _turn(one, optimizer), _turn(other, optimizer))
-                for step, (one, other) in pairs
-            ],
+        (
+            optimizer,
+            _work(
+                WorkKind.TURNS,
+                [
+                    (step, _turn(expected, one, optimizer), _turn(observed, other, optimizer))
+                    for step, (one, other) in pairs
+                ],
+            ),
         )
         for optimizer in others
+        if not _trained_later(optimizer, expected, observed)
     )
     return (
         *(change for change in in_a_step if change),
         *(
             change.model_copy(update={"optimizer": optimizer})
-            for optimizer, change in zip(others, turns, strict=True)
+            for optimizer, change in turns
             if change
         ),
     )
+
+
+def _trained_later(optimizer: int, *sides: WorkingResult) -> bool:
+    """Whether it begins behind the last step of the first one, as the models of folds do.
+
+    That it begins after another number of them then follows from how many there are.
+    """
+    return all(turn_of(side.given, optimizer, 1) == len(side.steps) > 1 for side in sides)
 
 
 COUNTS: Final[Mapping[WorkKind, Callable[[StepGiven], int | None]]] = {
@@ -89,10 +107,11 @@ COUNTS: Final[Mapping[WorkKind, Callable[[StepGiven], int | None]]] = {
 }
 
 
-def _turn(given: StepGiven, optimizer: int) -> int | None:
-    """None where it may have made no such step: only at the first one all are known to be there."""
-    there = given.step == 1 and str(optimizer) in given.kinds
-    return given.after.get(str(optimizer), 1 if there else None)
+def _turn(side: WorkingResult, given: StepGiven, optimizer: int) -> int | None:
+    """How many steps the first optimizer had made; None where this one made no such step."""
+    name = of_optimizer(LOSS, optimizer)
+    there = any(one.name == name and given.step in one.points.steps for one in side.metrics)
+    return given.after.get(str(optimizer), given.step if there else None)
 
 
 def _work(kind: WorkKind, rows: list[tuple[int, int | None, int | None]]) -> WorkChange | None:

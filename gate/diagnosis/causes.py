@@ -19,7 +19,7 @@ from gate.comparison.differences import (
     WorkChange,
     WorkKind,
 )
-from gate.evidence.step_columns import optimizer_of
+from gate.evidence.step_columns import LAST_WEIGHTS, optimizer_of
 
 MODEL = "model/"
 LOSS = "the loss "
@@ -113,6 +113,11 @@ REPEAT = {
         "Look for generators without a seed, os.urandom, uuid, unsorted directories, sets and "
         "threads in any sampling, splitting or shuffling that the script does.",
     ),
+    EventKind.WEIGHTS: Cause(
+        "the update is equal, but after it the script writes other values into the weights",
+        "Look at clamping, averaging and noise on weights by hand, and at what they are computed "
+        "from.",
+    ),
     EventKind.OPTIMIZER: Cause(
         "the updated parameters are equal, but the optimizer's state is not, so the next update "
         "will differ",
@@ -181,9 +186,14 @@ DRIFT = {
         "input",
         "Look at changes to data, their order, their preprocessing and the batch size.",
     ),
+    EventKind.WEIGHTS: Cause(
+        "the update equals the baseline's, but after it the script writes other values into the "
+        "weights",
+        "Look at changes to clamping, averaging and noise on weights by hand.",
+    ),
     EventKind.LOSS: Cause(
-        "the forward pass computes a different loss, although everything before it equals the "
-        "baseline",
+        "the forward pass computes a different loss, although everything recorded before it equals "
+        "the baseline",
         "Look at changes to the model, the loss function, its precision, and to input that does "
         "not come from a data loader.",
     ),
@@ -226,6 +236,7 @@ DRIFT = {
 UNRECORDED = {
     EventKind.BATCH: "the data loader returns a different batch",
     EventKind.INPUT: "the model is called with different input",
+    EventKind.WEIGHTS: "a backward pass uses different weights",
     EventKind.LOSS: "the loss of step {step} differs",
     EventKind.METRIC: "a metric that the script writes differs",
 }
@@ -262,6 +273,15 @@ REORDERED = Cause(
 )
 
 
+BETWEEN_PASSES = (
+    "the first backward pass of step {step} uses {which} weights, but the last one does not"
+)
+BETWEEN_PASSES_REMEDY = (
+    "Look at the optimizer's closure, at a perturbation of the weights such as SAM's, and at the "
+    "loss of the first pass."
+)
+
+
 def reordered(comparison: Comparison) -> bool:
     """Whether all that differs at the end are the same tensors under each other's names."""
     before, after = (
@@ -276,7 +296,8 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
 
     What was not observed on both sides cannot be excluded, and is not claimed.
     """
-    cause = _cause_of(first, comparison, question)
+    between = _between_passes(first)
+    cause = _moved(first, question) if between else _cause_of(first, comparison, question)
     begin = comparison.unrecorded_from
     if begin is not None and first.kind not in OF_ITSELF:
         said = UNRECORDED.get(first.kind)
@@ -308,6 +329,15 @@ def _cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> 
     return REPEAT[first.kind]
 
 
+def _between_passes(first: Event) -> bool:
+    return first.kind is EventKind.WEIGHTS and first.name.startswith(LAST_WEIGHTS)
+
+
+def _moved(first: Event, question: CauseQuestion) -> Cause:
+    which = "the baseline's" if question.drift else "equal"
+    return Cause(BETWEEN_PASSES.format(step=first.step, which=which), BETWEEN_PASSES_REMEDY)
+
+
 def explaining(first: Event, comparison: Comparison) -> tuple[OptimizerSettingChange, ...]:
     """The settings of optimizers that may have made the first divergence.
 
@@ -337,7 +367,8 @@ def _explains(change: OptimizerSettingChange, first: Event) -> bool:
     earliest = (change.equal_until or 0) + 1
     if first.step != earliest:
         return first.step > earliest
-    return first.kind in UPDATED or optimizer_of(first.name) > change.optimizer
+    updated = first.kind in UPDATED or _between_passes(first)
+    return updated or optimizer_of(first.name) > change.optimizer
 
 
 def work_words(change: WorkChange) -> str:
@@ -402,7 +433,9 @@ def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
             [change for change in comparison.work if change.step == first.step]
         )
         # one batch more for each pass: both are said, since either may be what was changed
-        sentence = ", and ".join(map(work_words, changes)) or DRIFT[first.kind].sentence
+        sentence = (
+            ", and ".join(map(work_words, _each_kind_once(changes))) or DRIFT[first.kind].sentence
+        )
         kind = EventKind(changes[0].kind) if changes else first.kind
         return Cause(sentence, DRIFT[kind].remedy)
     steps = comparison.steps_expected, comparison.steps_observed
@@ -413,6 +446,12 @@ def _of_the_run(first: Event, comparison: Comparison) -> Cause | None:
             DRIFT[EventKind.STEPS].remedy,
         )
     return None
+
+
+def _each_kind_once(changes: list[WorkChange]) -> list[WorkChange]:
+    """Of optimizers that take other turns the first: a sentence for each of ten is not read."""
+    kinds = [change.kind for change in changes]
+    return [one for place, one in enumerate(changes) if one.kind not in kinds[:place]]
 
 
 def _without_rows_of_passes(changes: list[WorkChange]) -> list[WorkChange]:

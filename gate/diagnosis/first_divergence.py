@@ -36,8 +36,8 @@ DATA: Final = (EventKind.BATCH, EventKind.INPUT)
 DRAWN_DATA: Final = (EventKind.RANDOM, *DATA)
 # what a difference of the steps before it gives as well
 FOLLOWING: Final = frozenset((
-    EventKind.LOSS, EventKind.BACKWARD, EventKind.GRADIENTS, EventKind.PARAMETERS,
-    EventKind.OPTIMIZER, EventKind.METRIC, EventKind.METRIC_MISSING,
+    EventKind.WEIGHTS, EventKind.LOSS, EventKind.BACKWARD, EventKind.GRADIENTS,
+    EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC, EventKind.METRIC_MISSING,
 ))  # fmt: skip
 PRECISION_KNOBS: Final = ("fp32_", "reduced_")
 MESSAGES: Final = "torch.distributed."
@@ -60,6 +60,7 @@ BY_DRIFT: Final = BY_EVENT | {
     EventKind.ROWS: CauseClass.RUN_SETTINGS,
     EventKind.PASSES: CauseClass.RUN_SETTINGS,
     EventKind.TURNS: CauseClass.RUN_SETTINGS,
+    EventKind.WEIGHTS: CauseClass.CODE,
     EventKind.LOSS: CauseClass.CODE,
     EventKind.BACKWARD: CauseClass.CODE,
     EventKind.GRADIENTS: CauseClass.CODE,

@@ -137,7 +137,10 @@ def threads_at(run: RunEvidence, step: int | None) -> bool:
 
 RACES: Final = (Setting.ONE_THREAD, Setting.ONE_WORKER, Setting.LAUNCH_BLOCKING)
 DATA: Final = (EventKind.BATCH, EventKind.INPUT)
-ARITHMETIC: Final = (EventKind.LOSS, EventKind.BACKWARD, EventKind.GRADIENTS, EventKind.PARAMETERS)
+ARITHMETIC: Final = (
+    *(EventKind.WEIGHTS, EventKind.LOSS, EventKind.BACKWARD, EventKind.GRADIENTS),
+    EventKind.PARAMETERS,
+)
 OTHERWISE: Final = " If that is not it: "
 REMEDIES: Final = {
     Setting.ONE_THREAD: (

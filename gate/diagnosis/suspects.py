@@ -29,6 +29,7 @@ SHOWN_SUSPECTS: Final = 3
 CLOCK: Final = "clock"
 # what a setting of strict mode changes; what comes before it has other causes
 ARITHMETIC: Final = (
+    EventKind.WEIGHTS,
     EventKind.LOSS,
     EventKind.BACKWARD,
     EventKind.GRADIENTS,
@@ -44,6 +45,7 @@ ORDERED: Final = (
     EventKind.RANDOM,
     EventKind.BATCH,
     EventKind.INPUT,
+    EventKind.WEIGHTS,
     EventKind.LOSS,
     EventKind.METRIC,
     EventKind.STATE,
@@ -161,6 +163,7 @@ USES: Final = {
     EventKind.RANDOM: "random state",
     EventKind.BATCH: "batch",
     EventKind.INPUT: "input of the model",
+    EventKind.WEIGHTS: "weights",
     EventKind.LOSS: "forward pass",
     EventKind.BACKWARD: "backward pass",
     EventKind.GRADIENTS: "gradients",

@@ -174,7 +174,8 @@ def what_explains(diagnosis: Diagnosis | None) -> str:
         return ""
     if diagnosis.kind is EventKind.STRUCTURE:
         return "other parameters of the optimizer explain"
-    optimizer = diagnosis.kind is EventKind.PARAMETERS and bool(diagnosis.optimizer_settings)
+    updated = diagnosis.kind in {EventKind.PARAMETERS, EventKind.WEIGHTS}
+    optimizer = updated and bool(diagnosis.optimizer_settings)
     explained = optimizer or diagnosis.kind in OF_THE_RUN
     return "settings of the run explain" if explained else ""
 

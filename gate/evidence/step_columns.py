@@ -1,7 +1,7 @@
 """How long each step took, and its digests; fingerprints in causal order.
 
 This is the one place that has their names; the harness, which imports nothing of the gate, is held
-to it by tests. The loss stands between `input` and `backward`, see `EventKind`.
+to it by tests. The loss stands between `weights` and `backward`, see `EventKind`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from gate.text.document import Document
 SamplingGroup = Literal["random", "batch", "tensors"]
 RANDOM: Final = "random"
 PARAMETERS: Final = "parameters"
+WEIGHTS: Final = "weights"
 GENERATORS: Final = ("python", "numpy", "torch", "cuda")
+# of a step's last pass; `weights.first` is of its first one
+LAST_WEIGHTS: Final = "weights.last"
 # By family; None is observed at each step at which it changes.
 SAMPLING: Final[dict[str, SamplingGroup | None]] = {
     "structure": None,
@@ -44,6 +47,7 @@ SAMPLING: Final[dict[str, SamplingGroup | None]] = {
     RANDOM: "random",
     "batch": "batch",
     "input": "batch",
+    WEIGHTS: "tensors",
     "backward": "tensors",
     "gradients": "tensors",
     PARAMETERS: "tensors",

@@ -22,7 +22,7 @@ from gate.evidence.step_columns import (
     family_of,
     of_optimizer,
 )
-from gate.evidence.step_lines import NOTHING
+from gate.evidence.step_lines import NOTHING, Column
 from gate.evidence.step_work import MAX_OPTIMIZER_SETTINGS, StepGiven, is_told, only_changes
 from gate.text.digests import field, sha256_hex
 
@@ -105,10 +105,12 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
         steps.setdefault(line.step, []).append(line)
         if leading[place] != line.step and line.optimizer < APART:
             after.setdefault(line.step, {})[str(line.optimizer)] = int(leading[place])
+    behind = _trained_later(optimizers, leading)
     known: dict[str, str] = {}
     kinds: dict[str, str] = {}
     given = []
     for step, lines in sorted(steps.items()):
+        together = [line for line in lines if line.optimizer not in behind] or lines
         for line in lines:
             own = {
                 SETTING.format(optimizer=line.optimizer, path=path): word
@@ -117,14 +119,14 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
             known |= {name: word for name, word in own.items() if name in known or _room(known)}
             if line.kind and line.optimizer < APART:
                 kinds[str(line.optimizer)] = line.kind
-        passes = sum(line.backwards for line in lines)
-        samples = _samples(lines)
+        passes = sum(line.backwards for line in together)
+        samples = _samples(together)
         given.append(
             StepGiven(
                 step=step,
                 samples=samples,
                 # where a loader counts, nothing has to be concluded from a shape
-                rows=None if samples else _rows(lines),
+                rows=None if samples else _rows(together),
                 after=after.get(step, {}),
                 passes=passes,
                 settings=known,
@@ -132,6 +134,17 @@ def step_given(rank: TrainedRank) -> tuple[StepGiven, ...]:
             )
         )
     return only_changes(given)
+
+
+def _trained_later(optimizers: Column, leading: Column) -> frozenset[int]:
+    """The optimizers that begin when the first one has made its last step, as those of folds do.
+
+    Their steps have the numbers of its steps, and nothing else in common with them.
+    """
+    numbers, places = np.unique(optimizers, return_index=True)
+    total = leading.max(initial=0)
+    began = zip(numbers.tolist(), leading[places].tolist(), strict=True)
+    return frozenset(number for number, turn in began if number and turn == total > 1)
 
 
 def _room(known: dict[str, str]) -> bool:

@@ -98,6 +98,7 @@ CAUSE_TITLES: Mapping[EventKind, str] = MappingProxyType(
         EventKind.RANDOM: "random state",
         EventKind.BATCH: "data",
         EventKind.INPUT: "model's input",
+        EventKind.WEIGHTS: "weights that a pass uses",
         EventKind.LOSS: "forward pass",
         EventKind.BACKWARD: "backward pass",
         EventKind.GRADIENTS: "gradients before the update",

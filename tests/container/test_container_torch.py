@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from git_workshop import Repository
@@ -35,6 +36,31 @@ version: 1
 train: {{command: {command}, max_steps: 4}}
 isolation: {{{isolation}}}
 """
+RESUMED = """
+import os
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+step = 0
+if os.path.exists("out/last.pt"):
+    saved = torch.load("out/last.pt", weights_only=False)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    step = saved["step"]
+    torch.set_rng_state(saved["random"])  # restored
+os.makedirs("out", exist_ok=True)
+while step < 4:
+    optimizer.zero_grad()
+    loss = model(torch.randn(32, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    step += 1
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+    torch.save({**state, "random": torch.get_rng_state()}, "out/part")
+    os.replace("out/part", "out/last.pt")
+"""
+RESUME = "resume: {checkpoint: out/last.pt, at_step: 2}\n"
 
 
 @dataclass
@@ -44,9 +70,9 @@ class Checked:
     repository: Repository
     job: Job
 
-    def gate(self, script: str, command: str, isolation: str) -> StepResult:
+    def gate(self, script: str, command: str, isolation: str, more: str = "") -> StepResult:
         self.repository.write("train.py", script)
-        settings = SETTINGS.format(command=command, isolation=isolation)
+        settings = SETTINGS.format(command=command, isolation=isolation) + more
         self.repository.write("repro-gate.yml", settings)
         head = self.repository.commit()
         self.job.give_workspace_to_runner()
@@ -59,9 +85,12 @@ class Checked:
         return self.job.main(variables).result()
 
     @property
+    def verdict(self) -> dict[str, Any]:
+        return json.loads((self.repository.path / "repro-gate-out/verdict.json").read_text())  # type: ignore[no-any-return]
+
+    @property
     def world_size(self) -> str:
-        verdict = json.loads((self.repository.path / "repro-gate-out/verdict.json").read_text())
-        return str(verdict["environment"]["parts"]["world_size"])
+        return str(self.verdict["environment"]["parts"]["world_size"])
 
     @property
     def in_this_image(self) -> str:
@@ -107,3 +136,16 @@ def test_ranks_meet_without_a_network(checked: Checked) -> None:
     result = checked.gate(RANKS, command, checked.in_this_image)
     assert result.outputs["verdict"] == "no-baseline", result.log
     assert checked.world_size == "2"
+
+
+@pytest.mark.parametrize("missing", ["nothing", "restored"])
+def test_a_training_is_resumed_in_a_container_of_its_own(checked: Checked, missing: str) -> None:
+    lines = RESUMED.splitlines(keepends=True)
+    script = "".join(line for line in lines if not line.endswith(f"# {missing}\n"))
+    result = checked.gate(script, "python train.py", checked.in_this_image, RESUME)
+    causes = [cause["sentence"] for cause in checked.verdict["resume"]["causes"]]
+    expected = {
+        "nothing": ("no-baseline", []),
+        "restored": ("resume-differs", ["torch's generator was not restored"]),
+    }
+    assert (result.outputs["verdict"], causes) == expected[missing], result.log

@@ -12,7 +12,7 @@ from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.step_columns import FAMILIES, GENERATORS, RANDOM
+from gate.evidence.step_columns import FAMILIES, GENERATORS, RANDOM, WEIGHTS
 from gate.training.runs import RunMode
 
 pytestmark = pytest.mark.torch
@@ -46,6 +46,8 @@ def disturb(*_):
 optimizer.register_step_post_hook(disturb)
 for batch in DataLoader(Data(), batch_size=4, shuffle=True):
     step += 1
+    if fault == "weights" and step == 3:
+        model[0].weight.data.view(-1)[3] *= 1 + 1e-6
     if fault == "random" and step == 3:
         random.random()
     optimizer.zero_grad()
@@ -55,6 +57,40 @@ for batch in DataLoader(Data(), batch_size=4, shuffle=True):
         model[0].weight.grad.view(-1)[3] *= 1 + 1e-6
     if fault == "parameters" and step == 3:
         optimizer.param_groups[0]["lr"] *= 1 + 1e-5
+    optimizer.step()
+"""
+
+# Weights move inside a step: by the updates of a closure, or away and back around a pass.
+CLOSURE = """
+import os, torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+x = torch.linspace(0, 1, 32).reshape(8, 4)
+rate = float(os.environ.get("FAULT", "0.2"))
+optimizer = torch.optim.LBFGS(model.parameters(), lr=rate, max_iter=4)
+def closure():
+    optimizer.zero_grad()
+    loss = (model(x) - 2).square().mean()
+    loss.backward()
+    return loss
+for _ in range(3):
+    optimizer.step(closure)
+"""
+PERTURBED = """
+import os, torch
+model = torch.nn.Linear(4, 1)
+x = torch.linspace(0, 1, 32).reshape(8, 4)
+radius = float(os.environ.get("FAULT", "0.05"))
+weights = list(model.parameters())
+optimizer = torch.optim.SGD(weights, lr=0.01)
+for _ in range(3):
+    moves = [0, 0]
+    for sign in (1, -1):
+        optimizer.zero_grad()
+        (model(x) - 2).square().mean().backward()
+        with torch.no_grad():
+            moves = [weight.grad * radius for weight in weights] if sign > 0 else moves
+            for weight, move in zip(weights, moves):
+                weight.add_(move, alpha=sign)
     optimizer.step()
 """
 
@@ -97,7 +133,9 @@ def test_without_a_fault_every_fingerprint_is_compared_and_equal(
     assert comparison.fingerprints == ()
     # no generator of CUDA is in use here
     generators = {f"{RANDOM}.{name}" for name in GENERATORS if name != "cuda"}
-    assert set(comparison.compared_fingerprints) == {*FAMILIES, *generators} - {RANDOM}
+    compared = set(comparison.compared_fingerprints)
+    # nothing writes to the weights between two passes of a step
+    assert compared == {*FAMILIES, *generators, "weights.first"} - {RANDOM, WEIGHTS}
 
 
 @pytest.mark.parametrize(
@@ -107,6 +145,7 @@ def test_without_a_fault_every_fingerprint_is_compared_and_equal(
         ("batch", 1, "batch"),
         ("gradients", 3, "gradients"),
         ("parameters", 3, "parameters"),
+        ("weights", 3, "weights.first"),
         ("optimizer", 2, "optimizer"),
     ],
 )
@@ -115,6 +154,20 @@ def test_a_planted_fault_is_found_in_its_fingerprint_and_step(
 ) -> None:
     found = diagnosed(sound, runs.run(TRAINING, FAULT=fault))
     assert (found.kind, found.first_step, found.subject) == (fault, step, subject)
+
+
+@pytest.mark.parametrize(("script", "fault"), [(CLOSURE, "0.3"), (PERTURBED, "0.07")])
+def test_weights_that_move_inside_a_step_are_no_other_start_and_no_forward_pass(
+    runs: HarnessRuns, script: str, fault: str
+) -> None:
+    expected, observed = runs.run(script), runs.run(script, FAULT=fault)
+    found = diagnosed(expected, observed)
+    assert (found.kind, found.first_step, found.subject) == ("weights", 1, "weights.last")
+    assert found.cause == (
+        "the first backward pass of step 1 uses equal weights, but the last one does not"
+    )
+    fingerprints = {one.fingerprint for one in compare(expected, observed).fingerprints}
+    assert "initial" not in fingerprints
 
 
 def test_a_parameter_that_is_left_out_is_found_in_the_structure(

@@ -139,7 +139,7 @@ def test_a_rank_that_fails_ends_the_run(trainings: Trainings) -> None:
         ),
         pytest.param(
             "if rank == 1 and step == 3: break",
-            r"rank 1 on \S+ took 2 steps, rank 0 on \S+ took 3",
+            r"rank 1 took 2 steps, rank 0 took 3",
             id="fewer steps",
         ),
         pytest.param("if rank == 1: break", "rank 1 took no optimizer step", id="no step"),

@@ -166,8 +166,8 @@ SAID = {
         (
             "Code and environment match the baseline: data outside the repository changed, or "
             "the hardware. Loss at step 2: 2.143 instead of 2.139 (+0.2 %, later up to 4.6 %). "
-            "Cause: the forward pass computes a different loss, although everything before it "
-            "equals the baseline."
+            "Cause: the forward pass computes a different loss, although everything recorded "
+            "before it equals the baseline."
         ),
         "No. Its files are exactly those that the baseline was recorded from.",
     ),

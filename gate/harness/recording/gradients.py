@@ -42,16 +42,25 @@ class Returned(NamedTuple):
 
 
 def gradient_versions(parameters: Sequence[torch.Tensor]) -> Versions | None:
-    """Which tensors hold the gradients and how often each was written; None where none can tell."""
-    gradients = [gradient(parameter) for parameter in parameters]
+    """Those of the tensors that hold the gradients."""
+    return versions_of([gradient(parameter) for parameter in parameters])
+
+
+def versions_of(tensors: Sequence[torch.Tensor | None]) -> Versions | None:
+    """Which tensors these are and how often each was written; None where none can tell."""
     try:
-        return tuple(None if one is None else (id(one), one._version) for one in gradients)  # noqa: SLF001 - no public name
+        return tuple(None if one is None else (id(one), one._version) for one in tensors)  # noqa: SLF001 - no public name
     except RuntimeError:
         return None
 
 
 class Looking(Protocol):
-    """Who looks at the gradients of an optimizer."""
+    """Who looks at the weights and gradients of an optimizer."""
+
+    def look_at_weights(
+        self, optimizers: Sequence[tuple[Optimizer, int]], order: TensorOrder, *, first_pass: bool
+    ) -> None:
+        """A pass has used what these optimizers update, each on the way to its own step."""
 
     def after_backward(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
         """Backward has returned on the way to this step."""
@@ -93,10 +102,12 @@ class ReturnedGradients:
                 self._waiting.clear()
             known = {id(one): one for one in (*steps.optimizers, *self._waiting)}
             if len(known) <= MAX_OPTIMIZERS:
-                for number, optimizer in known.items():
-                    if self._due(number, passes):
-                        step = steps.steps_of(optimizer) + 1
-                        looking.after_backward(optimizer, step, steps.order)
+                to_step = [(one, steps.steps_of(one) + 1) for one in known.values()]
+                due = [one for one in to_step if self._due(id(one[0]), passes)]
+                if due or passes == 1:
+                    looking.look_at_weights(to_step, steps.order, first_pass=passes == 1)
+                for optimizer, step in due:
+                    looking.after_backward(optimizer, step, steps.order)
 
     def close_step(self, optimizer: Optimizer, passes: int) -> None:
         """An optimizer has stepped after so many passes."""

@@ -24,7 +24,8 @@ Only modules that have been imported are asked: a generator that nobody has seen
 No state is on a device: CUDA's is a seed and an offset, kept on the host.
 
 Fingerprints in the order in which one causes the next: `structure`, `initial`, `random.*`, `batch`,
-`input`, (the loss, which the recorder writes), `backward`, `gradients`, `parameters`, `optimizer`.
+`input`, `weights.*`, (the loss, which the recorder writes), `backward`, `gradients`, `parameters`,
+`optimizer`.
 Each digest is sensitive to every position: a shuffled batch or two swapped weights are another
 digest.
 """
@@ -52,7 +53,7 @@ from ..tensor_digests import (
     start_parameters,
     start_value,
 )
-from .gradients import Returned, gradient_versions
+from .gradients import Returned, Versions, gradient_versions, versions_of
 from .state import TensorOrder, named_tensors, optimized_parameters
 from .time_and_memory import StepClock
 
@@ -329,6 +330,9 @@ class Observer:
         self._batches: list[StartedDigest] = []
         self._inputs: list[StartedDigest] = []
         self._returned: dict[int, Returned] = {}
+        # by optimizer, since its last update; and how often its weights were written to so far
+        self._used_weights: dict[int, dict[str, StartedDigest]] = {}
+        self._versions: dict[int, Versions | None] = {}
         self._gradients_kept = False
         self._left_a_batch_out = False
         self._structures: dict[int, tuple[int, ...]] = {}
@@ -351,6 +355,38 @@ class Observer:
         else:
             with self._spending(BATCH), self._problems.noting("observing an input"):
                 self._inputs.append(start_value(arguments, self._problems.leave_out))
+
+    def look_at_weights(
+        self, optimizers: Sequence[tuple[Optimizer, int]], order: TensorOrder, *, first_pass: bool
+    ) -> None:
+        """Digest the weights that a pass used: a script may write to them between two updates.
+
+        Those of the very first pass are the initial ones: what a script does to them before the
+        update, as SAM does, is no other start. Of the passes behind the first, the last one counts
+        by which something was written to them, as in a closure of LBFGS.
+        """
+        with self._spending(TENSORS), self._problems.noting("observing the weights"):
+            for optimizer, step in optimizers:
+                if self.schedule.due(TENSORS, step):
+                    self._look_at_weights(optimizer, step, order, first_pass=first_pass)
+
+    def _look_at_weights(
+        self, optimizer: Optimizer, step: int, order: TensorOrder, *, first_pass: bool
+    ) -> None:
+        parameters, number = order.parameters(optimizer), id(optimizer)
+        used = self._used_weights.setdefault(number, {})
+        begins = number not in self._versions
+        versions, before = versions_of(parameters), self._versions.get(number)
+        self._versions[number] = versions
+        if first_pass and begins and step == 1:
+            name = "initial"
+        elif first_pass and step > 1 and "weights.first" not in used:
+            name = "weights.first"
+        elif not first_pass and before is not None and versions not in (None, before):
+            name = "weights.last"
+        else:
+            return
+        used[name] = self._digest(name, _numbered(parameters))
 
     def after_backward(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
         """Digest the gradients that backward has just returned, where they are others than before.
@@ -378,7 +414,12 @@ class Observer:
                 self._structures[number] = identities
                 self._fingerprints["structure"] = structure_digest(optimizer, order)
                 if step == 1:
-                    self._start("initial", _numbered(order.parameters(optimizer)))
+                    self._start_initial(optimizer, order.parameters(optimizer))
+
+    def _start_initial(self, optimizer: Optimizer, parameters: list[torch.Tensor]) -> None:
+        if "initial" not in self._used_weights.get(id(optimizer), ()):
+            self._start("initial", _numbered(parameters))
+            self._versions[id(optimizer)] = versions_of(parameters)
 
     def before(self, optimizer: Optimizer, step: int, order: TensorOrder) -> None:
         """Look at the gradients that the update will use."""
@@ -406,6 +447,8 @@ class Observer:
     def after(self, optimizer: Optimizer, step: int, order: TensorOrder) -> StepObservation:
         """Look at what the update left, and send everything that was seen to the host."""
         fingerprints, started = self._fingerprints, self._started
+        used = self._used_weights.pop(id(optimizer), {})
+        started |= {name: one for name, one in used.items() if not one.saw_nothing}
         batches, inputs, kept = tuple(self._batches), tuple(self._inputs), self._gradients_kept
         try:
             if self.schedule.due(RANDOM, step):

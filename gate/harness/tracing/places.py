@@ -218,6 +218,8 @@ WRAPPERS: Final = (
 WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
 OPTIMIZERS: Final = f"{TORCH}optim{os.sep}"
+SCHEDULERS: Final = f"{OPTIMIZERS}lr_scheduler.py"
+STEP_WRAPPER: Final = f"{OPTIMIZERS}optimizer.py"
 LOADERS: Final = f"{TORCH}utils{os.sep}data{os.sep}"
 SAVED: Final = f"{TORCH}serialization.py"
 # what unpacks a tensor that another process sent
@@ -269,6 +271,7 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
     """The place of the call that `frame` makes; None where it is the harness's own work."""
     outside: FrameType | None = None
     phase, compiled, engine, own_backward, library = "", False, False, False, False
+    closure = False
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
@@ -278,7 +281,8 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
                 return None
         elif owner is Owner.TORCH:
             engine = engine or detail == "engine"
-            phase = phase or (detail if detail != "engine" else "")
+            closure = closure or (outside is not None and _runs_a_closure(frame))
+            phase = phase or (detail if detail != "engine" and not closure else "")
         elif owner is Owner.COMPILED:
             compiled = True
         elif owner is not Owner.MACHINERY:
@@ -291,6 +295,21 @@ def call_place(frame: FrameType | None) -> CallPlace | None:
         return CallPlace("", 0, phase, compiled, own_backward=False)
     file, line = outside.f_code.co_filename, outside.f_lineno or 0
     return CallPlace(_shown(file), line, phase, compiled, own_backward)
+
+
+def _runs_a_closure(frame: FrameType) -> bool:
+    """Whether a step of an optimizer of torch's, or a wrapper around one, runs the script's code.
+
+    A closure computes losses: it is no update. An optimizer of the script's own runs in the wrapper
+    too; where it was given a closure, only that keeps gradients.
+    """
+    file = frame.f_code.co_filename
+    if not file.startswith(OPTIMIZERS) or file == SCHEDULERS:
+        return False
+    if file != STEP_WRAPPER:
+        return frame.f_code.co_name == "step"
+    given = len(frame.f_locals.get("args", ())) > 1 or bool(frame.f_locals.get("kwargs"))
+    return given and torch.is_grad_enabled()
 
 
 def storage_origin(frame: FrameType | None) -> str:
