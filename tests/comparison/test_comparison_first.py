@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gate.comparison.checks import first_not_finite, never_passes
 from gate.comparison.compare import compare_results, missed_share, runs_of_the_same_work
-from gate.comparison.differences import EventKind
+from gate.comparison.differences import EventKind, FingerprintDifference, MetricDelta
+from gate.comparison.first_difference import Numbering, first_events
 from gate.comparison.tolerances import tolerance_uses
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
@@ -160,3 +161,46 @@ def test_a_number_that_never_passes_needs_one_run_or_two_where_it_is_there_from_
     assert not never_passes((early,), ())
     assert never_passes((early, early), ())
     assert not never_passes((evidence_of(), evidence_of()), ())
+
+
+def _fingerprint(name: str, step: int) -> FingerprintDifference:
+    return FingerprintDifference(fingerprint=name, first_step=step, equal_until=None)
+
+
+def _loss(name: str, step: int) -> MetricSeries:
+    return MetricSeries(name=name, source=MetricSource.HARNESS, points=Points([(step, 1.0)]))
+
+
+@given(st.permutations(range(6)))
+def test_weights_written_by_hand_stand_behind_their_update_and_before_who_uses_them(
+    order: list[int],
+) -> None:
+    """A critic is clamped after its step, and the generator's pass of that step goes through it."""
+    losses = [_loss(name, 1) for name in ("loss.pass1", "loss.pass2", "loss.1")]
+    deltas = [_delta(one.name, 1) for one in losses]
+    names = [("weights.last", 1), ("parameters.0", 1), ("weights.first", 2)]
+    shuffled = [[*deltas, *(_fingerprint(*one) for one in names)][place] for place in order]
+    events = first_events(
+        Numbering(losses, 3),
+        steps=(3, 3),
+        fingerprints=[one for one in shuffled if isinstance(one, FingerprintDifference)],
+        deltas=[one for one in shuffled if isinstance(one, MetricDelta)],
+        faults=(),
+        tensors=(),
+    )
+    assert [event.name for event in events] == [
+        *("loss.pass1", "weights.last", "loss.pass2", "parameters.0", "weights.first", "loss.1"),
+    ]
+
+
+def _delta(metric: str, step: int) -> MetricDelta:
+    return MetricDelta(
+        metric=metric,
+        step=step,
+        expected="1",
+        observed="2",
+        absolute=1.0,
+        relative=1.0,
+        ulp=None,
+        within=False,
+    )

@@ -160,6 +160,40 @@ def test_another_number_of_turns_is_a_setting_of_the_run(
     assert (change.before, change.after) == (1, 5)
 
 
+def test_a_turn_that_is_left_out_later_is_a_setting_of_the_run(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    def of(*turns: tuple[int, int]) -> RunEvidence:
+        kinds = [RATES if step == 1 else {} for step, _ in turns]
+        marks = [line_of(step, optimizer, "ab"[optimizer]) for step, optimizer in turns]
+        lines = [line | kind for line, kind in zip(marks, kinds, strict=True)]
+        return run_of(files, harness, *lines)
+
+    each = of((1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1))
+    other = of((1, 0), (1, 1), (2, 0), (3, 0), (2, 1))
+    compared = compare_results(each, other, settings_of().compare, ("baseline", "s"))
+    found = diagnose_drift(compared)
+    assert found is not None
+    assert found.cause == "optimizer 1 makes its step 2 after 3 steps of optimizer 0 instead of 2"
+
+
+def test_models_that_are_trained_one_after_the_other_have_no_step_in_common(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    def folds(steps: int, samples: int) -> RunEvidence:
+        lines = [
+            line_of(step, fold, "a", samples=samples, **(RATES if step == 1 else {}))
+            for fold in range(10)
+            for step in range(1, steps + 1)
+        ]
+        return run_of(files, harness, *lines)
+
+    compared = compare_results(folds(6, 20), folds(4, 30), settings_of().compare, ("baseline", "s"))
+    assert [work_words(change) for change in compared.work] == [
+        "each step reads 30 samples instead of 20"
+    ]
+
+
 def test_a_setting_of_the_run_leads_where_the_environment_moved_as_well(
     files: LocalFiles, harness: HarnessFolder
 ) -> None:
