@@ -90,26 +90,23 @@ REPEAT = {
         "Sort what parameters are collected from: sets, id(), hash order, directory listings.",
     ),
     EventKind.INITIAL: Cause(
-        "the model is the same, but its weights differ before the first step, so they come from "
-        "an unseeded random source or from a different file",
+        "the same model starts from different weights: from an unseeded random source, or from a "
+        "different file",
         "Look for a generator seeded from the time, torch.seed(), np.random.default_rng() without "
         "a seed, and for a checkpoint that is loaded.",
     ),
     EventKind.RANDOM: Cause(
-        "the state of a random generator differs: one run drew from it, or seeded it, and the "
-        "other did not",
+        "the state of a random generator differs: the runs drew from it, or seeded it, differently",
         "Look for seeds from the time, and for draws that depend on time, on threads, on files or "
         "on the order of a set.",
     ),
     EventKind.BATCH: Cause(
-        "weights and global random states are equal, but the data loader returns a different "
-        "batch: different samples, a different order, or an augmentation with its own generator",
+        "weights and global random states are equal, but the data loader returns a different batch",
         "Look for np.random.default_rng() without a seed, os.urandom, unsorted directories and "
         "sets in datasets, samplers and transforms.",
     ),
     EventKind.INPUT: Cause(
-        "weights and global random states are equal, but the model is called with different input: "
-        "different samples, a different order, or numbers from a source of the script's own",
+        "weights and global random states are equal, but the model is called with different input",
         "Look for generators without a seed, os.urandom, uuid, unsorted directories, sets and "
         "threads in any sampling, splitting or shuffling that the script does.",
     ),
@@ -248,8 +245,7 @@ AND_DATA = {
     EventKind.INPUT: "the model is called with different input",
 }
 UPDATE = Cause(
-    "the gradients are equal, but the updated parameters are not: the update itself differs, "
-    "such as a different learning rate or weight decay, or code that writes into the weights",
+    "the gradients are equal, but the updated parameters are not: the update itself differs",
     "Look at learning-rate schedules that depend on time or on a metric, and at averaging and "
     "clipping of weights.",
 )
@@ -523,19 +519,20 @@ def _equal_before(first: Event, comparison: Comparison) -> str:
 def _gradients(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
     if first.kind is EventKind.GRADIENTS and BACKWARD in comparison.compared_fingerprints:
         return Cause(
-            "backward returns equal gradients, but they differ before the update: the script "
-            "changes them by hand in between, such as by noise, clipping or a sum over ranks",
-            "Look for what writes into gradients between backward and the optimizer's step.",
+            "backward returns equal gradients, but the script changes them differently before the "
+            "update",
+            "Look for what writes into gradients between backward and the optimizer's step: noise, "
+            "clipping, sums over ranks.",
         )
     if question.one_cpu_thread:
         return Cause(
-            "the loss is equal, but the gradients are not: the script changes them after the "
-            "loss, such as by noise or clipping, or it changes the backward pass",
+            "the loss is equal, but the gradients are not: the script changes them, or the "
+            "backward pass",
             OWN_SOURCE_REMEDY,
         )
     return Cause(
-        "the loss is equal, but the gradients are not: a nondeterministic operator in the "
-        "backward pass, or one in the forward pass that the rounded loss hides",
+        "the loss is equal, but the gradients are not: a nondeterministic operator of the "
+        "backward or forward pass",
         OPERATOR_REMEDY,
     )
 
@@ -546,7 +543,7 @@ def _parameters(comparison: Comparison, question: CauseQuestion) -> Cause:
     if question.one_cpu_thread:
         return Cause(
             "the loss is equal, but the updated parameters are not: the script changes gradients "
-            "or weights between the loss and the end of the step",
+            "or weights",
             OWN_SOURCE_REMEDY,
         )
     return Cause(

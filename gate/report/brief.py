@@ -28,6 +28,7 @@ from gate.report.wording import (
     missed_words,
     moved_words,
     not_finite_words,
+    paired_words,
     percent,
     percentage,
     setting_words,
@@ -159,7 +160,8 @@ def cause_words(diagnosis: Diagnosis) -> str:
     """
     likely = diagnosis.likely
     if likely:
-        named = [suspect_words(one) for one in likely[: PAIR if diagnosis.decides else 1]]
+        pair = map(paired_words, likely[:PAIR])
+        named = pair if diagnosis.decides else [suspect_words(likely[0])]
         return "; or ".join((*named, *map(setting_words, diagnosis.optimizer_settings)))
     if diagnosis.optimizer_settings:
         return "; ".join(map(setting_words, diagnosis.optimizer_settings))

@@ -228,6 +228,15 @@ def four_digits(decimal: str) -> str:
         return clean_name(decimal, SHORT_NAME)
 
 
+def paired_words(suspect: Suspect) -> str:
+    """One of two lines that fit, in as few words as name it: both stand in one sentence."""
+    if suspect.kind is SuspectKind.ENTROPY:
+        return f"{suspect.place} draws from {suspect.call}()"
+    if suspect.kind is SuspectKind.COMPLETION:
+        return f"{suspect.place} takes results from {suspect.call}() as they complete"
+    return suspect_words(suspect)
+
+
 def suspect_words(suspect: Suspect) -> str:
     """A line that would explain a difference, and where that shows first."""
     used = f", first used in {suspect.used}" if suspect.used else ""
