@@ -79,10 +79,11 @@ def causes_of(
     ignored = tuple(_ignored(whole, interrupted, resumed, step))
     if ignored:
         return ignored
+    restarted = any(_starts_over(whole, resumed, name, step) for name in GENERATORS)
     found = (
         *_standing(interrupted, resumed, step),
         *_schedule(whole, interrupted, resumed, compared, step),
-        *_sampler(whole, resumed, step),
+        *_sampler(whole, resumed, step, restarted=restarted),
         *_random(whole, interrupted, resumed, step),
         *_average(compared),
     )
@@ -93,6 +94,8 @@ def causes_of(
         if not given or moved & {one.kind for one in found}:
             found = tuple(one for one in found if one.kind is not ResumeCauseKind.WEIGHTS)
     order = list(ResumeCauseKind)
+    if restarted:
+        order.append(order.pop(order.index(ResumeCauseKind.SAMPLER)))
     return tuple(sorted(found, key=lambda one: order.index(one.kind)))[:MAX_CAUSES]
 
 
@@ -369,8 +372,13 @@ def _other(one: str, other: str) -> bool:
     return float(one) != float(other)
 
 
-def _sampler(whole: RunEvidence, resumed: RunEvidence, step: int) -> Iterator[ResumeCause]:
-    """The first batch after the border is one that the uninterrupted run had at another step."""
+def _sampler(
+    whole: RunEvidence, resumed: RunEvidence, step: int, *, restarted: bool
+) -> Iterator[ResumeCause]:
+    """The first batch after the border is one that the uninterrupted run had at another step.
+
+    `restarted`: a generator draws its first numbers again, which gives the first batches again.
+    """
     for name in ("input", "batch"):
         now = fingerprint(resumed, name, 1)
         expected = fingerprint(whole, name, step + 1)
@@ -382,10 +390,14 @@ def _sampler(whole: RunEvidence, resumed: RunEvidence, step: int) -> Iterator[Re
         same = [one.step for one in whole.steps.told if one.fingerprints.get(name) == now]
         if not same:
             continue
-        start = "the sampler starts at sample 0: " if same[0] == 1 else ""
+        again = f"batch {step + 1} is batch {same[0]}'s"
+        if restarted:
+            again += ", which may follow from it"
+        elif same[0] == 1:
+            again = f"the sampler starts at sample 0: {again}"
         yield ResumeCause(
             kind=ResumeCauseKind.SAMPLER,
-            sentence=f"{start}batch {step + 1} is batch {same[0]}'s",
+            sentence=again,
             evidence=(
                 f"The {name} of step {step + 1} after the resume is that of step {same[0]} without",
             ),
@@ -402,7 +414,7 @@ def _random(
             continue
         ranks = _ranks_that_differ(interrupted, resumed, name)
         rank = ranks[0] if len(ranks) == 1 and len(resumed.boundaries) > 1 else None
-        again = now == fingerprint(whole, name, 1)
+        again = _starts_over(whole, resumed, name, step)
         evidence = [
             f"Its state after step {step + 1} is "
             + ("the one after step 1" if again else "another than in the uninterrupted run")
@@ -416,6 +428,13 @@ def _random(
             evidence=tuple(evidence),
             rank=rank,
         )
+
+
+def _starts_over(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> bool:
+    """Whether a generator that the training draws from stands where it stood after step 1."""
+    now, expected = fingerprint(resumed, name, 1), fingerprint(whole, name, step + 1)
+    first = fingerprint(whole, name, 1)
+    return bool(now) and now == first != expected and _drawn_from(whole, name, step)
 
 
 def _not_restored(words: str, step: int, *, again: bool) -> str:

@@ -1,6 +1,6 @@
 """The workflows that users copy, run by act, with the image that was built from the Dockerfile.
 
-Nothing in them is changed. `org/repro-gate@v1` and its `slim` are this checkout, and `self-hosted`
+Nothing in them is changed. `org/repro-gate@v1` and its `slim` are this checkout, and each runner
 is the base image.
 tests/support/local_workflow.py says what act does otherwise than GitHub's runner.
 """

@@ -246,6 +246,18 @@ def test_buffers_that_saw_another_batch_are_no_cause_beside_the_sampler() -> Non
     assert [one.kind for one in _causes(Lack(boundary=seen))] == [Kind.WEIGHTS]
 
 
+def test_a_batch_that_a_restarted_generator_may_have_drawn_is_no_word_against_the_sampler() -> None:
+    batch = {"input": digest("input", 1)}
+    again = Lack(fingerprints=batch | {"random.numpy": digest("random.numpy", 1)})
+    assert [one.sentence for one in _causes(again)] == [
+        "NumPy's generator was not restored",
+        "batch 6 is batch 1's, which may follow from it",
+    ]
+    # one that stands elsewhere does not draw the first batch again
+    elsewhere = Lack(fingerprints=batch | {"random.numpy": digest("elsewhere")})
+    assert _causes(elsewhere)[0].sentence == "the sampler starts at sample 0: batch 6 is batch 1's"
+
+
 def test_a_rank_with_the_random_state_of_another_is_named() -> None:
     first = {name: digest(name, AT, 0) for name in GENERATORS}
     lack = Lack(fingerprints={"random.torch": digest("of ranks")}, boundary={"random": first})

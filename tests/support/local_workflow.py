@@ -95,6 +95,10 @@ def uploads(workspace: Path) -> list[str]:
     return [f"{name}={UPLOAD_STAND_IN}" for name in sorted(used)]
 
 
+# what the workflows of the documents run on
+RUNNER_LABELS = ("self-hosted", "ubuntu-latest")
+
+
 @dataclass(frozen=True)
 class Act:
     """The program, the image that its jobs run in, the engine, and a folder for what it keeps."""
@@ -108,7 +112,6 @@ class Act:
         """Run what the workflows of the workspace have for a pull request."""
         options = {
             "eventpath": event,
-            "platform": f"self-hosted={self.job_image}",
             "container-daemon-socket": self.engine,
             # the machine's own network, which act takes otherwise, is not what a runner gives
             "network": "bridge",
@@ -116,6 +119,7 @@ class Act:
         # nothing is fetched: neither an image nor an action
         flags = ("--pull=false", "--rebuild=false", "--action-offline-mode", "--no-cache-server")
         words = [f"--{name}={value}" for name, value in options.items()]
+        words += [f"--platform={label}={self.job_image}" for label in RUNNER_LABELS]
         words += [
             f"--local-repository={used}" for used in (f"{ACTION}={ROOT}", *uploads(workspace))
         ]
