@@ -32,7 +32,7 @@ GENERATORS = {
 }
 BACKWARD = "backward"
 # nearest to the loss first
-SEEN_INPUTS = {"input": "the model's input", "batch": "the batch"}
+SEEN_INPUTS = {"input": "input", "batch": "batch"}
 TENSORS_SHOWN = 3
 # what an update changes, in the step that it ends
 UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC))
@@ -481,39 +481,25 @@ def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Caus
             "Look for np.random.default_rng() without a seed, a generator seeded from the time, "
             "os.urandom, or an order taken from a set or an unsorted directory.",
         )
-    before = _equal_before(first, comparison)
     # the batch of a DataLoader, or else what the model was called with
     seen = next((words for name, words in SEEN_INPUTS.items() if name in compared), "")
-    before += f", so was {seen}, then the loss differs" if seen else ", then the loss differs"
+    equal = f"weights and {seen}" if seen else "weights"
+    differs = f"the loss differs, although the {equal} are equal"
     if question.one_cpu_thread:
-        taken = "some other input of the forward pass, such as" if seen else "the batch, or"
-        what = f"{taken} a random draw or input of the script itself"
-        return Cause(f"{before}: {what}", OWN_SOURCE_REMEDY)
-    later = first.step is not None and first.step > 1
+        what = "a random draw or input of the script itself"
+        what = what if seen else f"the batch, or {what}"
+        return Cause(f"{differs}: {what}", OWN_SOURCE_REMEDY)
     operator = "a nondeterministic operator in the forward pass"
-    operator += ", or in the backward pass of an earlier step" if later else ""
     if seen:
         return Cause(
-            f"{before}: {operator}",
+            f"{differs}: {operator}",
             "Look for custom kernels and for input that does not come from the data loader.",
         )
     return Cause(
-        f"{before}: a different batch, a different random draw, or {operator}",
+        f"{differs}: a different batch or random draw, or {operator}",
         "Look at data loading and augmentation first, then at custom kernels. With a torch "
         "DataLoader the gate could distinguish batches.",
     )
-
-
-def _equal_before(first: Event, comparison: Comparison) -> str:
-    """Up to when the weights were equal, as far as that was seen, and never past the loss."""
-    seen = next(
-        (event.equal_until for event in comparison.events if event.kind is EventKind.PARAMETERS),
-        None,
-    )
-    # the weights after a step are looked at later than its loss: they are not claimed past it
-    last = (first.step or 1) - 1
-    until = last if seen is None else min(seen, last)
-    return f"the weights were equal up to step {until}" if until else "the first weights are equal"
 
 
 def _gradients(first: Event, comparison: Comparison, question: CauseQuestion) -> Cause:
