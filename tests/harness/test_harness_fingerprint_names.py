@@ -10,7 +10,15 @@ import pytest
 
 from gate.comparison.differences import EventKind
 from gate.comparison.first_difference import FINGERPRINTS
-from gate.evidence.step_columns import GENERATORS, RANDOM, SAMPLING, SamplingGroup, order_of
+from gate.evidence.step_columns import (
+    GENERATORS,
+    LAST_WEIGHTS,
+    RANDOM,
+    SAMPLING,
+    WEIGHTS,
+    SamplingGroup,
+    order_of,
+)
 from gate.harness.recording import observer
 
 PROTOCOL = Path(__file__).parents[2] / "docs" / "harness-protocol.md"
@@ -21,7 +29,7 @@ def test_the_events_of_a_step_stand_in_the_order_of_its_fingerprints() -> None:
     kinds = [kind for kind in EventKind if kind in FINGERPRINTS.values()]
     assert kinds == list(FINGERPRINTS.values())
     loss = list(EventKind).index(EventKind.LOSS)
-    assert list(EventKind)[loss - 1] is EventKind.INPUT
+    assert list(EventKind)[loss - 1] is EventKind.WEIGHTS
     assert list(EventKind)[loss + 1] is EventKind.BACKWARD
 
 
@@ -40,10 +48,11 @@ def test_the_harness_reads_the_same_generators() -> None:
 def test_the_protocol_lists_them_in_order_with_their_groups() -> None:
     table = PROTOCOL.read_text("utf-8").partition("## Fingerprints")[2].partition("Every digest")[0]
     rows = [(re.findall(r"`([^`]+)`", names), group or None) for names, group in ROW.findall(table)]
-    generators = [f"{RANDOM}.{name}" for name in GENERATORS]
-    assert rows == [
-        (generators if family == RANDOM else [family], group) for family, group in SAMPLING.items()
-    ]
+    several = {
+        RANDOM: [f"{RANDOM}.{name}" for name in GENERATORS],
+        WEIGHTS: [f"{WEIGHTS}.first", LAST_WEIGHTS],
+    }
+    assert rows == [(several.get(family, [family]), group) for family, group in SAMPLING.items()]
 
 
 def test_an_unknown_name_comes_last() -> None:
