@@ -14,9 +14,9 @@ import typer
 
 from gate.commands.history_options import Cache, Place, Since, days_of, fleet_call, history_place
 from gate.commands.options import Config, console
-from gate.commands.program import FILES
+from gate.commands.program import FILES, INTERRUPTS
 from gate.commands.registry_names import clone_settings
-from gate.errors import GateError, SettingsError
+from gate.errors import CancelledError, GateError, SettingsError
 from gate.fleet.exposition import CONTENT_TYPE, samples_of_report, text_of
 from gate.fleet.indicators import GroupBy, SloReport
 from gate.fleet.reading import DAY_SECONDS
@@ -130,7 +130,7 @@ def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float)
             f"--serve {safe_line(address)!r} is not an address", hint="For example 127.0.0.1:9464."
         )
     try:
-        server = HTTPServer((host.strip("[]"), int(port)), _handler(_Kept(text, refresh_seconds)))
+        server = _Server((host.strip("[]"), int(port)), _handler(_Kept(text, refresh_seconds)))
     except OSError as error:
         raise SettingsError(
             f"{safe_line(address)} cannot be listened on: {error.strerror}",
@@ -139,6 +139,21 @@ def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float)
     with server:
         sys.stderr.write(f"serving http://{host}:{server.server_port}{PATH}\n")
         server.serve_forever()
+
+
+class _Server(HTTPServer):
+    """One that a signal ends also where it comes while a request is answered."""
+
+    def service_actions(self) -> None:
+        """What the library took for a fault of a request is raised here, between two of them."""
+        with INTERRUPTS.allowed():
+            pass
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves is no fault, and a cancellation comes again; all else ends this."""
+        del request, client_address
+        if not isinstance(sys.exception(), OSError | CancelledError):
+            raise  # noqa: PLE0704 - the library calls this where it handles an exception
 
 
 class _Kept:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -188,14 +191,32 @@ def test_slo_prints_text_json_markdown_a_page_and_metrics(
     assert printed.splitlines()[:3] == prom.read_text().splitlines()[:3]
 
 
-def test_serve_answers_a_scrape(tmp_path: Path) -> None:
-    (tmp_path / "history").mkdir()
-    server = subprocess.Popen(
+def _serving(folder: Path) -> subprocess.Popen[str]:
+    (folder / "history").mkdir()
+    return subprocess.Popen(
         (sys.executable, "-m", "gate", "slo", "--history", "history", "--serve", "127.0.0.1:0"),
-        cwd=tmp_path,
+        cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_a_signal_in_the_middle_of_a_request_ends_the_server(tmp_path: Path) -> None:
+    server = _serving(tmp_path)
+    assert server.stderr is not None
+    address = urlsplit(server.stderr.readline().removeprefix("serving ").strip())
+    with socket.create_connection((address.hostname, address.port)) as client:
+        client.sendall(b"GET /metrics")
+        # as long as it takes to begin with the request, whose line never ends
+        time.sleep(0.5)
+        server.send_signal(signal.SIGTERM)
+        _, told = server.communicate(timeout=120)
+    assert told.startswith("error: cancelled by SIGTERM")
+    assert "Traceback" not in told
+
+
+def test_serve_answers_a_scrape(tmp_path: Path) -> None:
+    server = _serving(tmp_path)
     assert server.stderr is not None
     try:
         url = server.stderr.readline().removeprefix("serving ").strip()
@@ -205,5 +226,5 @@ def test_serve_answers_a_scrape(tmp_path: Path) -> None:
         assert requests.get(url.replace("metrics", "else"), timeout=60).status_code == 404
     finally:
         server.send_signal(signal.SIGTERM)
-        server.wait()
+        server.wait(timeout=120)
         server.stderr.close()
