@@ -80,7 +80,7 @@ def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[Work
             ),
         )
         for optimizer in others
-        if not _trained_later(optimizer, expected, observed)
+        if not all(_trained_later(side, optimizer) for side in (expected, observed))
     )
     return (
         *(change for change in in_a_step if change),
@@ -92,12 +92,20 @@ def compare_work(expected: WorkingResult, observed: WorkingResult) -> tuple[Work
     )
 
 
-def _trained_later(optimizer: int, *sides: WorkingResult) -> bool:
+def _trained_later(side: WorkingResult, optimizer: int) -> bool:
     """Whether it begins behind the last step of the first one, as the models of folds do.
 
     That it begins after another number of them then follows from how many there are.
     """
-    return all(turn_of(side.given, optimizer, 1) == len(side.steps) > 1 for side in sides)
+    return turn_of(side.given, optimizer, 1) == _steps_of(side, 0) > 1
+
+
+def _steps_of(side: WorkingResult, optimizer: int) -> int:
+    """How many steps an optimizer took, as far as its losses show: of one without them 0."""
+    name = of_optimizer(LOSS, optimizer)
+    return max(
+        (max(one.points.steps, default=0) for one in side.metrics if one.name == name), default=0
+    )
 
 
 COUNTS: Final[Mapping[WorkKind, Callable[[StepGiven], int | None]]] = {
@@ -108,9 +116,12 @@ COUNTS: Final[Mapping[WorkKind, Callable[[StepGiven], int | None]]] = {
 
 
 def _turn(side: WorkingResult, given: StepGiven, optimizer: int) -> int | None:
-    """How many steps the first optimizer had made; None where this one made no such step."""
-    name = of_optimizer(LOSS, optimizer)
-    there = any(one.name == name and given.step in one.points.steps for one in side.metrics)
+    """How many steps the first optimizer had made; None where this one may have made no such step.
+
+    One that steps behind another's backward pass has no loss: it is known to be there at step 1.
+    """
+    there = given.step == 1 and str(optimizer) in given.kinds
+    there = there or given.step <= _steps_of(side, optimizer)
     return given.after.get(str(optimizer), given.step if there else None)
 
 

@@ -32,7 +32,7 @@ GENERATORS = {
 }
 BACKWARD = "backward"
 # nearest to the loss first
-SEEN_INPUTS = {"input": "input", "batch": "batch"}
+SEEN_INPUTS = ("input", "batch")
 TENSORS_SHOWN = 3
 # what an update changes, in the step that it ends
 UPDATED = frozenset((EventKind.PARAMETERS, EventKind.OPTIMIZER, EventKind.METRIC))
@@ -482,7 +482,7 @@ def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Caus
             "os.urandom, or an order taken from a set or an unsorted directory.",
         )
     # the batch of a DataLoader, or else what the model was called with
-    seen = next((words for name, words in SEEN_INPUTS.items() if name in compared), "")
+    seen = next((name for name in SEEN_INPUTS if name in compared), "")
     equal = f"weights and {seen}" if seen else "weights"
     differs = f"the loss differs, although the {equal} are equal"
     if question.one_cpu_thread:

@@ -177,6 +177,30 @@ def test_a_turn_that_is_left_out_later_is_a_setting_of_the_run(
     assert found.cause == "optimizer 1 makes its step 2 after 3 steps of optimizer 0 instead of 2"
 
 
+def test_an_optimizer_without_a_loss_of_its_own_is_known_to_be_there_at_the_first_step(
+    files: LocalFiles, harness: HarnessFolder
+) -> None:
+    """Two optimizers step behind one backward pass, which is told to belong to the first."""
+
+    def of(*turns: tuple[int, int]) -> RunEvidence:
+        silent: Line = {"loss": None, "losses": []}
+        return run_of(
+            files,
+            harness,
+            *(
+                line_of(step, optimizer, "ab"[optimizer], **(silent if optimizer else {}))
+                | (RATES if step == 1 else {})
+                for step, optimizer in turns
+            ),
+        )
+
+    each, other = of((1, 0), (1, 1), (2, 0)), of((1, 0), (2, 0), (1, 1))
+    changes = compare_results(each, other, settings_of().compare, ("baseline", "s")).work
+    assert "optimizer 1 makes its step 1 after 2 steps of optimizer 0 instead of 1" in [
+        work_words(change) for change in changes
+    ]
+
+
 def test_models_that_are_trained_one_after_the_other_have_no_step_in_common(
     files: LocalFiles, harness: HarnessFolder
 ) -> None:

@@ -365,10 +365,13 @@ class Observer:
         update, as SAM does, is no other start. Of the passes behind the first, the last one counts
         by which something was written to them, as in a closure of LBFGS.
         """
+        due = [one for one in optimizers if self.schedule.due(TENSORS, one[1])]
+        # a span that observes nothing would count as an observation that cost nothing
+        if not due:
+            return
         with self._spending(TENSORS), self._problems.noting("observing the weights"):
-            for optimizer, step in optimizers:
-                if self.schedule.due(TENSORS, step):
-                    self._look_at_weights(optimizer, step, order, first_pass=first_pass)
+            for optimizer, step in due:
+                self._look_at_weights(optimizer, step, order, first_pass=first_pass)
 
     def _look_at_weights(
         self, optimizer: Optimizer, step: int, order: TensorOrder, *, first_pass: bool
