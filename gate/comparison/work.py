@@ -279,7 +279,7 @@ def _change(
         step=step,
         equal_until=max(equal, default=None),
         scheduled=moves and not named,
-        factor=course.factor if moves else "",
+        factor=course.factor,
     )
 
 
@@ -304,21 +304,27 @@ def _as_given(
 
 
 def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSettingChange]:
-    """Groups that a schedule moves in one proportion as one change; so are many that are fixed."""
-    alike: dict[tuple[int, str, str, bool], list[OptimizerSettingChange]] = {}
+    """Groups that a schedule moves alike as one change; so are many that are fixed.
+
+    What is alike at the first step need not be at the others: only a change that has a factor of
+    its own is told as one.
+    """
+    alike: dict[tuple[object, ...], list[OptimizerSettingChange]] = {}
     for change in changes:
         ratio = change.factor
-        if not ratio and change.before and change.after:
+        if not ratio and change.scheduled and change.before and change.after:
             found = _ratio(change.before, change.after)
             ratio = _short(found) if found is not None and math.isfinite(found) else ""
-        alike.setdefault((change.optimizer, change.name, ratio, change.scheduled), []).append(
-            change
-        )
-    for (_, _, ratio, scheduled), group in alike.items():
-        if ratio and len(group) > (1 if scheduled else NAMED_GROUPS):
-            yield group[0].model_copy(update={"factor": ratio, "scheduled": True, "revert_to": ""})
+        key = (change.optimizer, change.name, ratio, change.factor, change.scheduled, change.step)
+        alike.setdefault(key, []).append(change)
+    for (_, _, ratio, _, scheduled, _), group in alike.items():
+        if ratio and scheduled:
+            yield group[0]
+        elif ratio and len(group) > NAMED_GROUPS:
+            yield group[0].model_copy(update={"scheduled": True, "revert_to": ""})
         else:
-            yield from group
+            # the numbers say it already
+            yield from (change.model_copy(update={"factor": ""}) for change in group)
 
 
 def _ratio(before: str, after: str) -> float | None:

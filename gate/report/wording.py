@@ -191,7 +191,8 @@ def setting_words(change: OptimizerSettingChange) -> str:
         return f"{whose} is {change.after} instead of {change.before}"
     if change.scheduled and change.factor:
         name = "the learning rate" if change.name == "lr" else change.name
-        when = "at every step" if change.step in {1, None} else f"from step {change.step} on"
+        ends = {1: "at every step", None: "at the end"}
+        when = ends.get(change.step, f"from step {change.step} on")
         return f"{name}{change.of_optimizer} is {change.factor} × the baseline's {when}"
     if not change.before or not change.after:
         return f"{which}{change.name} changed"

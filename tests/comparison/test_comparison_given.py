@@ -160,6 +160,35 @@ def test_many_groups_that_are_moved_in_one_proportion_are_one_change() -> None:
     assert (change.factor, change.revert_to) == ("2", "")
 
 
+def test_groups_that_are_alike_at_the_first_step_alone_are_another_schedule() -> None:
+    """A warm-up over two steps instead of four: twice the rate at first, and then no more."""
+    rates = ([0.25, 0.5, 0.75, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0, 1.0])
+    one, other = (
+        [{"0/lr": repr(rate), "1/lr": repr(3 * rate)} for rate in side] for side in rates
+    )
+    found = diagnosed(run(one), run(other, moved=2))
+    assert cause_words(found) == "another schedule: lr 0.25 → 0.5 at step 1"
+
+
+RATES = st.lists(st.sampled_from((0.1, 0.2, 0.4)), min_size=5, max_size=5)
+
+
+@settings(deadline=None)
+@given(RATES, RATES, st.lists(st.sampled_from((1, 2, 3)), min_size=1, max_size=4))
+def test_a_factor_is_said_of_what_has_it_at_every_step(
+    before: list[float], after: list[float], groups: list[int]
+) -> None:
+    one, other = (
+        [{f"{n}/lr": repr(rate * scale) for n, scale in enumerate(groups)} for rate in side]
+        for side in (before, after)
+    )
+    ratios = {round(new / old, 6) for old, new in zip(before, after, strict=True)}
+    changes = compared(run(one), run(other, moved=2)).optimizer_settings
+    assert bool(changes) == (before != after)
+    for change in changes:
+        assert not change.factor or ratios == {float(change.factor)}
+
+
 def test_a_rate_that_waits_for_the_loss_is_no_cause_of_the_loss() -> None:
     one = run([{"0/lr": "0.1"}] * 7)
     other = run([{"0/lr": "0.1"}] * 4 + [{"0/lr": "0.01"}] * 3, moved=1)
