@@ -315,13 +315,16 @@ def _merged(changes: Iterable[OptimizerSettingChange]) -> Iterator[OptimizerSett
         if not ratio and change.scheduled and change.before and change.after:
             found = _ratio(change.before, change.after)
             ratio = _short(found) if found is not None and math.isfinite(found) else ""
-        key = (change.optimizer, change.name, ratio, change.factor, change.scheduled, change.step)
+        # one that is like no other stays alone
+        key = (ratio, change.factor, change.step) if ratio else (len(alike),)
+        key = (change.optimizer, change.name, change.scheduled, *key)
         alike.setdefault(key, []).append(change)
-    for (_, _, ratio, _, scheduled, _), group in alike.items():
-        if ratio and scheduled:
-            yield group[0]
-        elif ratio and len(group) > NAMED_GROUPS:
-            yield group[0].model_copy(update={"scheduled": True, "revert_to": ""})
+    for group in alike.values():
+        first = group[0]
+        if first.scheduled:
+            yield first
+        elif first.factor and len(group) > NAMED_GROUPS:
+            yield first.model_copy(update={"scheduled": True, "revert_to": ""})
         else:
             # the numbers say it already
             yield from (change.model_copy(update={"factor": ""}) for change in group)

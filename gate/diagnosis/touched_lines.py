@@ -105,7 +105,7 @@ def shown_change(
         return None
     named = _first(HowKnown.NAMED, _named(change, _places(diagnosis), folder))
     if named is not None or not drift:
-        return named
+        return _with_move(named, change)
     fitting = _fitting(change, diagnosis.optimizer_settings)
     relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
     opened = frozenset(read)
@@ -114,12 +114,13 @@ def shown_change(
     only = all_that_matters(change)
     # proof that it is read says more than that there is nothing else
     proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
-    return (
+    shown = (
         _first(HowKnown.FITS, fitting)
         or (None if ran else proved)
         or only
         or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
     )
+    return _with_move(shown, change)
 
 
 def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
@@ -155,9 +156,32 @@ def ran_before_nan(
 
 
 def _one(hunks: list[ChangedLines]) -> bool:
-    """Whether it is one change, or one file of data or settings."""
+    """Whether it is one change, lines that moved, or one file of data or settings."""
     files = {hunk.file for hunk in hunks}
-    return len(hunks) == 1 or (len(files) == 1 and not hunks[0].file.endswith(".py"))
+    if len(files) != 1:
+        return False
+    moved = len(hunks) == PAIR and _are_a_move(hunks[0], hunks[1])
+    return len(hunks) == 1 or moved or not hunks[0].file.endswith(".py")
+
+
+def _are_a_move(one: ChangedLines, other: ChangedLines) -> bool:
+    """Whether the one takes out the very lines that the other puts in, at any indentation."""
+    out, into = (one, other) if one.removed else (other, one)
+    # a line that is not shown may be another one
+    whole = (out.gone, into.new) == (len(out.before), len(into.after))
+    pure = out.removed and not into.removed and not into.gone
+    lines = [[line.strip() for line in side] for side in (out.before, into.after)]
+    return one.file == other.file and whole and pure and lines[0] == lines[1]
+
+
+def _with_move(shown: ShownChange | None, change: Change) -> ShownChange | None:
+    """With where the lines were before: put in alone they would look like new ones."""
+    if shown is None or len(shown.hunks) != 1:
+        return shown
+    (hunk,) = shown.hunks
+    others = [other for other in change.hunks if _are_a_move(hunk, other)]
+    both = sorted((hunk, *others[:1]), key=lambda one: one.first)
+    return shown.model_copy(update={"hunks": tuple(both)}) if len(others) == 1 else shown
 
 
 def can_matter(file: str) -> bool:

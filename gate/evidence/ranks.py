@@ -211,8 +211,9 @@ def no_step(
     of_others = f" {'; '.join(others)}. {LIMITS}" if others else ""
     return EvidenceError(
         NO_STEP,
-        hint="The smoke training must reach the step() of a torch optimizer; the details show "
-        f"what the script printed last.{of_others}",
+        hint="The smoke training must reach the step() of a torch optimizer; weights that the "
+        "script updates itself cannot be judged. The details show what the script printed "
+        f"last.{of_others}",
         details=said,
     )
 

@@ -163,9 +163,7 @@ def test_many_groups_that_are_moved_in_one_proportion_are_one_change() -> None:
 def test_groups_that_are_alike_at_the_first_step_alone_are_another_schedule() -> None:
     """A warm-up over two steps instead of four: twice the rate at first, and then no more."""
     rates = ([0.25, 0.5, 0.75, 1.0, 1.0], [0.5, 1.0, 1.0, 1.0, 1.0])
-    one, other = (
-        [{"0/lr": repr(rate), "1/lr": repr(3 * rate)} for rate in side] for side in rates
-    )
+    one, other = ([{"0/lr": repr(rate), "1/lr": repr(3 * rate)} for rate in side] for side in rates)
     found = diagnosed(run(one), run(other, moved=2))
     assert cause_words(found) == "another schedule: lr 0.25 → 0.5 at step 1"
 

@@ -77,6 +77,32 @@ def test_the_only_change_that_a_training_can_read_is_shown() -> None:
     )
 
 
+def moved(line: str, out_of: int, into: int, indent: str = "") -> tuple[ChangedLines, ...]:
+    return (
+        ChangedLines(
+            file="train.py", first=out_of, last=out_of, gone=1, before=(line,), removed=True
+        ),
+        ChangedLines(file="train.py", first=into, last=into, after=(f"{indent}{line}",)),
+    )
+
+
+def test_a_line_that_moved_is_one_change_and_never_shown_as_a_new_one() -> None:
+    out, into = moved("optimizer.step()", 44, 45, indent="    ")
+    assert found(README, out, into) == ShownChange(how=HowKnown.ONLY, hunks=(out, into))
+    at = AT_MODEL.model_copy(update={"code_place": CodePlace(file="train.py", line=45)})
+    shown = found(MODEL, out, into, suspects=(at,))
+    assert shown == ShownChange(how=HowKnown.NAMED, hunks=(out, into))
+    # another line in its place is no move, and neither is one that is put in twice
+    _, other = moved("scheduler.step()", 44, 45)
+    again = into.model_copy(update={"first": 60, "last": 60})
+    assert found(out, other) is None
+    assert found(out, into, again, suspects=(at,)) == ShownChange(
+        how=HowKnown.NAMED, hunks=(out, into)
+    )
+    line = at.model_copy(update={"code_place": CodePlace(file="train.py", line=44)})
+    assert found(out, into, again, suspects=(line,)) is None
+
+
 def test_of_a_change_that_is_not_wholly_known_nothing_is_the_only_part() -> None:
     assert found(MODEL, complete=False) is None
     assert found(MODEL, DATA) is None
