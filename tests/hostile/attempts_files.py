@@ -202,8 +202,7 @@ WISHES: tuple[Attempt, ...] = (
         "cache-folders",
         "has root make folders in /etc",
         "fetch.cache",
-        settings="fetch: {cache: /etc/repro-gate-planted}\n"
-        "runs: {cache: /etc/repro-gate-planted}\n",
+        settings="fetch: {cache: /etc/repro-gate-planted}\n",
     ),
     _brought(
         "services",
