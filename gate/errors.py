@@ -102,8 +102,8 @@ class EvidenceError(GateError):
     """A run left nothing usable, or something that must not be trusted."""
 
 
-class MissingMetricError(EvidenceError):
-    """A metric that the settings name is not among what the script wrote and printed."""
+class MissingOutputError(EvidenceError):
+    """What the settings name, a metric or a checkpoint, is not in what the script wrote."""
 
 
 class BaselineError(GateError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from gate.errors import EvidenceError, MissingMetricError
+from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.capture import SAVED_COPY
 from gate.evidence.carried import resumability
 from gate.evidence.configuration import plain_values
@@ -100,10 +100,10 @@ def collect_run(  # noqa: PLR0913 - each is another place that a run leaves some
     overrides = read_overrides(files, out, process_files)
     # what a training saves belongs to its end, and the harness's capture holds the same weights
     saved = train.model_copy(update={"checkpoint": None}) if run.partial else train
-    states = _states(files, out, ranks, taken, workdir_tree, saved)
     try:
+        states = _states(files, out, ranks, taken, workdir_tree, saved)
         script = _script_metrics(files, run, workdir_tree, output, train)
-    except MissingMetricError as error:
+    except MissingOutputError as error:
         raise _told_of_the_stop(error, ranks, train) from error
     series = (*_harness_metrics(files, out, ranks[0]), *script.series)
     return RunEvidence(
@@ -338,15 +338,16 @@ def _script_metrics(
 
 
 def _told_of_the_stop(
-    error: MissingMetricError, ranks: tuple[TrainedRank, ...], train: TrainSettings
-) -> MissingMetricError:
-    """The gate stops a script inside its last step: what is logged after it is not there."""
+    error: MissingOutputError, ranks: tuple[TrainedRank, ...], train: TrainSettings
+) -> MissingOutputError:
+    """The gate stops a script inside its last step: what is written after it is not there."""
     if any(rank.summary.stopped_by is not StoppedBy.MAX_STEPS for rank in ranks):
         return error
-    return MissingMetricError(
+    return MissingOutputError(
         error.message,
         hint=f"The gate stopped the script in step {train.max_steps}, before anything that comes "
-        f"after that step. If the script logs there, raise train.max_steps. {error.hint}",
+        "after that step. If the script writes this later, raise train.max_steps; it reaches its "
+        f"end with more than the number of its steps. {error.hint}",
         details=error.details,
     )
 

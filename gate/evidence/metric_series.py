@@ -21,7 +21,7 @@ import numpy as np
 
 from gate.checkpoint.leaves import Leaf, TensorLeaf
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import DocumentError, EvidenceError, MissingMetricError
+from gate.errors import DocumentError, EvidenceError, MissingOutputError
 from gate.evidence.columns import MAX_STEP, Points
 from gate.evidence.harness_files import (
     MAX_LINE_BYTES,
@@ -374,7 +374,7 @@ def file_metrics(files: Files, path: Path, shown: str) -> ReadMetrics:
     """
     # a file that was named and is missing is an error: otherwise a renamed log would pass unseen
     if not files.exists(path):
-        raise MissingMetricError(
+        raise MissingOutputError(
             f"{shown}: the script wrote no metrics file there",
             hint="Check train.metrics.file; the path is relative to train.workdir.",
         )
@@ -527,7 +527,7 @@ def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> Rea
             matches += 1
             _add_match(collector, match, number, matches)
     if required and not matches:
-        raise MissingMetricError(
+        raise MissingOutputError(
             "no line of the script's output matches train.metrics.stdout_pattern",
             hint="Try the pattern on a printed line; it is searched, so it need not match a "
             "whole line.",

@@ -18,7 +18,7 @@ from gate.checkpoint.numbers import NotFiniteLeaf, not_finite_leaves, sketches
 from gate.checkpoint.parts import DEFAULT_EXCLUSIONS, Exclusion, without_excluded
 from gate.checkpoint.tensor_hashing import ALGORITHM, available_threads
 from gate.checkpoint.untrusted_files import open_untrusted
-from gate.errors import EvidenceError
+from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.capture import MAX_STATE_BYTES
 from gate.evidence.harness_files import HarnessFile, ProcessFiles
 from gate.evidence.metric_series import optimizer_settings
@@ -163,13 +163,13 @@ def saved_state(files: Files, path: Path, shown: str, train: TrainSettings) -> R
     """The same of a file or folder at `path`, which messages call `shown`.
 
     In a folder a file whose content is not understood counts by its bytes. Raises
-    `EvidenceError` for a checkpoint that is missing, unreadable or empty.
+    `MissingOutputError` for a checkpoint that is missing, `EvidenceError` for one that is
+    unreadable or empty.
     """
     if not files.exists(path):
-        raise EvidenceError(
+        raise MissingOutputError(
             f"{shown}: the script wrote no checkpoint there",
-            hint="Check train.checkpoint; the path is relative to train.workdir. A script that "
-            "saves only at its end does not get there when max_steps stops it earlier.",
+            hint="Check train.checkpoint; the path is relative to train.workdir.",
         )
     exclusions = (*_own_exclusions(train), *DEFAULT_EXCLUSIONS)
     # in a folder lie tokenizers and texts too; a single file that was named has to be a state

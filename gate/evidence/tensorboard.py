@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError, MissingMetricError, StorageError
+from gate.errors import EvidenceError, MissingOutputError, StorageError
 from gate.evidence.metric_series import SeriesCollector
 from gate.evidence.run_evidence import FloatType, MetricSeries, MetricSource
 from gate.system.files.port import Files
@@ -244,7 +244,7 @@ def tensorboard_series(
     if not event_files and not required:
         return ()
     if not event_files:
-        raise MissingMetricError(
+        raise MissingOutputError(
             f"{shown}: the script wrote no TensorBoard event file there",
             hint="Check train.metrics.tensorboard; the path is relative to train.workdir.",
         )
@@ -265,7 +265,7 @@ def tensorboard_series(
                     )
     series = collector.series()
     if required and not series:
-        raise MissingMetricError(
+        raise MissingOutputError(
             f"{shown}: no scalar there matches train.metrics.tensorboard_tags",
             hint="Compare the patterns with the tags that the script logs, and flush its writer.",
         )

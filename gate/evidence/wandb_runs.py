@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError, MissingMetricError, StorageError
+from gate.errors import EvidenceError, MissingOutputError, StorageError
 from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
 from gate.evidence.run_evidence import MetricSource, WhyPassedOver
 from gate.evidence.tensorboard import BYTES, VARINT, MalformedEventError, protobuf_fields
@@ -77,9 +77,9 @@ def wandb_metrics(
                     collector.add(f"wandb.{key}", step, converted, where=where)
     series = collector.series()
     if required and not found:
-        raise MissingMetricError(f"{shown}: there is no offline run", hint=OFFLINE_HINT)
+        raise MissingOutputError(f"{shown}: there is no offline run", hint=OFFLINE_HINT)
     if required and not series:
-        raise MissingMetricError(
+        raise MissingOutputError(
             f"{shown}: no logged number matches train.metrics.wandb_keys",
             hint="Compare the patterns with the names that the script logs.",
         )

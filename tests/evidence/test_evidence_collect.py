@@ -312,14 +312,14 @@ def test_a_missing_metrics_file_is_an_error(harness: HarnessFolder) -> None:
     assert error.message == "m.jsonl: the script wrote no metrics file there"
 
 
-def test_what_the_gate_stopped_before_is_told_of_a_metric_that_is_missing(
+def test_what_the_gate_stopped_before_is_told_of_what_is_missing(
     harness: HarnessFolder,
 ) -> None:
     """With `max_steps: 1`, nothing that comes after the only step is ever printed."""
     stop = "The gate stopped the script in step 2, before anything that comes after that step."
     printed = train_of(pattern=r"loss (?P<loss>\S+)")
     harness.whole()
-    for train in (printed, train_of(file="m.jsonl")):
+    for train in (printed, train_of(file="m.jsonl"), train_of(checkpoint="end.pt")):
         assert refusal(harness, train=train).hint.startswith(stop)
     harness.whole(stopped_by="script")
     assert refusal(harness, train=printed).hint.startswith("Try the pattern on a printed line")

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protobuf_bytes import number, text
 
-from gate.errors import EvidenceError, MissingMetricError
+from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.collect import collect_run
 from gate.evidence.metric_series import ReadMetrics
 from gate.evidence.run_evidence import MetricSource
@@ -220,10 +220,10 @@ def test_a_flipped_bit_is_a_wrong_checksum(tmp_path: Path) -> None:
 
 
 def test_no_run_and_several_runs_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(MissingMetricError) as missing:
+    with pytest.raises(MissingOutputError) as missing:
         wandb_metrics(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
     assert "train.env: {WANDB_MODE: offline}" in missing.value.hint
-    with pytest.raises(MissingMetricError, match="no logged number matches"):
+    with pytest.raises(MissingOutputError, match="no logged number matches"):
         read(tmp_path, log(history(0, loss=1.0)), "other*")
     second = tmp_path / "wandb" / "offline-run-2"
     second.mkdir()
