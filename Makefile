@@ -15,7 +15,8 @@ RESULTS ?= docs/results
 GPU_PARTS := $(addprefix gpu-,facts tests doctor account examples digests observing workers stability compile \
 	graphs knobs ranks price repeats)
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= pickle archive safetensors json state settings brought-settings baseline keys locks requirements data pointers seals statements packages
+# all that tests/fuzz/drive.py lists, where none is named
+FUZZ_TARGETS ?=
 # A test that hangs is named after so many seconds, instead of holding up everything.
 PYTEST := $(BIN)/python -m pytest --timeout 900
 # A process for each core; the tests of one file stay together, since they share trainings.
@@ -157,7 +158,9 @@ goldens: $(READY) ## Write the expected texts of the reports anew; review the di
 .PHONY: fuzz
 fuzz: $(READY) ## Install the fuzzer and fuzz the readers, FUZZ_SECONDS=60 for each target
 	$(BIN)/pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[fuzz]'
-	@for target in $(FUZZ_TARGETS); do \
+	@targets="$(FUZZ_TARGETS)"; [ -n "$$targets" ] || \
+	targets=$$(PYTHONPATH=.:tests/support $(BIN)/python tests/fuzz/drive.py --list 2>/dev/null) || exit 1; \
+	for target in $$targets; do \
 	  PYTHONPATH=.:tests/support $(BIN)/python tests/fuzz/drive.py $$target \
 	    --seconds $(FUZZ_SECONDS) --corpus build/fuzz || exit 1; done
 

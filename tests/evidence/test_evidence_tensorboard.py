@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from each_row import each_row
+from event_files import event, plain, record
 from evidence_cases import record_of
 from harness_folder import HarnessFolder
 from hypothesis import given
@@ -22,30 +23,12 @@ from gate.evidence.run_evidence import MetricSeries, MetricSource
 from gate.evidence.tensorboard import (
     MalformedEventError,
     crc32c,
-    masked_crc,
     scalars,
     tensorboard_series,
 )
 from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
-
-
-def plain(value: float) -> bytes:
-    return varint(2 << 3 | 5) + struct.pack("<f", value)
-
-
-def event(step: int, tag: bytes, value: bytes) -> bytes:
-    """An event as writers make them: the time, the step, a summary of one value."""
-    time = varint(1 << 3 | 1) + struct.pack("<d", 1.75e9)
-    return time + number(2, step) + text(5, text(1, text(1, tag) + value))
-
-
-def record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return b"".join(
-        (length, struct.pack("<I", masked_crc(length)), data, struct.pack("<I", masked_crc(data)))
-    )
 
 
 def losses(*values: float) -> bytes:

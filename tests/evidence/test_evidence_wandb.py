@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from each_row import each_row
+from event_files import FIRST, FULL, HEAD, LAST, MIDDLE, history, log, piece
 from evidence_cases import record_of
 from growth import grows_too_fast
 from harness_folder import HarnessFolder
 from hypothesis import given
 from hypothesis import strategies as st
-from protobuf_bytes import number, text
+from protobuf_bytes import text
 
 from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.collect import collect_run
@@ -27,40 +25,7 @@ from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
-HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 RUN = "offline-run-20261126_154251-82alu6jm"
-
-
-def history(step: int, **values: object) -> bytes:
-    """A record of one call of `run.log`, as the client writes it."""
-    items = b"".join(
-        text(1, text(2, name.encode()) + text(16, json.dumps(value).encode()))
-        for name, value in {**values, "_step": step, "_timestamp": 1.75e9}.items()
-    )
-    return number(1, step) + text(2, items + text(2, number(1, step)))
-
-
-def piece(kind: int, data: bytes) -> bytes:
-    checksum = zlib.crc32(data, zlib.crc32(bytes((kind,))))
-    return struct.pack("<IHB", checksum, len(data), kind) + data
-
-
-def log(*records: bytes) -> bytes:
-    """The file: each record is cut at the ends of blocks."""
-    out = bytearray(HEAD)
-    for data in records:
-        rest, first = data, True
-        while first or rest:
-            room = BLOCK_BYTES - len(out) % BLOCK_BYTES
-            if room < 7:
-                out += b"\0" * room
-                continue
-            part, rest = rest[: room - 7], rest[room - 7 :]
-            kinds = (FULL, FIRST) if first else (LAST, MIDDLE)
-            out += piece(kinds[bool(rest)], part)
-            first = False
-    return bytes(out)
 
 
 def read(folder: Path, data: bytes, *keys: str) -> dict[str, list[tuple[int, float]]]:

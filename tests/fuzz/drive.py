@@ -26,10 +26,14 @@ MAX_INPUT_BYTES = 16384
 def main() -> None:
     """Fuzz one target for the given time; the exit code is libFuzzer's."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("target", choices=TARGETS, nargs="?")
+    parser.add_argument("--list", action="store_true", help="name all targets, and end")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--corpus", type=Path, required=True, help="kept between runs")
+    parser.add_argument("--corpus", type=Path, default=Path("build/fuzz"), help="kept between runs")
     arguments = parser.parse_args()
+    if arguments.list or arguments.target is None:
+        print(*TARGETS)
+        return
     corpus = arguments.corpus / arguments.target
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds(arguments.target)):

@@ -12,6 +12,18 @@ from pathlib import Path
 
 import numpy as np
 from attestation_cases import sealed_in
+from fuzzed_runs import (
+    event_seeds,
+    harness_seeds,
+    metric_seeds,
+    output_seeds,
+    read_any_events,
+    read_any_harness_file,
+    read_any_metrics,
+    read_any_output,
+    read_any_wandb,
+    wandb_seeds,
+)
 from hostile_archives import without_checksums
 
 from gate.baseline.entry import entry_name
@@ -261,6 +273,11 @@ TARGETS: dict[str, Target] = {
     "seals": read_any_seal,
     "statements": read_any_statement,
     "packages": read_any_package,
+    "events": read_any_events,
+    "wandb": read_any_wandb,
+    "metrics": read_any_metrics,
+    "output": read_any_output,
+    "harness": read_any_harness_file,
 }
 POINTER_FILES = (
     PointerFile(name="x", kind=DataKind.DVC, path="data/x.dvc"),
@@ -406,4 +423,9 @@ MADE_HERE: dict[str, Callable[[], Iterator[bytes]]] = {
     "seals": lambda: _sealed_files("seals"),
     "statements": lambda: _sealed_files("statements"),
     "packages": lambda: _sealed_files("packages"),
+    "events": event_seeds,
+    "wandb": wandb_seeds,
+    "metrics": metric_seeds,
+    "output": output_seeds,
+    "harness": harness_seeds,
 }
