@@ -8,6 +8,7 @@ node until `Cluster.collect` has a second step read it there.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import shlex
@@ -23,18 +24,22 @@ from typing import Final
 import gate
 from gate.errors import RunError
 from gate.isolation.cluster_settings import ON_NODE, ClusterSettings
+from gate.isolation.own_programs import OwnPrograms
 from gate.isolation.process_request import ClusterStep, ProcessRequest
+from gate.isolation.process_table import ProcessFacts, descendants
 from gate.isolation.processes import GroupedProcesses, RunningProcess, start_process
-from gate.isolation.slurm import (
+from gate.isolation.scheduler import (
     COMPLETING,
     ENDINGS,
     HINT,
     RUNNING,
     WAITING,
     JobState,
-    Slurm,
+    Scheduler,
+    finished,
     this_owner,
 )
+from gate.isolation.slurm import Slurm
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.training_output import Take
 from gate.system.files import writing
@@ -90,7 +95,8 @@ class Cluster:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         """Nothing is asked for yet; `variables` are the gate's own."""
-        self.slurm = Slurm(variables)
+        self.scheduler: Scheduler = Slurm(variables)
+        self._variables = variables
         self._run = run
         self._interrupts = interrupts
         self._pause = pause
@@ -98,6 +104,18 @@ class Cluster:
         # by whether they are those of the repeat that goes to other nodes
         self._nodes: dict[bool, Allocation] = {}
         self._uncollected: ClusterStep | None = None
+
+    def choose(self, settings: ClusterSettings) -> None:
+        """Ask the scheduler of the settings from now on.
+
+        Raises `RunError` where one of its programs is missing here.
+        """
+        if settings.programs is not None and settings.folder is not None:
+            folder = Path(settings.folder)
+            self.scheduler = OwnPrograms(
+                settings.programs, folder, self._variables, import_folders()
+            )
+        self.scheduler.refuse_absent()
 
     def allocate(
         self,
@@ -118,33 +136,34 @@ class Cluster:
         # a signal between the two would leave a job that nobody cancels
         with self._interrupts.deferred():
             owner, folder = this_owner(self._run), Path(settings.folder)
-            job = self.slurm.submit(settings, owner, seconds, folder, first)
+            job = self.scheduler.submit(settings, owner, seconds, folder, first)
             self._jobs.append(job)
         say(f"cluster: job {job} waits for {'other ' * elsewhere}{settings.described}")
         state = self._started(job, settings)
-        nodes = self.slurm.nodes(state.nodes)
+        nodes = self.scheduler.nodes(state.nodes)
         if not set(first).isdisjoint(nodes):
             raise RunError(
-                f"Slurm gave job {job} a node of the first job, which it had to leave out",
-                hint="cluster.options.nodelist may name them: leave it out with allocations: 2.",
+                f"job {job} was given a node of the first job, which it had to leave out",
+                hint="cluster.options.nodelist may name them: leave it out with allocations: 2. "
+                "programs.submit gets their names as its last argument.",
             )
-        found = Allocation(job=job, nodes=nodes, address=self.slurm.address(nodes[0]))
+        found = Allocation(job=job, nodes=nodes, address=self.scheduler.address(nodes[0]))
         self._nodes[elsewhere] = found
         say(f"cluster: {found.described}")
         return found
 
     def cancel_orphans(self, say: Callable[[str], object]) -> tuple[str, ...]:
         """Cancel the jobs of calls of this machine that were killed; the runs of those calls."""
-        found = self.slurm.orphans()
+        found = self.scheduler.orphans()
         for job, _ in found:
             say(f"cluster: cancelling job {job}, whose gate call ended without doing so")
-            self.slurm.cancel(job)
+            self.scheduler.cancel(job)
         return tuple(run for _, run in found)
 
     def _started(self, job: str, settings: ClusterSettings) -> JobState:
         until = time.monotonic() + settings.queue_seconds
         nap = 0.1
-        state = self.slurm.state(job)
+        state = self.scheduler.state(job)
         while state.state not in RUNNING:
             if state.state not in WAITING:
                 raise self._ended(job, state)
@@ -158,7 +177,7 @@ class Cluster:
                 )
             self._pause(min(nap, max(0.0, until - time.monotonic())))
             nap = min(5.0, nap * 1.5)
-            state = self.slurm.state(job)
+            state = self.scheduler.state(job)
         return state
 
     def nodes(self, step: ClusterStep) -> Allocation:
@@ -177,7 +196,7 @@ class Cluster:
         compared with a whole one.
         """
         job = self.nodes(step).job
-        state = self.slurm.state(job)
+        state = self.scheduler.state(job)
         if state.state not in RUNNING or state.restarts:
             raise self._ended(job, state)
 
@@ -186,7 +205,7 @@ class Cluster:
         # why it ended is said once all of its processes are gone
         while state.state == COMPLETING and time.monotonic() < until:
             self._pause(0.3)
-            state = self.slurm.state(job)
+            state = self.scheduler.state(job)
         if state.restarts:
             why = f"it was requeued {state.restarts} time(s)"
         else:
@@ -200,11 +219,11 @@ class Cluster:
         Raises `RunError` where the nodes were lost, or one of them could not report.
         """
         self.refuse_lost(step)
-        words = self.slurm.step(self.nodes(step).job, step.settings, 1)
+        words = self.scheduler.step(self.nodes(step).job, step.settings, 1)
         program = (sys.executable, "-I", "-S", "-B", "-c", COLLECT, *import_folders())
         told = (str(node_folder(self._run)), str(step.root / REPORTS), step.token)
         try:
-            done = self.slurm.finished((*words, *program, *told), COLLECT_SECONDS)
+            done = finished((*words, *program, *told), COLLECT_SECONDS, self.scheduler.environment)
         except subprocess.TimeoutExpired as error:
             raise RunError(
                 f"the nodes did not report in {COLLECT_SECONDS:g} s what the run left", hint=HINT
@@ -224,28 +243,28 @@ class Cluster:
 
     def end_steps(self) -> None:
         """End what still runs on the nodes; the nodes stay."""
-        self.slurm.cancel(*(one for job in self._jobs for one in self.slurm.steps(job)))
+        self.scheduler.cancel(*(one for job in self._jobs for one in self.scheduler.steps(job)))
 
     def kill(self) -> None:
         """Give the jobs back without waiting."""
         for job in self._jobs:
-            self.slurm.cancel_at_once(job)
+            self.scheduler.cancel_at_once(job)
 
     def release(self) -> None:
         """Give the nodes back; nothing happens where there are none."""
         if self._uncollected is not None:
             self._clear_nodes(self._uncollected)
         jobs, self._jobs, self._nodes = self._jobs, [], {}
-        self.slurm.cancel(*jobs)
+        self.scheduler.cancel(*jobs)
 
     def _clear_nodes(self, left: ClusterStep) -> None:
         """Remove what a run that was ended left on the nodes, as far as that is quick."""
-        step = self.slurm.step(self.nodes(left).job, left.settings, 1)
+        step = self.scheduler.step(self.nodes(left).job, left.settings, 1)
         folder = shlex.quote(str(node_folder(self._run)))
         command = (*step, "/bin/sh", "-c", f'exec /bin/rm -rf {folder}-"$SLURM_NODEID"')
         # what is left after that is in /tmp, for this account alone
         with suppress(OSError, subprocess.TimeoutExpired):
-            self.slurm.finished(command, CLEAR_SECONDS)
+            finished(command, CLEAR_SECONDS, self.scheduler.environment)
 
     def script(self, request: ProcessRequest, step: ClusterStep) -> str:
         """What starts on every node, once a task."""
@@ -256,10 +275,20 @@ class Cluster:
 class RunningStep(RunningProcess):
     """The client on this machine, and with it the step that it started on the nodes."""
 
-    def __init__(self, process: subprocess.Popen[bytes], cluster: Cluster) -> None:
-        super().__init__(process, None, frozenset())
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        cluster: Cluster,
+        family_before: frozenset[int] = frozenset(),
+    ) -> None:
+        super().__init__(process, None, family_before)
         self._cluster = cluster
         self._ending = False
+
+    def _family(self, rows: tuple[ProcessFacts, ...]) -> frozenset[int]:
+        # a program that waits for the job goes on, and so does what it starts meanwhile
+        others = (descendants(pid, rows) for pid in self._family_before)
+        return super()._family(rows).difference(*others)
 
     def end(self, take: Take) -> None:
         """End the client, and what it leaves on the nodes."""
@@ -294,21 +323,24 @@ class ClusterProcesses(GroupedProcesses):
         writing.write_new(script, (text,), 0o600, make=True)
         # last of all, so that a node that sees it sees the rest
         writing.write_new(ready_file(step), (), 0o600, make=False)
-        words = self.cluster.slurm.step(
+        words = self.cluster.scheduler.step(
             self.cluster.nodes(step).job, step.settings, step.settings.tasks_per_node
         )
         seen = shlex.quote(str(script))
         waits = _until(f"[ -r {seen} ]", "the run's start script")
+        # programs of a scheduler's that nobody waits for, and what they left running here
+        before = descendants(os.getpid())
         return RunningStep(
             start_process(
                 replace(
                     request,
                     argv=(*words, "/bin/sh", "-c", f"{waits}; exec /bin/sh {seen}"),
-                    env=self.cluster.slurm.environment,
+                    env=dict(self.cluster.scheduler.environment),
                     workdir=step.root,
                 )
             ),
             self.cluster,
+            before,
         )
 
 

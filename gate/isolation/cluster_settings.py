@@ -22,6 +22,9 @@ OPTIONS: Final = frozenset(
     )
 )
 OPTION_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;@=+*&|!\[\]()/-]{1,200}\Z", re.ASCII)
+PLAIN_PATH: Final = (
+    "an absolute path of letters, digits and . _ + - /, without '..', and 150 characters at most"
+)
 FOLDER: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
 # a run's folders on the node's own disk; the script that starts it puts the real path in
 ON_NODE: Final = PurePosixPath("/@node@")
@@ -33,6 +36,27 @@ class ClusterEngine(StrEnum):
 
     LOCAL = "local"
     SLURM = "slurm"
+    EXEC = "exec"
+
+
+class ClusterPrograms(Document):
+    """What stands for a scheduler: docs/cluster.md has the arguments and the answer of each."""
+
+    submit: str = Field(
+        description="Absolute path of the program that submits a job, which starts a script once "
+        "on each node, and prints the job's name."
+    )
+    wait: str = Field(description="The program that ends when the job has ended, and prints why.")
+    cancel: str = Field(description="The program that ends a job.")
+
+    @field_validator("submit", "wait", "cancel")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        if not FOLDER.match(value) or ".." in PurePosixPath(value).parts:
+            # what lies in the checkout is the pull request's
+            message = f"must be {PLAIN_PATH}"
+            raise ValueError(message)
+        return value
 
 
 class ClusterSettings(Document):
@@ -41,7 +65,7 @@ class ClusterSettings(Document):
     engine: ClusterEngine = Field(
         default=ClusterEngine.LOCAL,
         description="What starts the training: `local` this machine, `slurm` the cluster that this "
-        "machine is a login node of.",
+        "machine is a login node of, `exec` any other scheduler, by three programs of yours.",
     )
     nodes: int = Field(default=1, ge=1, le=512, description="Number of nodes of a run.")
     tasks_per_node: int = Field(
@@ -55,6 +79,9 @@ class ClusterSettings(Document):
         default_factory=dict,
         max_length=len(OPTIONS),
         description="Options of `sbatch`, without dashes: `partition: gpu`, `exclusive: true`.",
+    )
+    programs: ClusterPrograms | None = Field(
+        default=None, description="The three programs of `engine: exec`."
     )
     folder: str | None = Field(
         default=None,
@@ -101,17 +128,20 @@ class ClusterSettings(Document):
             return None
         # it stands in a script that a shell reads on each node
         if not FOLDER.match(value) or ".." in PurePosixPath(value).parts:
-            message = (
-                "must be an absolute path of letters, digits and . _ + - /, without '..', and "
-                "150 characters at most"
-            )
+            message = f"must be {PLAIN_PATH}"
             raise ValueError(message)
         return value
 
     @model_validator(mode="after")
     def _a_cluster_has_a_folder(self) -> Self:
         if self.on_nodes and self.folder is None:
-            message = "engine: slurm needs folder, a folder that every node sees"
+            message = f"engine: {self.engine} needs folder, a folder that every node sees"
+            raise ValueError(message)
+        if (self.programs is not None) != (self.engine is ClusterEngine.EXEC):
+            message = "programs and engine: exec need each other"
+            raise ValueError(message)
+        if self.options and self.engine is ClusterEngine.EXEC:
+            message = "options are those of sbatch; with engine: exec, programs.submit has them"
             raise ValueError(message)
         for key in ("nodes", "tasks_per_node", "allocations"):
             if not self.on_nodes and getattr(self, key) > 1:

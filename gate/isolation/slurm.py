@@ -11,96 +11,33 @@ import math
 import os
 import re
 import shlex
-import shutil
-import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gate.errors import RunError
 from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.scheduler import (
+    GONE,
+    NODE_NAME,
+    JobState,
+    Owner,
+    answer_of,
+    begun,
+    owner_of,
+    program_on,
+)
 from gate.text.untrusted_text import safe_line
 
 PROGRAMS: Final = ("sbatch", "scontrol", "squeue", "srun", "scancel")
-ANSWER_SECONDS: Final = 60.0
-MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 JOB_NAME: Final = "repro-gate"
 # of the gate's own variables, all that Slurm's programs need: they have no other way to a node
 CLIENT_VARIABLES: Final = ("SLURM_CONF", "LD_LIBRARY_PATH", "KRB5CCNAME")
-OWNER: Final = re.compile(
-    r"repro-gate\.run=(?P<run>[0-9a-f]{1,64}) host=(?P<host>[\w.-]{1,200}) pid=(?P<pid>\d{1,10}) "
-    r"started=(?P<started>\d{1,20})\Z",
-    re.ASCII,
-)
-NODE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}\Z", re.ASCII)
 ADDRESS: Final = re.compile(r"\bNodeAddr=([A-Za-z0-9_.:-]{1,250})(?=\s)", re.ASCII)
 # whole names: ReqNodeList and ExcNodeList end in the same word
 FIELD: Final = re.compile(r"\b(JobState|Reason|Restarts|NodeList)=(\S*)", re.ASCII)
-WAITING: Final = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD"))
-RUNNING: Final = frozenset(("RUNNING", "STAGE_OUT"))
-COMPLETING: Final = "COMPLETING"
-GONE: Final = "GONE"
-# what ended a job that the gate did not end, as a clause
-ENDINGS: Final = {
-    "NODE_FAIL": "a node failed",
-    "PREEMPTED": "another job preempted it",
-    "TIMEOUT": "it reached its time limit",
-    "DEADLINE": "it reached its deadline",
-    "CANCELLED": "somebody cancelled it",
-    "OUT_OF_MEMORY": "it used more memory than it was given",
-    "BOOT_FAIL": "a node did not boot",
-    "SUSPENDED": "it was suspended",
-    GONE: "Slurm does not know it any more",
-}
-HINT: Final = "Nothing was judged: this says nothing about the commit. Start the gate again."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JobState:
-    """What Slurm says of a job; `nodes` is empty until it has some."""
-
-    state: str
-    reason: str = ""
-    restarts: int = 0
-    nodes: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
-    """The gate call that a job belongs to, as its comment says."""
-
-    run: str
-    host: str
-    pid: int
-    started: int
-
-    @property
-    def comment(self) -> str:
-        """As the job carries it."""
-        return f"repro-gate.run={self.run} host={self.host} pid={self.pid} started={self.started}"
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether that process is known to have ended; of another machine nothing is known."""
-        return self.host == socket.gethostname() and start_of(self.pid) != self.started
-
-
-def start_of(pid: int) -> int:
-    """When a process of this machine started, in clock ticks since boot; 0 where it is none."""
-    with suppress(OSError, ValueError, IndexError):
-        # the name may hold blanks and parentheses: fields are counted behind the last one
-        after = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2]
-        return int(after.split()[19])
-    return 0
-
-
-def this_owner(run: str) -> Owner:
-    """The process that asks."""
-    pid = os.getpid()
-    return Owner(run=run, host=socket.gethostname(), pid=pid, started=start_of(pid))
 
 
 class Slurm:
@@ -114,14 +51,12 @@ class Slurm:
 
     def program(self, name: str) -> str:
         """Its path; raises `RunError` where this machine is no client of a cluster."""
-        found = shutil.which(name, path=self._path)
-        if found is None:
-            raise RunError(
-                f"cluster.engine is slurm, and {name} is not on PATH",
-                hint="Run the gate on a login node of the cluster, or install Slurm's client "
-                "programs and slurm.conf here.",
-            )
-        return found
+        return program_on(
+            self._path,
+            name,
+            "Run the gate on a login node of the cluster, or install Slurm's client programs and "
+            "slurm.conf here.",
+        )
 
     def refuse_absent(self) -> None:
         """Raise `RunError` where a program is missing here."""
@@ -136,7 +71,7 @@ class Slurm:
         folder: Path,
         apart_from: tuple[str, ...] = (),
     ) -> str:
-        """Submit the job that holds the nodes, none of `apart_from`; its number."""
+        """Submit the job; its number."""
         minutes = max(1, math.ceil(seconds / 60))
         asked = dict(settings.options)
         if apart_from:
@@ -213,16 +148,8 @@ class Slurm:
 
     def cancel_at_once(self, job: str) -> None:
         """The same without waiting, and without an error: for a second signal."""
-        with suppress(OSError, RunError):
-            subprocess.Popen(
-                (self.program("scancel"), "--quiet", job),
-                env=self.environment,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        with suppress(RunError):
+            begun((self.program("scancel"), "--quiet", job), self.environment)
 
     def steps(self, job: str) -> tuple[str, ...]:
         """The numbered steps of a job that have not ended, such as `12.3`."""
@@ -230,10 +157,7 @@ class Slurm:
         return tuple(step for step in listed.split() if step.partition(".")[2].isdecimal())
 
     def orphans(self) -> tuple[tuple[str, str], ...]:
-        """Jobs of gate calls of this machine that ended without cancelling them, each with its run.
-
-        The run is the name of the call, as in the job's comment.
-        """
+        """Those of this account in the queue, by their comment."""
         listed = self._answer(
             "squeue", "--me", "--noheader", f"--name={JOB_NAME}", "--format=%i|%k"
         )
@@ -251,49 +175,7 @@ class Slurm:
         return done.stdout
 
     def _run(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = (self.program(name), *arguments)
-        try:
-            done = self.finished(command, ANSWER_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise RunError(
-                f"{name} did not answer in {ANSWER_SECONDS:g} s",
-                hint=f"Run `{name}` by hand. {HINT}",
-            ) from error
-        text = done.stdout[:MAX_ANSWER_BYTES].decode("utf-8", "replace")
-        return subprocess.CompletedProcess(command, done.returncode, text)
-
-    def finished(
-        self, command: tuple[str, ...], seconds: float
-    ) -> subprocess.CompletedProcess[bytes]:
-        """One of the programs at its end, with all that it printed.
-
-        Raises `subprocess.TimeoutExpired` where it does not end in time.
-        """
-        return subprocess.run(
-            command,
-            env=self.environment,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-            timeout=seconds,
-            # a signal for the gate is the gate's to act on
-            start_new_session=True,
-        )
-
-
-def owner_of(comment: str) -> Owner | None:
-    """The gate call that a comment names; None for any other comment."""
-    found = OWNER.match(comment.strip())
-    if found is None:
-        return None
-    return Owner(
-        run=found["run"],
-        host=found["host"],
-        pid=int(found["pid"]),
-        started=int(found["started"]),
-    )
+        return answer_of((self.program(name), *arguments), name, self.environment)
 
 
 def _refused(name: str, done: subprocess.CompletedProcess[str]) -> RunError:

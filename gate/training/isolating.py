@@ -311,7 +311,7 @@ class Isolating:
     def _found(self, settings: GateSettings, folders: Sequence[Path]) -> Isolation:
         asked = settings.isolation
         if settings.cluster.on_nodes:
-            self.cluster.slurm.refuse_absent()
+            self.cluster.choose(settings.cluster)
             return on_cluster(settings)
         why_no_container = no_container(asked, self._engine)
         if not why_no_container:

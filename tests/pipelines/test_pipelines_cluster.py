@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cluster_bench import SECRET, SETTINGS, ClusterBench
 from each_row import each_row
-from gate_bench import FILES, Bench, gate_call
+from gate_bench import FILES, gate_call
 from played_slurm import PlayedSlurm
 from played_training import WITH_RANKS, Project
 
@@ -21,9 +22,8 @@ from gate.evidence.node_reports import NodeReport
 from gate.isolation.cluster_processes import new_step, node_folder
 from gate.isolation.cluster_settings import ClusterEngine, ClusterSettings
 from gate.isolation.process_request import ReadOnlyMount
-from gate.isolation.slurm import this_owner
+from gate.isolation.scheduler import this_owner
 from gate.isolation.stop_signals import StopSignals
-from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.cluster_runs import STALE_HINT, gather, with_node_at_fault
 from gate.pipelines.entry import build_adapters
@@ -41,38 +41,11 @@ NAMES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "REPRO_GATE_NODE"),
     *("PET_NNODES", "PET_NODE_RANK"),
 )
-SECRET = "a-token-of-the-gate"
-SETTINGS = "version: 1\ntrain: {command: python3 train.py, max_steps: 3}\ncost: {when: never}\n"
 
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> PlayedSlurm:
     return PlayedSlurm(tmp_path / "slurm")
-
-
-class ClusterBench(Bench):
-    """Calls whose runs go to a played cluster."""
-
-    whole = True
-    priced = False
-
-    def __init__(self, project: Project, out: Path, slurm: PlayedSlurm) -> None:
-        super().__init__(project, out)
-        self.slurm = slurm
-        project.write("train.py", WITH_RANKS)
-
-    def settings(self, **keys: object) -> None:
-        self.project.write("repro-gate.yml", SETTINGS + self.slurm.settings(**keys))
-        self.project.commit()
-
-    def adapters(self) -> Adapters:
-        own = {**os.environ, "GITHUB_TOKEN": SECRET, "REPRO_GATE_PASSPHRASE": SECRET}
-        variables = self.slurm.variables(own)
-        top = self.project.path
-        return build_adapters(FILES, top, QuietProgress(), StopSignals(), variables)
-
-    def gate(self, **options: object) -> Gated:
-        return gate_call(self.request(**options), self.adapters())
 
 
 @pytest.fixture
@@ -190,7 +163,7 @@ def test_a_repeat_may_go_to_other_nodes(bench: ClusterBench, slurm: PlayedSlurm)
 
 def test_other_nodes_that_are_the_same_are_an_error(bench: ClusterBench) -> None:
     bench.settings(allocations=2)
-    with pytest.raises(RunError, match="Slurm gave job 2 a node of the first job"):
+    with pytest.raises(RunError, match="job 2 was given a node of the first job"):
         bench.gate()
 
 
@@ -434,7 +407,7 @@ def test_the_nodes_evidence_is_judged_elsewhere_without_slurm(
 
 
 def test_a_minimum_that_a_job_cannot_have_is_refused(bench: ClusterBench) -> None:
-    text = SETTINGS + bench.slurm.settings() + "isolation: {minimum: uid}\n"
+    text = SETTINGS + bench.cluster.settings() + "isolation: {minimum: uid}\n"
     bench.project.write("repro-gate.yml", text)
     bench.project.commit()
     with pytest.raises(RunError, match=r"isolation\.minimum is uid, and a job on the cluster"):

@@ -45,6 +45,10 @@ ASKS = {
     "cluster.tasks_per_node": "cluster: {engine: slurm, folder: /s, tasks_per_node: 2}",
     "cluster.options": "cluster: {options: {partition: gpu}}",
     "cluster.folder": "cluster: {folder: /srv/shared}",
+    **dict.fromkeys(
+        ("cluster.programs.submit", "cluster.programs.wait", "cluster.programs.cancel"),
+        "cluster: {engine: exec, folder: /s, programs: {submit: /p/a, wait: /p/b, cancel: /p/c}}",
+    ),
     "cluster.queue_seconds": "cluster: {queue_seconds: 1}",
     "cluster.run_seconds": "cluster: {run_seconds: 1}",
     "cluster.allocations": "cluster: {engine: slurm, folder: /s, allocations: 2}",

@@ -155,6 +155,11 @@ SHOWN_BY = {
         ("cluster.options", "cluster.queue_seconds"),
         "pipelines/cluster: a_job_that_never_starts_is_an_error_and_is_cancelled",
     ),
+    "cluster.programs.submit": "pipelines/own_scheduler: what_submit_says_wrong_is_shown",
+    "cluster.programs.wait": "pipelines/own_scheduler: "
+    "a_program_that_is_not_there_is_named_by_its_key",
+    "cluster.programs.cancel": "pipelines/own_scheduler: "
+    "the_job_of_a_call_that_was_killed_is_cancelled_by_the_next",
     "cluster.folder": "pipelines/cluster: a_folder_that_is_not_there_is_an_error",
     "cluster.allocations": "pipelines/cluster: a_repeat_may_go_to_other_nodes",
     "cluster.run_seconds": "pipelines/cluster: a_run_that_takes_too_long_names_the_setting",

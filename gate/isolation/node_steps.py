@@ -1,0 +1,319 @@
+"""Steps on nodes of any scheduler: an agent on each node, and on the gate's machine a client.
+
+They meet in a folder that this machine and every node see. Each file has one writer and appears
+whole, so nothing is locked:
+
+- `node-K`: an agent is there; `again`: it was started a second time, so the job began anew;
+- `step-N`: what every agent starts next; `step-N.R.out` and `step-N.R.exit`: what the task of rank
+  R prints, and how it ended; `step-N.end`: the step is over for all;
+- `stop`: no further step comes; `ended`: the scheduler says that the job has ended;
+- `job`: what it is called; `submitted`, `submitted.exit` and `said`: what the programs print.
+
+Tasks get Slurm's names for their numbers, so that one start script serves every scheduler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NoReturn
+
+from gate.isolation.process_table import adopt_orphans
+from gate.system.files import writing
+from gate.system.files.regular_files import open_regular
+
+STOP: Final = "stop"
+AGAIN: Final = "again"
+ENDED_FILE: Final = "ended"
+NAME_FILE: Final = "job"
+SUBMITTED_FILE: Final = "submitted"
+EXIT_FILE: Final = "submitted.exit"
+SAID_FILE: Final = "said"
+NOT_STARTED: Final = 127
+STEP: Final = re.compile(r"step-(\d{1,6})\Z", re.ASCII)
+CODE: Final = re.compile(rb"\d{1,3}\Z")
+POLL_SECONDS: Final = 0.1
+# between the request to end and the end by force
+GRACE_SECONDS: Final = 3.0
+MAX_FACT_BYTES: Final = 64 * 1024
+MAX_OUTPUT_BYTES: Final = 2**40
+CHUNK_BYTES: Final = 256 * 1024
+NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def names_in(folder: Path) -> frozenset[str]:
+    """What lies in the folder; listing it asks a file server again, where a look at one may not."""
+    return frozenset(path.name for path in folder.iterdir())
+
+
+def node_file(number: int) -> str:
+    """What an agent leaves when it has begun."""
+    return f"node-{number}"
+
+
+def end_file(step: int) -> str:
+    """What ends a step on every node."""
+    return f"step-{step}.end"
+
+
+def read_fact(path: Path) -> bytes:
+    """A small file of the folder; raises `StorageError` for anything else."""
+    with open_regular(path, MAX_FACT_BYTES) as file:
+        return file.read()
+
+
+def mark(folder: Path, name: str) -> None:
+    """Make an empty file; one that is there already is fine."""
+    with contextlib.suppress(OSError):
+        writing.write_new(folder / name, (), 0o600)
+
+
+def open_steps(names: frozenset[str]) -> list[int]:
+    """The steps that are not over: the client ends each of its own."""
+    begun = sorted(int(found[1]) for name in names if (found := STEP.match(name)))
+    return [step for step in begun if end_file(step) not in names]
+
+
+class Agent:
+    """Starts, on one node, the tasks of each step in turn."""
+
+    def __init__(self, folder: Path, number: int, seconds: float, name: str, address: str) -> None:
+        self._folder = folder
+        self._number = number
+        self._until = time.monotonic() + seconds
+        self._name = name
+        self._address = address
+
+    def work(self) -> None:
+        """Until no further step comes, or the job's time is over."""
+        if node_file(self._number) in names_in(self._folder):
+            mark(self._folder, AGAIN)
+            sys.exit("repro-gate: the job was started again; its first runs are lost")
+        self._write(node_file(self._number), f"{self._name}\n{self._address}".encode())
+        step = 1
+        while not self._is_over(names := names_in(self._folder)):
+            if f"step-{step}" in names:
+                self._step(step, json.loads(read_fact(self._folder / f"step-{step}")))
+                step += 1
+            else:
+                time.sleep(POLL_SECONDS)
+
+    def _is_over(self, names: frozenset[str]) -> bool:
+        return STOP in names or time.monotonic() > self._until
+
+    def _step(self, step: int, asked: Mapping[str, list[str] | int]) -> None:
+        command, tasks = asked["command"], asked["tasks"]
+        assert isinstance(command, list) and isinstance(tasks, int)  # noqa: S101, PT018 - own client's
+        begun: dict[int, subprocess.Popen[bytes]] = {}
+        try:
+            for local in range(tasks):
+                rank = self._number * tasks + local
+                begun[rank] = self._task(step, rank, local, command)
+            while any(task.poll() is None for task in begun.values()):
+                names = names_in(self._folder)
+                if end_file(step) in names or self._is_over(names):
+                    break
+                self._report(step, begun)
+                time.sleep(POLL_SECONDS)
+        finally:
+            _end(begun.values())
+        self._report(step, begun)
+
+    def _task(
+        self, step: int, rank: int, local: int, command: list[str]
+    ) -> subprocess.Popen[bytes]:
+        output = writing.open_file(self._folder / f"step-{step}.{rank}.out", NEW, 0o600)
+        try:
+            return subprocess.Popen(
+                command,
+                env={
+                    "PATH": os.environ.get("PATH", os.defpath),
+                    "SLURM_NODEID": str(self._number),
+                    "SLURM_PROCID": str(rank),
+                    "SLURM_LOCALID": str(local),
+                    "SLURMD_NODENAME": self._name,
+                },
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        finally:
+            os.close(output)
+
+    def _report(self, step: int, begun: dict[int, subprocess.Popen[bytes]]) -> None:
+        for rank, task in list(begun.items()):
+            code = task.poll()
+            if code is not None:
+                # what it left of its session writes no more behind its end
+                _signal(task, signal.SIGKILL)
+                told = code if code >= 0 else 128 - code
+                self._write(f"step-{step}.{rank}.exit", str(told).encode())
+                del begun[rank]
+
+    def _write(self, name: str, data: bytes) -> None:
+        with writing.replacing(self._folder / name, 0o600) as file:
+            file.write(data)
+
+
+def _end(tasks: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Ask the tasks that still run to end, then make them."""
+    left = [task for task in tasks if task.poll() is None]
+    for task in left:
+        _signal(task, signal.SIGTERM)
+    until = time.monotonic() + GRACE_SECONDS
+    for task in left:
+        try:
+            task.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _signal(task, signal.SIGKILL)
+            task.wait()
+
+
+def _signal(task: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(task.pid, number)
+
+
+class Client:
+    """Asks all agents for one step, hands on what its tasks print, and ends as they do."""
+
+    def __init__(self, folder: Path, nodes: int, tasks: int) -> None:
+        """`tasks` are those of each node."""
+        self._folder = folder
+        self._tasks = tasks
+        self._ranks = range(nodes * tasks)
+        self._printed = dict.fromkeys(self._ranks, 0)
+        known = (STEP.match(name) for name in names_in(folder))
+        self._step = 1 + max((int(found[1]) for found in known if found), default=0)
+
+    def run(self, command: list[str]) -> int:
+        """The first exit code that is not 0, or 0 where every task ended well."""
+        with writing.replacing(self._folder / f"step-{self._step}", 0o600) as file:
+            file.write(json.dumps({"command": command, "tasks": self._tasks}).encode())
+        codes: dict[int, int] = {}
+        try:
+            while len(codes) < len(self._ranks):
+                names = names_in(self._folder)
+                self._read(names, codes)
+                failed = any(codes.values())
+                if failed and end_file(self._step) not in names:
+                    # the other ranks would wait for it
+                    self.end()
+                if {STOP, ENDED_FILE} & names:
+                    sys.stdout.write("repro-gate: the job on the nodes has ended\n")
+                    return 1
+                time.sleep(POLL_SECONDS)
+        finally:
+            self.end()
+        return next((codes[rank] for rank in self._ranks if codes[rank]), 0)
+
+    def end(self) -> None:
+        """Have the agents end what still runs of it."""
+        mark(self._folder, end_file(self._step))
+
+    def _read(self, names: frozenset[str], codes: dict[int, int]) -> None:
+        for rank in self._ranks:
+            if rank in codes:
+                continue
+            about = f"step-{self._step}.{rank}"
+            # looked for before the output is read: an agent writes it last
+            ended = f"{about}.exit" in names
+            if f"{about}.out" in names:
+                self._hand_on(rank, self._folder / f"{about}.out", whole=ended)
+            if ended:
+                told = read_fact(self._folder / f"{about}.exit")
+                # the training may write there too: what is no code is a failure
+                codes[rank] = int(told) if CODE.match(told) else 1
+
+    def _hand_on(self, rank: int, path: Path, *, whole: bool) -> None:
+        # opened again each time: that is when a file server is asked what is new
+        with open_regular(path, MAX_OUTPUT_BYTES) as file:
+            file.seek(self._printed[rank])
+            while data := file.read(CHUNK_BYTES):
+                if not whole and len(data) < CHUNK_BYTES:
+                    # whole lines, as long as more may come: ranks share one stream
+                    data = data[: data.rfind(b"\n") + 1]
+                    file.seek(0, os.SEEK_END)
+                sys.stdout.buffer.write(data)
+                self._printed[rank] += len(data)
+            sys.stdout.buffer.flush()
+
+
+class Keeper:
+    """Starts the program that submits, then the one that waits, and buries what they leave.
+
+    A program may leave processes that hold the job. Were they adopted by the gate, which ends what
+    a training leaves, they would end with the first run, or stay as dead ones that look alive.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, wait: str, submit: list[str]) -> None:
+        """Until the job has ended."""
+        code = self._ended(submit, SUBMITTED_FILE)
+        with writing.replacing(self._folder / EXIT_FILE, 0o600) as file:
+            file.write(str(code).encode())
+        # the gate writes the name once it has looked at it
+        while NAME_FILE not in (names := names_in(self._folder)):
+            if STOP in names or code != 0:
+                return
+            time.sleep(POLL_SECONDS)
+        self._ended([wait, read_fact(self._folder / NAME_FILE).decode()], SAID_FILE)
+        mark(self._folder, ENDED_FILE)
+
+    def _ended(self, command: list[str], name: str) -> int:
+        """The exit code of a program, whose output goes to a file."""
+        output = writing.open_file(self._folder / name, NEW, 0o600)
+        try:
+            begun = subprocess.Popen(
+                command, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            os.write(output, f"it cannot be started: {error.strerror}\n".encode())
+            return NOT_STARTED
+        finally:
+            os.close(output)
+        while begun.returncode is None:
+            # of all children: those that were adopted have nobody else
+            ended, status = os.wait()
+            if ended == begun.pid:
+                begun.returncode = os.waitstatus_to_exitcode(status)
+        return begun.returncode
+
+
+def _stopped(*_: object) -> NoReturn:
+    # so that what is in `finally` still comes
+    sys.exit(128 + signal.SIGTERM)
+
+
+def main_agent(folder: str, seconds: str, number: str, name: str = "", address: str = "") -> None:
+    """What `programs.submit` starts on each node; the node's name is its own if none is given."""
+    signal.signal(signal.SIGTERM, _stopped)
+    name = name or platform.node()
+    # a call that has ended takes its folder with it
+    with contextlib.suppress(FileNotFoundError):
+        Agent(Path(folder), int(number), float(seconds), name, address or name).work()
+
+
+def main_client(folder: str, nodes: str, tasks: str, *command: str) -> None:
+    """What the gate starts in the place of a training, on its own machine."""
+    signal.signal(signal.SIGTERM, _stopped)
+    sys.exit(Client(Path(folder), int(nodes), int(tasks)).run(list(command)))
+
+
+def main_keeper(folder: str, wait: str, *submit: str) -> None:
+    """What stays beside a job on the gate's machine."""
+    adopt_orphans()
+    Keeper(Path(folder)).keep(wait, list(submit))

@@ -1,0 +1,273 @@
+"""Any scheduler, by three programs that its owner writes: submit, wait and cancel.
+
+The job that they hand out runs an agent on each node (`node_steps`). So it holds the nodes for the
+whole call, as a job of Slurm does, and the gate's runs are steps of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gate.errors import GateError, RunError
+from gate.isolation.cluster_settings import ClusterPrograms, ClusterSettings
+from gate.isolation.node_steps import (
+    AGAIN,
+    ENDED_FILE,
+    EXIT_FILE,
+    NAME_FILE,
+    POLL_SECONDS,
+    SAID_FILE,
+    STOP,
+    SUBMITTED_FILE,
+    end_file,
+    mark,
+    names_in,
+    node_file,
+    open_steps,
+    read_fact,
+)
+from gate.isolation.scheduler import (
+    ANSWER_SECONDS,
+    ENDED,
+    HINT,
+    NODE_NAME,
+    JobState,
+    Owner,
+    answer_of,
+    begun,
+    owner_of,
+)
+from gate.system.files import writing
+from gate.text.untrusted_text import safe_line
+
+JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/\[\]-]{0,199}\Z", re.ASCII)
+ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,249}\Z", re.ASCII)
+# of the gate's own variables, all that the programs get
+KEPT_VARIABLES: Final = ("PATH", "HOME")
+# what the program that waits may take to see that its job was cancelled
+KEEPER_SECONDS: Final = 5.0
+OWNER_FILE: Final = "owner"
+SCRIPT_FILE: Final = "start.sh"
+FOLDERS: Final = "call-*/job-*"
+AGENT: Final = "from gate.isolation.node_steps import main_agent; main_agent"
+KEEPER: Final = "from gate.isolation.node_steps import main_keeper; main_keeper"
+CLIENT: Final = "from gate.isolation.node_steps import main_client; main_client"
+
+
+class OwnPrograms:
+    """The scheduler behind three programs; what it knows of a job lies in the job's folder."""
+
+    def __init__(
+        self,
+        programs: ClusterPrograms,
+        folder: Path,
+        variables: Mapping[str, str],
+        imports: Iterable[str],
+    ) -> None:
+        """`folder` is what all nodes see; the gate's code is imported from `imports` there."""
+        self._programs = programs
+        self._shared = folder
+        self._imports = tuple(imports)
+        kept = {name: variables[name] for name in KEPT_VARIABLES if name in variables}
+        self.environment = {"PATH": os.defpath, "LC_ALL": "C", **kept}
+        self._keepers: list[subprocess.Popen[bytes]] = []
+        self._folders: dict[str, Path] = {}
+        self._nodes: dict[str, int] = {}
+        self._addresses: dict[str, str] = {}
+
+    def refuse_absent(self) -> None:
+        """Raise `RunError` where one of the programs cannot be started here."""
+        programs = self._programs
+        for key, path in (
+            ("submit", programs.submit),
+            ("wait", programs.wait),
+            ("cancel", programs.cancel),
+        ):
+            if not os.access(path, os.X_OK) or not Path(path).is_file():
+                raise RunError(
+                    f"cluster.programs.{key}: {path} is not a program of this machine",
+                    hint="Install the three programs on the runner, outside the repository. "
+                    "docs/cluster.md says what each has to do.",
+                )
+
+    def submit(
+        self,
+        settings: ClusterSettings,
+        owner: Owner,
+        seconds: float,
+        folder: Path,
+        apart_from: tuple[str, ...] = (),
+    ) -> str:
+        """Submit the job; the name that the program prints in its last line."""
+        place = folder / f"call-{owner.run}" / f"job-{1 + len(self._folders)}"
+        writing.write_new(place / OWNER_FILE, (owner.comment.encode(),), 0o600, make=True)
+        script = place / SCRIPT_FILE
+        agent = (*self._python(AGENT), str(place), str(round(seconds)))
+        text = f'#!/bin/sh\n# starts on each node, with its number\nexec {shlex.join(agent)} "$@"\n'
+        writing.write_new(script, (text.encode(),), 0o700)
+        counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))
+        command = (self._programs.submit, *counts, str(script), ",".join(apart_from))
+        self._keepers.append(self._keeper(place, command))
+        try:
+            job = self._submitted(place)
+        except RunError:
+            mark(place, STOP)
+            self._bury()
+            raise
+        self._folders[job] = place
+        self._nodes[job] = settings.nodes
+        with writing.replacing(place / NAME_FILE, 0o600) as file:
+            file.write(job.encode())
+        return job
+
+    def _keeper(self, place: Path, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            (*self._python(KEEPER), str(place), self._programs.wait, *command),
+            env=self.environment,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _submitted(self, place: Path) -> str:
+        """The name that the program has printed."""
+        until = time.monotonic() + ANSWER_SECONDS
+        while EXIT_FILE not in names_in(place):
+            if time.monotonic() > until:
+                raise RunError(
+                    f"{self._programs.submit} did not answer in {ANSWER_SECONDS:g} s",
+                    hint=f"It has to end once the job is in the queue. {HINT}",
+                )
+            time.sleep(POLL_SECONDS)
+        text = read_fact(place / SUBMITTED_FILE).decode("utf-8", "replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        code = int(read_fact(place / EXIT_FILE))
+        if code != 0:
+            raise self._refused(f"exited with {code}", lines)
+        job = lines[-1].strip() if lines else ""
+        if not JOB_NAME.match(job):
+            raise self._refused("prints no name of a job in its last line", lines)
+        return job
+
+    def _refused(self, what: str, lines: list[str]) -> RunError:
+        return RunError(
+            f"{self._programs.submit} {what}",
+            hint="The details show what it printed. docs/cluster.md says what the program has to "
+            "do; correct it, or `cluster` in repro-gate.yml on the base branch.",
+            details=tuple(map(safe_line, lines[-5:])),
+        )
+
+    def state(self, job: str) -> JobState:
+        """By what the agents and the program that waits have left in the job's folder."""
+        place = self._folders[job]
+        names = names_in(place)
+        if ENDED_FILE in names:
+            return JobState(state=ENDED, reason=self._said(place))
+        expected = [node_file(number) for number in range(self._nodes[job])]
+        if not names.issuperset(expected):
+            return JobState(state="PENDING")
+        found = [self._node(place / name) for name in expected]
+        self._addresses.update(found)
+        listed = ",".join(name for name, _ in found)
+        return JobState(state="RUNNING", restarts=int(AGAIN in names), nodes=listed)
+
+    def _said(self, place: Path) -> str:
+        with suppress(GateError, OSError):
+            lines = read_fact(place / SAID_FILE).decode("utf-8", "replace").splitlines()
+            return safe_line(next((line for line in reversed(lines) if line.strip()), ""))
+        return ""
+
+    def _node(self, path: Path) -> tuple[str, str]:
+        # the training may write there too: no more than two words are taken
+        with suppress(GateError, OSError):
+            name, _, address = read_fact(path).decode("ascii", "replace").partition("\n")
+            if NODE_NAME.match(name) and ADDRESS.match(address):
+                return name, address
+        raise RunError(
+            f"{path.name} of the job is not what an agent of the gate writes",
+            hint="Give each node's script its number, and if need be a plain name and address.",
+        )
+
+    def nodes(self, listed: str) -> tuple[str, ...]:
+        """The names; two nodes of one name are refused, since an error names a node by it."""
+        names = tuple(listed.split(","))
+        if len(set(names)) < len(names):
+            raise RunError(
+                f"several nodes of the job call themselves {names[0]}",
+                hint="Have programs.submit give each node's script a name of its own behind its "
+                "number, and not start two on one machine.",
+            )
+        return names
+
+    def address(self, node: str) -> str:
+        """What its agent said."""
+        return self._addresses.get(node, node)
+
+    def step(self, job: str, settings: ClusterSettings, tasks_per_node: int) -> tuple[str, ...]:
+        """The client that asks the agents."""
+        counts = (str(settings.nodes), str(tasks_per_node))
+        return (*self._python(CLIENT), str(self._folders[job]), *counts)
+
+    def steps(self, job: str) -> tuple[str, ...]:
+        """Those that are not over, as the job's name, a blank, and a number."""
+        return tuple(f"{job} {step}" for step in open_steps(names_in(self._folders[job])))
+
+    def cancel(self, *jobs: str) -> None:
+        """End steps by a mark for the agents, and jobs by the program as well."""
+        for one in jobs:
+            job, _, step = one.partition(" ")
+            place = self._folders.get(job)
+            if place is not None:
+                mark(place, end_file(int(step)) if step else STOP)
+            if not step:
+                answer_of((self._programs.cancel, job), self._programs.cancel, self.environment)
+        if any(" " not in one for one in jobs):
+            self._bury()
+
+    def _bury(self) -> None:
+        """End the keepers: their jobs have ended, or are about to."""
+        keepers, self._keepers = self._keepers, []
+        until = time.monotonic() + KEEPER_SECONDS
+        for keeper in keepers:
+            try:
+                keeper.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(keeper.pid, signal.SIGKILL)
+                keeper.wait()
+
+    def cancel_at_once(self, job: str) -> None:
+        """The same without waiting."""
+        if (place := self._folders.get(job)) is not None:
+            mark(place, STOP)
+        begun((self._programs.cancel, job), self.environment)
+
+    def orphans(self) -> tuple[tuple[str, str], ...]:
+        """Jobs whose folders say so."""
+        found = []
+        for place in sorted(self._shared.glob(FOLDERS)):
+            with suppress(GateError, OSError, UnicodeDecodeError):
+                owner = owner_of(read_fact(place / OWNER_FILE).decode("ascii"))
+                job = read_fact(place / NAME_FILE).decode("ascii")
+                if owner is not None and owner.is_gone and JOB_NAME.match(job):
+                    self._folders[job] = place
+                    found.append((job, owner.run))
+        return tuple(found)
+
+    def _python(self, main: str) -> tuple[str, ...]:
+        # the folders to import from stand before `--`, what it is told behind
+        code = "import sys; cut = sys.argv.index('--'); sys.path += sys.argv[1:cut]; "
+        words = ("-I", "-S", "-B", "-c", f"{code}{main}(*sys.argv[cut + 1:])")
+        return (sys.executable, *words, *self._imports, "--")
