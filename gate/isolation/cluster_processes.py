@@ -37,6 +37,7 @@ from gate.isolation.scheduler import (
     JobState,
     Scheduler,
     finished,
+    node_folder,
     this_owner,
 )
 from gate.isolation.slurm import Slurm
@@ -359,11 +360,6 @@ def new_step(settings: ClusterSettings, root: Path, *, elsewhere: bool) -> Clust
 def ready_file(step: ClusterStep) -> Path:
     """What says to a node that it sees all files of a run."""
     return step.root / STARTS / f"{step.token}.ready"
-
-
-def node_folder(run: str) -> Path:
-    """Where runs of one call live on a node, before its number; the same for all of its runs."""
-    return Path(f"/tmp/repro-gate-{run}")  # noqa: S108 - made by the script alone, for its owner alone
 
 
 def import_folders() -> Iterable[str]:

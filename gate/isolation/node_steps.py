@@ -30,6 +30,7 @@ from typing import Final, NoReturn
 from gate.isolation.process_table import adopt_orphans
 from gate.system.files import writing
 from gate.system.files.regular_files import open_regular
+from gate.system.files.trees import remove_tree
 
 STOP: Final = "stop"
 AGAIN: Final = "again"
@@ -298,13 +299,22 @@ def _stopped(*_: object) -> NoReturn:
     sys.exit(128 + signal.SIGTERM)
 
 
-def main_agent(folder: str, seconds: str, number: str, name: str = "", address: str = "") -> None:
-    """What `programs.submit` starts on each node; the node's name is its own if none is given."""
+def main_agent(
+    folder: str, runs: str, seconds: str, number: str, name: str = "", address: str = ""
+) -> None:
+    """What `programs.submit` starts on each node; the node's name is its own if none is given.
+
+    What a run leaves lies in `runs` until it is collected.
+    """
     signal.signal(signal.SIGTERM, _stopped)
     name = name or platform.node()
     # a call that has ended takes its folder with it
     with contextlib.suppress(FileNotFoundError):
-        Agent(Path(folder), int(number), float(seconds), name, address or name).work()
+        agent = Agent(Path(folder), int(number), float(seconds), name, address or name)
+        try:
+            agent.work()
+        finally:
+            remove_tree(Path(f"{runs}-{number}"))
 
 
 def main_client(folder: str, nodes: str, tasks: str, *command: str) -> None:

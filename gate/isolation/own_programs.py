@@ -45,6 +45,7 @@ from gate.isolation.scheduler import (
     Owner,
     answer_of,
     begun,
+    node_folder,
     owner_of,
 )
 from gate.system.files import writing
@@ -112,7 +113,8 @@ class OwnPrograms:
         place = folder / f"call-{owner.run}" / f"job-{1 + len(self._folders)}"
         writing.write_new(place / OWNER_FILE, (owner.comment.encode(),), 0o600, make=True)
         script = place / SCRIPT_FILE
-        agent = (*self._python(AGENT), str(place), str(round(seconds)))
+        told = (str(place), str(node_folder(owner.run)), str(round(seconds)))
+        agent = (*self._python(AGENT), *told)
         text = f'#!/bin/sh\n# starts on each node, with its number\nexec {shlex.join(agent)} "$@"\n'
         writing.write_new(script, (text.encode(),), 0o700)
         counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))

@@ -197,6 +197,11 @@ def begun(command: tuple[str, ...], environment: Mapping[str, str]) -> None:
         finished(shell, ANSWER_SECONDS, environment)
 
 
+def node_folder(run: str) -> Path:
+    """Where runs of one call live on a node, before its number; the same for all of its runs."""
+    return Path(f"/tmp/repro-gate-{run}")  # noqa: S108 - made by the script alone, for its owner alone
+
+
 def start_of(pid: int) -> int:
     """When a process of this machine started, in clock ticks since boot; 0 where it is none."""
     with suppress(OSError, ValueError, IndexError):

@@ -19,10 +19,10 @@ from played_training import WITH_RANKS, Project
 from gate.errors import RunError, SettingsError
 from gate.evidence.harness_files import ENDINGS, HarnessFile
 from gate.evidence.node_reports import NodeReport
-from gate.isolation.cluster_processes import new_step, node_folder
+from gate.isolation.cluster_processes import new_step
 from gate.isolation.cluster_settings import ClusterEngine, ClusterSettings
 from gate.isolation.process_request import ReadOnlyMount
-from gate.isolation.scheduler import this_owner
+from gate.isolation.scheduler import node_folder, this_owner
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.case import Gated
 from gate.pipelines.cluster_runs import STALE_HINT, gather, with_node_at_fault

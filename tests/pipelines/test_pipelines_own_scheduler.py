@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from played_hosts import PlayedHosts
 from played_training import WITH_RANKS, Project
 
 from gate.errors import RunError, SettingsError
+from gate.isolation.scheduler import node_folder
 from gate.settings.load import parse_settings
 from gate.settings.reach import refuse_reach
 from gate.verdict.verdict import Outcome
@@ -79,11 +82,22 @@ def test_a_difference_on_the_second_node_is_found(bench: ClusterBench, project: 
     assert bench.gate().verdict.outcome is Outcome.NONDETERMINISTIC
 
 
-def test_a_run_that_takes_too_long_names_the_setting(bench: ClusterBench, project: Project) -> None:
+def test_a_run_that_takes_too_long_names_the_setting(
+    bench: ClusterBench, hosts: PlayedHosts, project: Project
+) -> None:
     bench.settings(run_seconds=1)
     project.play(sleep=600)
     with pytest.raises(RunError, match=r"timed out after 1 s \(cluster\.run_seconds\)"):
         bench.gate()
+    # what the run left on its nodes goes with the agents
+    run = re.search(r"/call-([0-9a-f]+)/", hosts.log.read_text())
+    assert run is not None
+    left = [Path(f"{node_folder(run[1])}-{number}") for number in range(2)]
+    until = time.monotonic() + 60
+    while any(map(Path.exists, left)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(Path.exists, left))
+    assert list(hosts.shared.iterdir()) == []
 
 
 def test_nodes_that_never_begin_are_an_error(bench: ClusterBench, hosts: PlayedHosts) -> None:
@@ -117,7 +131,7 @@ def test_a_job_that_ends_while_a_run_trains_is_never_a_difference(
         "for pid in (file.read_text().split()[1] for file in files):\n"
         f"    if {str(hosts.shared)!r} in pathlib.Path(f'/proc/{{pid}}/cmdline').read_text():\n"
         "        os.kill(int(pid), 9)\n"
-        "        time.sleep(600)\n"
+        "        time.sleep(20)\n"
     )
     project.write("train.py", lost + WITH_RANKS)
     project.commit()

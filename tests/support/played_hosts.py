@@ -11,7 +11,7 @@ from pathlib import Path
 PROGRAMS = Path(__file__).resolve().parents[2] / "examples" / "cluster"
 SSH = """#!/bin/sh
 # ssh -n -o BatchMode=yes HOST COMMAND ...
-echo "$4" "$(env)" >>{log}
+echo "$*" "$(env)" >>{log}
 [ ! -e {folder}/$4.down ] || {{ echo "ssh: connect to host $4: Connection refused"; exit 255; }}
 [ ! -e {folder}/$4.busy ] || exec sleep 60
 shift 4

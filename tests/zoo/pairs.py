@@ -76,7 +76,7 @@ class Feature(StrEnum):
 
 # a run that is killed inside a save has to be resumable first
 RESUMING: Final = {Feature.RESUME, Feature.KILLED}
-WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED}
+WRITTEN_BEHIND_THE_STEP: Final = {Feature.METRICS_FILE, Feature.PRINTED, Feature.TENSORBOARD}
 STOPPED_BEFORE: Final = (
     "The gate stopped the script in step 1, before anything that comes after that step"
 )
