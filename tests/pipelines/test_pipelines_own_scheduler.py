@@ -1,4 +1,4 @@
-"""Runs on the nodes of any scheduler, by the three programs of examples/cluster; ssh is played."""
+"""Runs on nodes of any scheduler, by the programs of examples/cluster, whose ssh is played."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 import re
 import socket
 import time
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster_bench import SECRET, SETTINGS, ClusterBench
 from each_row import each_row
-from played_hosts import PlayedHosts
+from played_hosts import PlayedHosts, PlayedKubernetes
 from played_training import WITH_RANKS, Project
 
 from gate.errors import RunError, SettingsError
@@ -67,6 +70,45 @@ def test_a_repeat_may_go_to_other_nodes(bench: ClusterBench) -> None:
     gated = bench.gate()
     nodes = [{node.name for node in run.nodes} for run in gated.evidence.runs]
     assert nodes == [{"n1", "n2"}, {"n3", "n4"}]
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> PlayedKubernetes:
+    return PlayedKubernetes(tmp_path / "kubernetes")
+
+
+def test_pods_of_an_indexed_job_are_nodes_too(
+    project: Project, tmp_path: Path, kubernetes: PlayedKubernetes
+) -> None:
+    bench = ClusterBench(project, tmp_path / "out", kubernetes)
+    project.write("train.py", TOLD + WITH_RANKS)
+    bench.settings(allocations=2)
+    gated = bench.gate()
+    assert gated.verdict.outcome is Outcome.NO_BASELINE
+    nodes = [{node.name for node in run.nodes} for run in gated.evidence.runs]
+    assert nodes == [{"n1", "n2"}, {"n3", "n4"}]
+    # pods reach each other by the names that a headless service gives
+    printed = (bench.out / "evidence/strict-1/output.txt").read_text()
+    assert re.search(r"^0 2 0 (repro-gate-[0-9a-f]{10})-0\.\1 0$", printed, re.MULTILINE)
+    assert SECRET not in printed
+    assert SECRET not in kubernetes.log.read_text()
+    assert list(kubernetes.shared.iterdir()) == []
+
+
+@pytest.mark.skipif(find_spec("kubernetes_validate") is None, reason="needs kubernetes-validate")
+def test_what_is_created_fits_the_schemas_of_kubernetes(
+    project: Project, tmp_path: Path, kubernetes: PlayedKubernetes
+) -> None:
+    bench = ClusterBench(project, tmp_path / "out", kubernetes)
+    bench.settings()
+    project.play(exit=7)
+    with pytest.raises(RunError, match="exited with 7"):
+        bench.gate()
+    validate = import_module("kubernetes_validate")
+    documents = list(yaml.safe_load_all(kubernetes.manifest))
+    assert [one["kind"] for one in documents] == ["Service", "Job"]
+    for document in documents:
+        validate.validate(document, validate.latest_version(), strict=True)
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_named_with_its_node(

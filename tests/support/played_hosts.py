@@ -1,14 +1,16 @@
-"""Hosts behind the programs of examples/cluster, whose ssh starts everything on this machine."""
+"""Nodes behind the programs of examples/cluster; ssh and kubectl start everything here."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "examples" / "cluster"
+HOSTS = ("n1", "n2", "n3", "n4")
 SSH = """#!/bin/sh
 # ssh -n -o BatchMode=yes HOST COMMAND ...
 echo "$*" "$(env)" >>{log}
@@ -19,18 +21,60 @@ exec "$@"
 """
 
 
+KUBECTL = """#!{python}
+import json, os, pathlib, signal, subprocess, sys
+import yaml
+
+state, words = pathlib.Path({state!r}), sys.argv[3:]
+with open({log!r}, "a") as log:
+    print(sys.argv, dict(os.environ), file=log)
+if words[0] == "create":
+    text = sys.stdin.read()
+    service, job = yaml.safe_load_all(text)
+    (state / "manifest.yml").write_text(text)
+    terms = job["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = terms["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    free = [one for one in {hosts!r} if one not in term["matchExpressions"][0]["values"]]
+    pids = []
+    for index in range(job["spec"]["completions"]):
+        pod = job["spec"]["template"]["spec"]["containers"][0]
+        own = dict(PATH=os.environ["PATH"], JOB_COMPLETION_INDEX=str(index), NODE_NAME=free[index])
+        begun = subprocess.Popen(
+            pod["command"], env=own, start_new_session=True, stdin=subprocess.DEVNULL,
+            stdout=open(state / f"pod-{{index}}", "w"), stderr=subprocess.STDOUT,
+        )
+        pids.append(begun.pid)
+    (state / job["metadata"]["name"]).write_text(json.dumps(pids))
+    print("job.batch/" + job["metadata"]["name"], "created")
+elif words[0] == "get":
+    alive = [os.path.exists(f"/proc/{{pid}}") for pid in json.loads((state / words[2]).read_text())]
+    print("" if all(alive) else "1 Failed BackoffLimitExceeded")
+elif words[0] == "delete":
+    name = words[1].removeprefix("job/")
+    for pid in json.loads((state / name).read_text()) if (state / name).exists() else ():
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+"""
+
+
 class PlayedHosts:
     """The programs in `folder/bin` with their own hosts, and an `ssh` on the search path."""
 
-    def __init__(self, folder: Path, hosts: tuple[str, ...] = ("n1", "n2", "n3", "n4")) -> None:
+    def __init__(self, folder: Path) -> None:
         self.shared, self.programs, self.path = folder / "shared", folder / "bin", folder / "path"
         self.log = folder / "log"
         for made in (self.shared, self.path):
             made.mkdir(parents=True)
-        shutil.copytree(PROGRAMS, self.programs)
-        (self.programs / "hosts").write_text("\n".join(hosts) + "\n")
-        self.write(self.path / "ssh", SSH.format(log=self.log, folder=folder))
         self.folder = folder
+        self.install()
+
+    def install(self) -> None:
+        """What is found on the search path, and the programs that call it."""
+        shutil.copytree(PROGRAMS / "ssh", self.programs)
+        (self.programs / "hosts").write_text("\n".join(HOSTS) + "\n")
+        self.write(self.path / "ssh", SSH.format(log=self.log, folder=self.folder))
 
     def write(self, path: Path, text: str) -> None:
         """A program."""
@@ -56,3 +100,20 @@ class PlayedHosts:
         folder = str(self.shared)
         lines = {"engine": "exec", "nodes": 2, "folder": folder, "programs": programs, **keys}
         return "cluster:\n" + "".join(f"  {key}: {json.dumps(lines[key])}\n" for key in lines)
+
+
+class PlayedKubernetes(PlayedHosts):
+    """A `kubectl` that starts the pods of an Indexed Job as processes."""
+
+    def install(self) -> None:
+        """What is found on the search path, and the programs that call it."""
+        shutil.copytree(PROGRAMS / "kubernetes", self.programs)
+        state = self.folder / "state"
+        state.mkdir()
+        told = {"python": sys.executable, "state": str(state), "log": str(self.log)}
+        self.write(self.path / "kubectl", KUBECTL.format(hosts=HOSTS, **told))
+
+    @property
+    def manifest(self) -> str:
+        """What was created last."""
+        return (self.folder / "state" / "manifest.yml").read_text()
