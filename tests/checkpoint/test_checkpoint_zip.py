@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import os
 import struct
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
 from checkpoint_digests import content_of, root_of
 from hostile_archives import archive, pickled, tensor
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gate.checkpoint.formats import torch_files, zip_archives
+from gate.checkpoint.untrusted_files import open_untrusted
 from gate.errors import EvidenceError
+from gate.system.files.files import LocalFiles
 
 WHOLE = pickled(tensor())
 WRONG = "its bytes do not match the CRC-32 in the archive"
@@ -109,6 +114,22 @@ def test_records_over_each_other_are_refused(whole: Path) -> None:
     size = struct.pack("<2I", 500, 500)
     patched(patched(whole, CENTRAL, 20, size, nth=1), LOCAL, 18, size, nth=1)
     assert refusal(whole) == "zip entry 'bad/byteorder' overlaps other data"
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 200)), min_size=2, max_size=6))
+def test_headers_over_each_other_are_refused_whatever_their_names(
+    headers: list[tuple[int, int]],
+) -> None:
+    """The header that begins last need not be the one that ends last."""
+    entries = [zip_archives.Entry(start, b"n" * length, 0, 0, 0, 0) for start, length in headers]
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(bytes(1000))
+        file.flush()
+        with (
+            open_untrusted(LocalFiles(), Path(file.name), "x.pt", max_bytes=1000) as opened,
+            pytest.raises(EvidenceError),
+        ):
+            list(zip_archives.located(opened, entries))
 
 
 def test_large_sizes_stand_in_the_64_bit_field(whole: Path, tmp_path: Path) -> None:

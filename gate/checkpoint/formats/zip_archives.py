@@ -79,8 +79,9 @@ def located(opened: UntrustedFile, entries: Iterable[Entry]) -> Iterator[ZipReco
     Raises `EvidenceError` for a header that contradicts its entry.
     """
     for window in grouped(sorted(entries, key=attrgetter("header_start")), _headers_are_near):
-        first, last = window[0].header_start, window[-1]
-        length = last.header_start + LOCAL.size + len(last.name) - first
+        first = window[0].header_start
+        # hostile headers overlap: the one that begins last need not be the one that ends last
+        length = max(one.header_start + LOCAL.size + len(one.name) for one in window) - first
         if length < READ_BYTES:
             yield from _located(opened, window, memoryview(opened.read_at(first, length)))
             continue
