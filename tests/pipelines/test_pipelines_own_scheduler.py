@@ -171,7 +171,9 @@ def test_a_job_that_ends_while_a_run_trains_is_never_a_difference(
         "of_rank_1 = 'repro-gate-job.*/pids' if os.environ['RANK'] == '1' else 'nothing'\n"
         "files = pathlib.Path('/tmp').glob(of_rank_1)\n"
         "for pid in (file.read_text().split()[1] for file in files):\n"
-        f"    if {str(hosts.shared)!r} in pathlib.Path(f'/proc/{{pid}}/cmdline').read_text():\n"
+        "    line = pathlib.Path(f'/proc/{pid}/cmdline')\n"
+        # those of other calls may have ended
+        f"    if line.exists() and {str(hosts.shared)!r} in line.read_text():\n"
         "        os.kill(int(pid), 9)\n"
         "        time.sleep(20)\n"
     )
