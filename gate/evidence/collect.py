@@ -346,8 +346,8 @@ def _told_of_the_stop(
     return MissingOutputError(
         error.message,
         hint=f"The gate stopped the script in step {train.max_steps}, before anything that comes "
-        "after that step. If the script writes this later, raise train.max_steps; it reaches its "
-        f"end with more than the number of its steps. {error.hint}",
+        "after that step. If the script writes this later, raise train.max_steps: above its own "
+        f"number of steps, the script reaches its end. {error.hint}",
         details=error.details,
     )
 

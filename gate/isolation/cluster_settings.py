@@ -22,10 +22,7 @@ OPTIONS: Final = frozenset(
     )
 )
 OPTION_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;@=+*&|!\[\]()/-]{1,200}\Z", re.ASCII)
-PLAIN_PATH: Final = (
-    "an absolute path of letters, digits and . _ + - /, without '..', and 150 characters at most"
-)
-FOLDER: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
+PATH: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
 # a run's folders on the node's own disk; the script that starts it puts the real path in
 ON_NODE: Final = PurePosixPath("/@node@")
 OptionName = Annotated[str, Field(max_length=40)]
@@ -37,6 +34,17 @@ class ClusterEngine(StrEnum):
     LOCAL = "local"
     SLURM = "slurm"
     EXEC = "exec"
+
+
+def plain_path(value: str) -> str:
+    """The path; raises `ValueError` where it is relative, or a shell could read it otherwise."""
+    if not PATH.match(value) or ".." in PurePosixPath(value).parts:
+        message = (
+            "must be an absolute path of letters, digits and . _ + - /, without '..', and "
+            "150 characters at most"
+        )
+        raise ValueError(message)
+    return value
 
 
 class ClusterPrograms(Document):
@@ -52,11 +60,8 @@ class ClusterPrograms(Document):
     @field_validator("submit", "wait", "cancel")
     @classmethod
     def _absolute(cls, value: str) -> str:
-        if not FOLDER.match(value) or ".." in PurePosixPath(value).parts:
-            # what lies in the checkout is the pull request's
-            message = f"must be {PLAIN_PATH}"
-            raise ValueError(message)
-        return value
+        # what lies in the checkout is the pull request's
+        return plain_path(value)
 
 
 class ClusterSettings(Document):
@@ -124,13 +129,8 @@ class ClusterSettings(Document):
     @field_validator("folder")
     @classmethod
     def _plain_path(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
         # it stands in a script that a shell reads on each node
-        if not FOLDER.match(value) or ".." in PurePosixPath(value).parts:
-            message = f"must be {PLAIN_PATH}"
-            raise ValueError(message)
-        return value
+        return None if value is None else plain_path(value)
 
     @model_validator(mode="after")
     def _a_cluster_has_a_folder(self) -> Self:

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -103,7 +103,8 @@ class Agent:
         step = 1
         while not self._is_over(names := names_in(self._folder)):
             if f"step-{step}" in names:
-                self._step(step, json.loads(read_fact(self._folder / f"step-{step}")))
+                asked = json.loads(read_fact(self._folder / f"step-{step}"))
+                self._step(step, asked["command"], asked["tasks"])
                 step += 1
             else:
                 time.sleep(POLL_SECONDS)
@@ -111,9 +112,7 @@ class Agent:
     def _is_over(self, names: frozenset[str]) -> bool:
         return STOP in names or time.monotonic() > self._until
 
-    def _step(self, step: int, asked: Mapping[str, list[str] | int]) -> None:
-        command, tasks = asked["command"], asked["tasks"]
-        assert isinstance(command, list) and isinstance(tasks, int)  # noqa: S101, PT018 - own client's
+    def _step(self, step: int, command: list[str], tasks: int) -> None:
         begun: dict[int, subprocess.Popen[bytes]] = {}
         try:
             for local in range(tasks):
@@ -241,11 +240,12 @@ class Client:
         # opened again each time: that is when a file server is asked what is new
         with open_regular(path, MAX_OUTPUT_BYTES) as file:
             file.seek(self._printed[rank])
-            while data := file.read(CHUNK_BYTES):
-                if not whole and len(data) < CHUNK_BYTES:
+            more = True
+            while more and (data := file.read(CHUNK_BYTES)):
+                more = len(data) == CHUNK_BYTES
+                if not whole and not more:
                     # whole lines, as long as more may come: ranks share one stream
                     data = data[: data.rfind(b"\n") + 1]
-                    file.seek(0, os.SEEK_END)
                 sys.stdout.buffer.write(data)
                 self._printed[rank] += len(data)
             sys.stdout.buffer.flush()

@@ -122,7 +122,7 @@ class OwnPrograms:
         self._keepers.append(self._keeper(place, command))
         try:
             job = self._submitted(place)
-        except RunError:
+        except GateError:
             mark(place, STOP)
             self._bury()
             raise

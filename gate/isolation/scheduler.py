@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -137,14 +136,6 @@ class Scheduler(Protocol):
         The run is the name of the call, as in the job's comment.
         """
         ...
-
-
-def program_on(path: str, name: str, hint: str) -> str:
-    """Where a program is on a search path; raises `RunError` where it is nowhere."""
-    found = shutil.which(name, path=path)
-    if found is None:
-        raise RunError(f"cluster.engine is slurm, and {name} is not on PATH", hint=hint)
-    return found
 
 
 def finished(

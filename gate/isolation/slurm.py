@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,7 +28,6 @@ from gate.isolation.scheduler import (
     answer_of,
     begun,
     owner_of,
-    program_on,
 )
 from gate.text.untrusted_text import safe_line
 
@@ -51,12 +51,14 @@ class Slurm:
 
     def program(self, name: str) -> str:
         """Its path; raises `RunError` where this machine is no client of a cluster."""
-        return program_on(
-            self._path,
-            name,
-            "Run the gate on a login node of the cluster, or install Slurm's client programs and "
-            "slurm.conf here.",
-        )
+        found = shutil.which(name, path=self._path)
+        if found is None:
+            raise RunError(
+                f"cluster.engine is slurm, and {name} is not on PATH",
+                hint="Run the gate on a login node of the cluster, or install Slurm's client "
+                "programs and slurm.conf here.",
+            )
+        return found
 
     def refuse_absent(self) -> None:
         """Raise `RunError` where a program is missing here."""
