@@ -22,7 +22,10 @@ def test_comment_is_the_golden_one(name: str) -> None:
     path = GOLDEN / f"{name}.md"
     # only a pass is sealed, so only a pass can be verified
     links = LINKS if CASES[name].passes else replace(LINKS, verify_command="")
+    # every new key of the settings moves their digest, and none of what a reviewer reads
     text = comment_text(CASES[name], links)
+    if digest := CASES[name].settings_digest:
+        text = text.replace(digest, "a digest of the settings")
     if os.environ.get("UPDATE_GOLDENS") == "1":
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
