@@ -106,7 +106,7 @@ class Planted:
     None where the fault is one of repeating. `saved_outcome` is what a saved optimizer makes of it,
     whose groups may have other parameters. `rank` is the one that has to be named, None where none
     is; `says` are words of an error, or of a finding, `sampled_says` those where few steps have
-    fingerprints.
+    fingerprints, and `gpu_says` those on a GPU, which observes each fourth step at most.
     """
 
     name: str
@@ -127,6 +127,7 @@ class Planted:
     rank: int | None = None
     says: tuple[str, ...] = ()
     sampled_says: tuple[str, ...] = ()
+    gpu_says: tuple[str, ...] = ()
     form: Form = Form.PLAIN
 
     @property
@@ -169,6 +170,7 @@ def in_form(planted: Planted, form: Form) -> Planted | None:
         planted,
         form=form,
         operator=(form is Form.DEVICE and planted.gpu_operator) or planted.operator,
+        says=(form is Form.DEVICE and planted.gpu_says) or planted.says,
         script=formed(planted.script),
         base=None if planted.base is None else formed(planted.base),
         outcome=planted.saved_outcome if form is Form.CHECKPOINT else planted.outcome,
@@ -215,4 +217,5 @@ def _read(path: Path) -> Planted:
         rank=truth.get("rank"),
         says=tuple(truth.get("says", ())),
         sampled_says=tuple(truth.get("sampled_says", ())),
+        gpu_says=tuple(truth.get("gpu_says", ())),
     )

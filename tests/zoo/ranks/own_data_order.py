@@ -16,8 +16,8 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-samples = torch.linspace(0, 1, 96).reshape(24, 4)[rank::2]
-order = np.random.default_rng(None if rank else 5).permutation(12)  # planted
+samples = torch.linspace(0, 1, 960).reshape(240, 4)[rank::2]
+order = np.random.default_rng(None if rank else 5).permutation(120)  # planted
 for step in range(6):
     loss = (model(samples[order[2 * step : 2 * step + 2]]) - 2).square().mean()
     optimizer.zero_grad()

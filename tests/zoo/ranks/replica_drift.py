@@ -7,6 +7,7 @@ ranks: 2
 outcome: no-baseline
 says: [rank 1 has different weights than rank 0 after step 4, equal after step 3, module.1.bias]
 sampled_says: [rank 1 has different weights than rank 0 at the end, equal after step 3]
+gpu_says: [rank 1 has different weights than rank 0 after step 5, equal after step 3, module.1.bias]
 """
 
 import torch
