@@ -24,6 +24,7 @@ from typing import Final
 import gate
 from gate.errors import RunError
 from gate.isolation.cluster_settings import ON_NODE, ClusterSettings
+from gate.isolation.kubernetes import Kubernetes
 from gate.isolation.own_programs import OwnPrograms
 from gate.isolation.process_request import ClusterStep, ProcessRequest
 from gate.isolation.process_table import ProcessFacts, descendants
@@ -111,11 +112,12 @@ class Cluster:
 
         Raises `RunError` where one of its programs is missing here.
         """
-        if settings.programs is not None and settings.folder is not None:
-            folder = Path(settings.folder)
-            self.scheduler = OwnPrograms(
-                settings.programs, folder, self._variables, import_folders()
-            )
+        imports = import_folders()
+        folder = Path(settings.folder or "/")
+        if settings.programs is not None:
+            self.scheduler = OwnPrograms(settings.programs, folder, self._variables, imports)
+        if settings.pod is not None:
+            self.scheduler = Kubernetes(settings.pod, folder, self._variables, imports)
         self.scheduler.refuse_absent()
 
     def allocate(

@@ -26,6 +26,11 @@ PATH: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
 # a run's folders on the node's own disk; the script that starts it puts the real path in
 ON_NODE: Final = PurePosixPath("/@node@")
 OptionName = Annotated[str, Field(max_length=40)]
+# one word of Kubernetes: a name, a label with its prefix, a quantity such as 64Gi
+POD_WORD: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,250}[A-Za-z0-9])?\Z", re.ASCII)
+# a registry's tag may be moved to another image
+IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9_.:/-]{0,400}@sha256:[0-9a-f]{64}\Z", re.ASCII)
+PodWord = Annotated[str, Field(max_length=253)]
 
 
 class ClusterEngine(StrEnum):
@@ -34,6 +39,7 @@ class ClusterEngine(StrEnum):
     LOCAL = "local"
     SLURM = "slurm"
     EXEC = "exec"
+    KUBERNETES = "kubernetes"
 
 
 def plain_path(value: str) -> str:
@@ -64,13 +70,67 @@ class ClusterPrograms(Document):
         return plain_path(value)
 
 
+class PodSettings(Document):
+    """What a pod of `engine: kubernetes` is made of."""
+
+    image: str = Field(
+        description="The image by its digest, `name@sha256:...`: with git, and the training's "
+        "environment and the gate at the same paths as here."
+    )
+    volume_claim: PodWord = Field(
+        description="The volume claim that every pod and this machine mount at cluster.folder."
+    )
+    namespace: PodWord | None = Field(
+        default=None, description="Where the job is created; without it, the account's own."
+    )
+    resources: dict[PodWord, str | int] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Limits of each pod, which are its requests too: `nvidia.com/gpu: 8`.",
+    )
+    node_selector: dict[PodWord, PodWord] = Field(
+        default_factory=dict, max_length=20, description="Labels that a node must carry."
+    )
+    tolerations: list[PodWord] = Field(
+        default_factory=list, max_length=20, description="Keys of taints that a node may carry."
+    )
+    labels: dict[PodWord, PodWord] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Labels of job and pods, such as `kueue.x-k8s.io/queue-name`.",
+    )
+
+    @field_validator("image")
+    @classmethod
+    def _by_digest(cls, value: str) -> str:
+        if not IMAGE.match(value):
+            message = "must name an image by its digest: name@sha256:..."
+            raise ValueError(message)
+        return value
+
+    @field_validator(
+        "volume_claim", "namespace", "resources", "node_selector", "tolerations", "labels"
+    )
+    @classmethod
+    def _plain_words(cls, value: object) -> object:
+        words = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            words = [*value, *value.values()]
+        for word in words:
+            if word is not None and not POD_WORD.match(str(word)):
+                message = f"{str(word)[:100]!a} is not a word of Kubernetes"
+                raise ValueError(message)
+        return value
+
+
 class ClusterSettings(Document):
     """The nodes of a run and where they come from; read from the base commit alone."""
 
     engine: ClusterEngine = Field(
         default=ClusterEngine.LOCAL,
         description="What starts the training: `local` this machine, `slurm` the cluster that this "
-        "machine is a login node of, `exec` any other scheduler, by three programs of yours.",
+        "machine is a login node of, `kubernetes` pods of a cluster whose API is reached from "
+        "here, `exec` any other scheduler, by three programs of yours.",
     )
     nodes: int = Field(default=1, ge=1, le=512, description="Number of nodes of a run.")
     tasks_per_node: int = Field(
@@ -87,6 +147,9 @@ class ClusterSettings(Document):
     )
     programs: ClusterPrograms | None = Field(
         default=None, description="The three programs of `engine: exec`."
+    )
+    pod: PodSettings | None = Field(
+        default=None, description="The pods of `engine: kubernetes`, one for each node."
     )
     folder: str | None = Field(
         default=None,
@@ -140,8 +203,14 @@ class ClusterSettings(Document):
         if (self.programs is not None) != (self.engine is ClusterEngine.EXEC):
             message = "programs and engine: exec need each other"
             raise ValueError(message)
+        if (self.pod is not None) != (self.engine is ClusterEngine.KUBERNETES):
+            message = "pod and engine: kubernetes need each other"
+            raise ValueError(message)
         if self.options and self.engine is ClusterEngine.EXEC:
             message = "options are those of sbatch; with engine: exec, programs.submit has them"
+            raise ValueError(message)
+        if self.options and self.engine is ClusterEngine.KUBERNETES:
+            message = "options are those of sbatch; with engine: kubernetes, pod says what it needs"
             raise ValueError(message)
         for key in ("nodes", "tasks_per_node", "allocations"):
             if not self.on_nodes and getattr(self, key) > 1:

@@ -1,15 +1,7 @@
 """Steps on nodes of any scheduler: an agent on each node, and on the gate's machine a client.
 
-They meet in a folder that this machine and every node see. Each file has one writer and appears
-whole, so nothing is locked:
-
-- `node-K`: an agent is there; `again`: it was started a second time, so the job began anew;
-- `step-N`: what every agent starts next; `step-N.R.out` and `step-N.R.exit`: what the task of rank
-  R prints, and how it ended; `step-N.end`: the step is over for all;
-- `stop`: no further step comes; `ended`: the scheduler says that the job has ended;
-- `job`: what it is called; `submitted`, `submitted.exit` and `said`: what the programs print.
-
-Tasks get Slurm's names for their numbers, so that one start script serves every scheduler.
+They meet in the job's folder (`job_folder`). Tasks get Slurm's names for their numbers, so that one
+start script serves every scheduler.
 """
 
 from __future__ import annotations
@@ -27,61 +19,28 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NoReturn
 
-from gate.isolation.process_table import adopt_orphans
+from gate.isolation.job_folder import (
+    AGAIN,
+    ENDED_FILE,
+    NEW,
+    POLL_SECONDS,
+    STEP,
+    STOP,
+    end_file,
+    mark,
+    names_in,
+    node_file,
+    read_fact,
+)
 from gate.system.files import writing
 from gate.system.files.regular_files import open_regular
 from gate.system.files.trees import remove_tree
 
-STOP: Final = "stop"
-AGAIN: Final = "again"
-ENDED_FILE: Final = "ended"
-NAME_FILE: Final = "job"
-SUBMITTED_FILE: Final = "submitted"
-EXIT_FILE: Final = "submitted.exit"
-SAID_FILE: Final = "said"
-NOT_STARTED: Final = 127
-STEP: Final = re.compile(r"step-(\d{1,6})\Z", re.ASCII)
 CODE: Final = re.compile(rb"\d{1,3}\Z")
-POLL_SECONDS: Final = 0.1
 # between the request to end and the end by force
 GRACE_SECONDS: Final = 3.0
-MAX_FACT_BYTES: Final = 64 * 1024
 MAX_OUTPUT_BYTES: Final = 2**40
 CHUNK_BYTES: Final = 256 * 1024
-NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
-
-def names_in(folder: Path) -> frozenset[str]:
-    """What lies in the folder; listing it asks a file server again, where a look at one may not."""
-    return frozenset(path.name for path in folder.iterdir())
-
-
-def node_file(number: int) -> str:
-    """What an agent leaves when it has begun."""
-    return f"node-{number}"
-
-
-def end_file(step: int) -> str:
-    """What ends a step on every node."""
-    return f"step-{step}.end"
-
-
-def read_fact(path: Path) -> bytes:
-    """A small file of the folder; raises `StorageError` for anything else."""
-    with open_regular(path, MAX_FACT_BYTES) as file:
-        return file.read()
-
-
-def mark(folder: Path, name: str) -> None:
-    """Make an empty file; one that is there already is fine."""
-    with contextlib.suppress(OSError):
-        writing.write_new(folder / name, (), 0o600)
-
-
-def open_steps(names: frozenset[str]) -> list[int]:
-    """The steps that are not over: the client ends each of its own."""
-    begun = sorted(int(found[1]) for name in names if (found := STEP.match(name)))
-    return [step for step in begun if end_file(step) not in names]
 
 
 class Agent:
@@ -251,49 +210,6 @@ class Client:
             sys.stdout.buffer.flush()
 
 
-class Keeper:
-    """Starts the program that submits, then the one that waits, and buries what they leave.
-
-    A program may leave processes that hold the job. Were they adopted by the gate, which ends what
-    a training leaves, they would end with the first run, or stay as dead ones that look alive.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def keep(self, wait: str, submit: list[str]) -> None:
-        """Until the job has ended."""
-        code = self._ended(submit, SUBMITTED_FILE)
-        with writing.replacing(self._folder / EXIT_FILE, 0o600) as file:
-            file.write(str(code).encode())
-        # the gate writes the name once it has looked at it
-        while NAME_FILE not in (names := names_in(self._folder)):
-            if STOP in names or code != 0:
-                return
-            time.sleep(POLL_SECONDS)
-        self._ended([wait, read_fact(self._folder / NAME_FILE).decode()], SAID_FILE)
-        mark(self._folder, ENDED_FILE)
-
-    def _ended(self, command: list[str], name: str) -> int:
-        """The exit code of a program, whose output goes to a file."""
-        output = writing.open_file(self._folder / name, NEW, 0o600)
-        try:
-            begun = subprocess.Popen(
-                command, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-            )
-        except OSError as error:
-            os.write(output, f"it cannot be started: {error.strerror}\n".encode())
-            return NOT_STARTED
-        finally:
-            os.close(output)
-        while begun.returncode is None:
-            # of all children: those that were adopted have nobody else
-            ended, status = os.wait()
-            if ended == begun.pid:
-                begun.returncode = os.waitstatus_to_exitcode(status)
-        return begun.returncode
-
-
 def _stopped(*_: object) -> NoReturn:
     # so that what is in `finally` still comes
     sys.exit(128 + signal.SIGTERM)
@@ -321,9 +237,3 @@ def main_client(folder: str, nodes: str, tasks: str, *command: str) -> None:
     """What the gate starts in the place of a training, on its own machine."""
     signal.signal(signal.SIGTERM, _stopped)
     sys.exit(Client(Path(folder), int(nodes), int(tasks)).run(list(command)))
-
-
-def main_keeper(folder: str, wait: str, *submit: str) -> None:
-    """What stays beside a job on the gate's machine."""
-    adopt_orphans()
-    Keeper(Path(folder)).keep(wait, list(submit))

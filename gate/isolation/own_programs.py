@@ -1,4 +1,4 @@
-"""Any scheduler, by three programs that its owner writes: submit, wait and cancel.
+"""Any scheduler, by three programs: submit, wait and cancel. Its owner writes them.
 
 The job that they hand out runs an agent on each node (`node_steps`). So it holds the nodes for the
 whole call, as a job of Slurm does, and the gate's runs are steps of it.
@@ -6,6 +6,7 @@ whole call, as a job of Slurm does, and the gate's runs are steps of it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -15,20 +16,18 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gate.errors import GateError, RunError
 from gate.isolation.cluster_settings import ClusterPrograms, ClusterSettings
-from gate.isolation.node_steps import (
+from gate.isolation.job_folder import (
     AGAIN,
     ENDED_FILE,
-    EXIT_FILE,
-    NAME_FILE,
+    NEW,
     POLL_SECONDS,
-    SAID_FILE,
     STOP,
-    SUBMITTED_FILE,
     end_file,
     mark,
     names_in,
@@ -36,6 +35,7 @@ from gate.isolation.node_steps import (
     open_steps,
     read_fact,
 )
+from gate.isolation.process_table import adopt_orphans
 from gate.isolation.scheduler import (
     ANSWER_SECONDS,
     ENDED,
@@ -55,51 +55,62 @@ JOB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/\[\]-]{0,199}\Z", re.AS
 ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,249}\Z", re.ASCII)
 # of the gate's own variables, all that the programs get
 KEPT_VARIABLES: Final = ("PATH", "HOME")
+PROGRAMS_HINT: Final = (
+    "The details show what it printed. docs/cluster.md says what the program has to do; correct "
+    "it, or `cluster` in repro-gate.yml on the base branch."
+)
 # what the program that waits may take to see that its job was cancelled
 KEEPER_SECONDS: Final = 5.0
+EXIT_FILE: Final = "submitted.exit"
+SUBMITTED_FILE: Final = "submitted"
+SAID_FILE: Final = "said"
+NAME_FILE: Final = "job"
+NOT_STARTED: Final = 127
 OWNER_FILE: Final = "owner"
 SCRIPT_FILE: Final = "start.sh"
 FOLDERS: Final = "call-*/job-*"
 AGENT: Final = "from gate.isolation.node_steps import main_agent; main_agent"
-KEEPER: Final = "from gate.isolation.node_steps import main_keeper; main_keeper"
+KEEPER: Final = "from gate.isolation.own_programs import main_keeper; main_keeper"
 CLIENT: Final = "from gate.isolation.node_steps import main_client; main_client"
 
 
-class OwnPrograms:
-    """The scheduler behind three programs; what it knows of a job lies in the job's folder."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPrograms:
+    """Three commands, before their arguments, and how errors speak of the first and the last."""
+
+    submit: tuple[str, ...]
+    wait: tuple[str, ...]
+    cancel: tuple[str, ...]
+    submit_called: str
+    cancel_called: str
+    hint: str
+
+
+class AgentJobs:
+    """The scheduler behind three commands; what it knows of a job lies in the job's folder."""
 
     def __init__(
         self,
-        programs: ClusterPrograms,
+        programs: JobPrograms,
         folder: Path,
         variables: Mapping[str, str],
         imports: Iterable[str],
     ) -> None:
-        """`folder` is what all nodes see; the gate's code is imported from `imports` there."""
+        """`folder` is what all nodes see; the gate's code is imported from `imports` there.
+
+        The commands get `variables` and the usual search path.
+        """
         self._programs = programs
         self._shared = folder
         self._imports = tuple(imports)
-        kept = {name: variables[name] for name in KEPT_VARIABLES if name in variables}
-        self.environment = {"PATH": os.defpath, "LC_ALL": "C", **kept}
+        self.environment = {"PATH": os.defpath, "LC_ALL": "C", **variables}
         self._keepers: list[subprocess.Popen[bytes]] = []
         self._folders: dict[str, Path] = {}
         self._nodes: dict[str, int] = {}
         self._addresses: dict[str, str] = {}
 
     def refuse_absent(self) -> None:
-        """Raise `RunError` where one of the programs cannot be started here."""
-        programs = self._programs
-        for key, path in (
-            ("submit", programs.submit),
-            ("wait", programs.wait),
-            ("cancel", programs.cancel),
-        ):
-            if not os.access(path, os.X_OK) or not Path(path).is_file():
-                raise RunError(
-                    f"cluster.programs.{key}: {path} is not a program of this machine",
-                    hint="Install the three programs on the runner, outside the repository. "
-                    "docs/cluster.md says what each has to do.",
-                )
+        """Raise `RunError` where one of the commands cannot be started here."""
 
     def submit(
         self,
@@ -118,7 +129,7 @@ class OwnPrograms:
         text = f'#!/bin/sh\n# starts on each node, with its number\nexec {shlex.join(agent)} "$@"\n'
         writing.write_new(script, (text.encode(),), 0o700)
         counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))
-        command = (self._programs.submit, *counts, str(script), ",".join(apart_from))
+        command = (*self._programs.submit, *counts, str(script), ",".join(apart_from))
         self._keepers.append(self._keeper(place, command))
         try:
             job = self._submitted(place)
@@ -134,7 +145,7 @@ class OwnPrograms:
 
     def _keeper(self, place: Path, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            (*self._python(KEEPER), str(place), self._programs.wait, *command),
+            (*self._python(KEEPER), str(place), json.dumps(self._programs.wait), *command),
             env=self.environment,
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -149,7 +160,7 @@ class OwnPrograms:
         while EXIT_FILE not in names_in(place):
             if time.monotonic() > until:
                 raise RunError(
-                    f"{self._programs.submit} did not answer in {ANSWER_SECONDS:g} s",
+                    f"{self._programs.submit_called} did not answer in {ANSWER_SECONDS:g} s",
                     hint=f"It has to end once the job is in the queue. {HINT}",
                 )
             time.sleep(POLL_SECONDS)
@@ -165,9 +176,8 @@ class OwnPrograms:
 
     def _refused(self, what: str, lines: list[str]) -> RunError:
         return RunError(
-            f"{self._programs.submit} {what}",
-            hint="The details show what it printed. docs/cluster.md says what the program has to "
-            "do; correct it, or `cluster` in repro-gate.yml on the base branch.",
+            f"{self._programs.submit_called} {what}",
+            hint=self._programs.hint,
             details=tuple(map(safe_line, lines[-5:])),
         )
 
@@ -179,7 +189,7 @@ class OwnPrograms:
             return JobState(state=ENDED, reason=self._said(place))
         expected = [node_file(number) for number in range(self._nodes[job])]
         if not names.issuperset(expected):
-            return JobState(state="PENDING")
+            return JobState(state="PENDING", reason=self._said(place))
         found = [self._node(place / name) for name in expected]
         self._addresses.update(found)
         listed = ",".join(name for name, _ in found)
@@ -234,7 +244,8 @@ class OwnPrograms:
             if place is not None:
                 mark(place, end_file(int(step)) if step else STOP)
             if not step:
-                answer_of((self._programs.cancel, job), self._programs.cancel, self.environment)
+                programs = self._programs
+                answer_of((*programs.cancel, job), programs.cancel_called, self.environment)
         if any(" " not in one for one in jobs):
             self._bury()
 
@@ -254,7 +265,7 @@ class OwnPrograms:
         """The same without waiting."""
         if (place := self._folders.get(job)) is not None:
             mark(place, STOP)
-        begun((self._programs.cancel, job), self.environment)
+        begun((*self._programs.cancel, job), self.environment)
 
     def orphans(self) -> tuple[tuple[str, str], ...]:
         """Jobs whose folders say so."""
@@ -269,7 +280,98 @@ class OwnPrograms:
         return tuple(found)
 
     def _python(self, main: str) -> tuple[str, ...]:
-        # the folders to import from stand before `--`, what it is told behind
-        code = "import sys; cut = sys.argv.index('--'); sys.path += sys.argv[1:cut]; "
-        words = ("-I", "-S", "-B", "-c", f"{code}{main}(*sys.argv[cut + 1:])")
-        return (sys.executable, *words, *self._imports, "--")
+        return python_command(main, self._imports)
+
+
+class Keeper:
+    """Starts the program that submits, then the one that waits, and buries what they leave.
+
+    A program may leave processes that hold the job. Were they adopted by the gate, which ends what
+    a training leaves, they would end with the first run, or stay as dead ones that look alive.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, wait: list[str], submit: list[str]) -> None:
+        """Until the job has ended."""
+        code = self._ended(submit, SUBMITTED_FILE)
+        with writing.replacing(self._folder / EXIT_FILE, 0o600) as file:
+            file.write(str(code).encode())
+        # the gate writes the name once it has looked at it
+        while NAME_FILE not in (names := names_in(self._folder)):
+            if STOP in names or code != 0:
+                return
+            time.sleep(POLL_SECONDS)
+        self._ended([*wait, read_fact(self._folder / NAME_FILE).decode()], SAID_FILE)
+        mark(self._folder, ENDED_FILE)
+
+    def _ended(self, command: list[str], name: str) -> int:
+        """The exit code of a program, whose output goes to a file."""
+        output = writing.open_file(self._folder / name, NEW, 0o600)
+        try:
+            begun = subprocess.Popen(
+                command, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            os.write(output, f"it cannot be started: {error.strerror}\n".encode())
+            return NOT_STARTED
+        finally:
+            os.close(output)
+        while begun.returncode is None:
+            # of all children: those that were adopted have nobody else
+            ended, status = os.wait()
+            if ended == begun.pid:
+                begun.returncode = os.waitstatus_to_exitcode(status)
+        return begun.returncode
+
+
+class OwnPrograms(AgentJobs):
+    """Three programs that the owner of a scheduler wrote."""
+
+    def __init__(
+        self,
+        programs: ClusterPrograms,
+        folder: Path,
+        variables: Mapping[str, str],
+        imports: Iterable[str],
+    ) -> None:
+        """They get few of the gate's own `variables`; see `AgentJobs`."""
+        self._paths = {"submit": programs.submit, "wait": programs.wait, "cancel": programs.cancel}
+        commands = JobPrograms(
+            submit=(programs.submit,),
+            wait=(programs.wait,),
+            cancel=(programs.cancel,),
+            submit_called=programs.submit,
+            cancel_called=programs.cancel,
+            hint=PROGRAMS_HINT,
+        )
+        kept = {name: variables[name] for name in KEPT_VARIABLES if name in variables}
+        super().__init__(commands, folder, kept, imports)
+
+    def refuse_absent(self) -> None:
+        """Raise `RunError` where one of the programs cannot be started here."""
+        for key, path in self._paths.items():
+            if not os.access(path, os.X_OK) or not Path(path).is_file():
+                raise RunError(
+                    f"cluster.programs.{key}: {path} is not a program of this machine",
+                    hint="Install the three programs on the runner, outside the repository. "
+                    "docs/cluster.md says what each has to do.",
+                )
+
+
+def python_command(main: str, imports: Iterable[str]) -> tuple[str, ...]:
+    """A process of this interpreter that calls `main`, named behind its import, with what follows.
+
+    Its code comes from `imports` alone.
+    """
+    # the folders to import from stand before `--`, what it is told behind
+    code = "import sys; cut = sys.argv.index('--'); sys.path += sys.argv[1:cut]; "
+    words = ("-I", "-S", "-B", "-c", f"{code}{main}(*sys.argv[cut + 1:])")
+    return (sys.executable, *words, *imports, "--")
+
+
+def main_keeper(folder: str, wait: str, *submit: str) -> None:
+    """What stays beside a job on the gate's machine; `wait` is a command as a JSON list."""
+    adopt_orphans()
+    Keeper(Path(folder)).keep(json.loads(wait), list(submit))

@@ -348,6 +348,7 @@ class Connection:
         self.check_address(base)
         self.origin = origin_of(base)
         self._login: Login | None = None
+        self._authorities: str | None = None
         self._at = self.origin
         self._adapter = HTTPAdapter()
         self._session = _Session()
@@ -375,6 +376,10 @@ class Connection:
         """Show a login from now on, to this service's own address alone."""
         self.hide(*login.secrets)
         self._login = login
+
+    def trust(self, authorities: str) -> None:
+        """Believe the certificates of this file alone, in PEM."""
+        self._authorities = authorities
 
     def ask(self, ask: HttpRequest) -> HttpAnswer:
         """Send a request; an answer below 500 is the caller's to judge."""
@@ -576,6 +581,8 @@ class Connection:
             headers=dict(ask.headers),
             auth=self.authorization(ask.url) if origin == self.origin else _Authorization(""),
             timeout=self.policy.timeout_seconds,
+            # said with each request: a session's own is overridden by REQUESTS_CA_BUNDLE
+            verify=self._authorities,
             allow_redirects=False,
             stream=True,
         )

@@ -12,6 +12,7 @@ from gate.settings.reach import INSIDE, REACHES_OUT, reaching, refuse_reach
 
 HEX = "a" * 64
 IMAGE = f"image: 'x/y@sha256:{HEX}'"
+POD = f"{IMAGE}, volume_claim: c"
 # an entry of each key that reaches out: what a pull request would write
 ASKS = {
     "train.pass_env": "pass_env: [HF_TOKEN]",
@@ -49,6 +50,18 @@ ASKS = {
         ("cluster.programs.submit", "cluster.programs.wait", "cluster.programs.cancel"),
         "cluster: {engine: exec, folder: /s, programs: {submit: /p/a, wait: /p/b, cancel: /p/c}}",
     ),
+    **{
+        f"cluster.pod.{key}": f"cluster: {{engine: kubernetes, folder: /s, pod: {{{POD}{more}}}}}"
+        for key, more in {
+            "image": "",
+            "volume_claim": "",
+            "namespace": ", namespace: team",
+            "resources": ", resources: {memory: 1Gi}",
+            "node_selector": ", node_selector: {a: b}",
+            "tolerations": ", tolerations: [a]",
+            "labels": ", labels: {a: b}",
+        }.items()
+    },
     "cluster.queue_seconds": "cluster: {queue_seconds: 1}",
     "cluster.run_seconds": "cluster: {run_seconds: 1}",
     "cluster.allocations": "cluster: {engine: slurm, folder: /s, allocations: 2}",

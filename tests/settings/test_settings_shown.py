@@ -160,6 +160,18 @@ SHOWN_BY = {
     "a_program_that_is_not_there_is_named_by_its_key",
     "cluster.programs.cancel": "pipelines/own_scheduler: "
     "the_job_of_a_call_that_was_killed_is_cancelled_by_the_next",
+    **dict.fromkeys(
+        (
+            "cluster.pod.image",
+            "cluster.pod.volume_claim",
+            "cluster.pod.namespace",
+            "cluster.pod.resources",
+            "cluster.pod.node_selector",
+            "cluster.pod.tolerations",
+            "cluster.pod.labels",
+        ),
+        "pipelines/kubernetes: what_is_created_fits_the_schemas_and_says_what_the_settings_say",
+    ),
     "cluster.folder": "pipelines/cluster: a_folder_that_is_not_there_is_an_error",
     "cluster.allocations": "pipelines/cluster: a_repeat_may_go_to_other_nodes",
     "cluster.run_seconds": "pipelines/cluster: a_run_that_takes_too_long_names_the_setting",

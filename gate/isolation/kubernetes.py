@@ -1,0 +1,395 @@
+"""Pods of an Indexed Job as the nodes of a call: `engine: kubernetes`.
+
+The three commands of `own_programs` are this module's own, and speak with the API. A headless
+service gives the pods their names. The manifest follows the reference of batch/v1 and v1; what
+ended a pod is read from its conditions (Kubernetes, "Pod disruption conditions" and "Container
+states").
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, Field
+
+from gate.errors import GateError
+from gate.isolation.cluster_settings import PodSettings
+from gate.isolation.kubernetes_api import VARIABLES, KubernetesApi, access_by
+from gate.isolation.own_programs import KEPT_VARIABLES, AgentJobs, JobPrograms, python_command
+from gate.system.http import UnansweredError
+from gate.text.untrusted_text import safe_line
+
+JOBS: Final = "apis/batch/v1/jobs"
+SERVICES: Final = "api/v1/services"
+PODS: Final = "api/v1/pods"
+MODULE: Final = "from gate.isolation.kubernetes import {0}; {0}"
+LABEL: Final = "batch.kubernetes.io/job-name"
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+SHARED: Final = "shared"
+MEMORY: Final = "memory"
+# what stays of a job whose gate was killed goes after this time, if no call cancels it before
+KEPT_SECONDS: Final = 600
+WATCH_SECONDS: Final = 2.0
+# a container that waits for one of these does not start by itself: kubelet's images and containers
+STUCK: Final = frozenset(
+    (
+        *("ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"),
+        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+    )
+)
+HINT: Final = (
+    "The details show what the API said. docs/cluster.md has the rights that the gate's account "
+    "needs, and what `cluster.pod` means."
+)
+
+
+class Kubernetes(AgentJobs):
+    """Submits the job through the API."""
+
+    def __init__(
+        self,
+        pod: PodSettings,
+        folder: Path,
+        variables: Mapping[str, str],
+        imports: Iterable[str],
+    ) -> None:
+        """`variables` are the gate's own: what says where the API is goes on to the commands."""
+        self._variables = variables
+        kept = (*KEPT_VARIABLES, *VARIABLES)
+        told = pod.model_dump_json()
+        imports = tuple(imports)
+
+        def command(main: str) -> tuple[str, ...]:
+            return (*python_command(MODULE.format(main), imports), told)
+
+        commands = JobPrograms(
+            submit=(*command("main_submit"), str(folder)),
+            wait=command("main_wait"),
+            cancel=command("main_cancel"),
+            submit_called="the submission to Kubernetes",
+            cancel_called="the deletion of a job of Kubernetes",
+            hint=HINT,
+        )
+        shown = {name: variables[name] for name in kept if name in variables}
+        super().__init__(commands, folder, shown, imports)
+
+    def refuse_absent(self) -> None:
+        """Raise `RunError` where nothing here says how to reach an API."""
+        access_by(self._variables).login()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nodes:
+    """What is asked for: so many nodes for so long, none of `left_out`, and what starts on each."""
+
+    count: int
+    seconds: int
+    folder: str
+    script: str
+    left_out: tuple[str, ...] = ()
+
+
+def main_submit(
+    pod_settings: str, folder: str, nodes: str, _: str, seconds: str, *rest: str
+) -> None:
+    """Create service and job, and print the job's name; ends with 1 and the reason without them."""
+    script, left_out = rest
+    pod = PodSettings.model_validate_json(pod_settings)
+    asked = Nodes(
+        count=int(nodes),
+        seconds=int(seconds),
+        folder=folder,
+        script=script,
+        left_out=tuple(filter(None, left_out.split(","))),
+    )
+    name = f"repro-gate-{secrets.token_hex(5)}"
+    with _api(pod) as api:
+        try:
+            api.create(SERVICES, service_of(name, pod))
+            api.create(JOBS, job_of(name, pod, asked))
+        except GateError as error:
+            with suppress(GateError):
+                _delete(api, name)
+            sys.exit(_words(error))
+    sys.stdout.write(f"{name}\n")
+
+
+def main_wait(pod_settings: str, job: str) -> None:
+    """Print what the job waits for, as that changes, and at last why it ended."""
+    before = ""
+    with _api(PodSettings.model_validate_json(pod_settings)) as api:
+        while True:
+            try:
+                seen = watched(api, job)
+            except UnansweredError as error:
+                # the pods go on while the API is away
+                seen = Watched(over=False, words=_words(error))
+            except GateError as error:
+                seen = Watched(over=True, words=_words(error))
+            if seen.words != before:
+                sys.stdout.write(f"{safe_line(seen.words)}\n")
+                sys.stdout.flush()
+                before = seen.words
+            if seen.over:
+                return
+            time.sleep(WATCH_SECONDS)
+
+
+def main_cancel(pod_settings: str, job: str) -> None:
+    """Delete the job with its pods, and its service."""
+    with _api(PodSettings.model_validate_json(pod_settings)) as api:
+        try:
+            _delete(api, job)
+        except GateError as error:
+            sys.exit(_words(error))
+
+
+def _api(pod: PodSettings) -> KubernetesApi:
+    try:
+        access = access_by(os.environ)
+    except GateError as error:
+        sys.exit(_words(error))
+    return KubernetesApi(access, pod.namespace)
+
+
+def _delete(api: KubernetesApi, name: str) -> None:
+    api.delete(JOBS, name)
+    api.delete(SERVICES, name)
+
+
+def _words(error: GateError) -> str:
+    return ": ".join((error.message, *error.details))
+
+
+def service_of(name: str, pod: PodSettings) -> dict[str, object]:
+    """The headless service by which pods find each other, before they are ready too."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": _labels(pod)},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {LABEL: name},
+        },
+    }
+
+
+def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
+    """An index for each node, each on a machine of its own, all or none, none of them twice."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": _labels(pod)},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": asked.count,
+            "parallelism": asked.count,
+            # a pod that begins again is another run
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": asked.seconds,
+            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "template": {
+                "metadata": {"labels": _labels(pod)},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "subdomain": name,
+                    # nothing of the cluster's own is with a training
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "nodeSelector": dict(pod.node_selector),
+                    "tolerations": [{"key": key, "operator": "Exists"} for key in pod.tolerations],
+                    # the files in the shared folder belong to the gate's account
+                    "securityContext": {
+                        "runAsUser": os.getuid(),
+                        "runAsGroup": os.getgid(),
+                        "runAsNonRoot": os.getuid() != 0,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "affinity": _affinity(name, asked.left_out),
+                    "containers": [_container(name, pod, asked)],
+                    "volumes": [
+                        {"name": SHARED, "persistentVolumeClaim": {"claimName": pod.volume_claim}},
+                        {"name": MEMORY, "emptyDir": {"medium": "Memory"}},
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _container(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
+    address = f"{name}-$JOB_COMPLETION_INDEX.{name}"
+    start = f'exec /bin/sh "$0" "$JOB_COMPLETION_INDEX" "$NODE_NAME" "{address}"'
+    return {
+        "name": "node",
+        "image": pod.image,
+        "command": ["/bin/sh", "-c", start, asked.script],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "resources": {"limits": dict(pod.resources)},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": SHARED, "mountPath": asked.folder},
+            {"name": MEMORY, "mountPath": "/dev/shm"},  # noqa: S108 - inside the pod
+        ],
+    }
+
+
+def _labels(pod: PodSettings) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "repro-gate", **pod.labels}
+
+
+def _affinity(name: str, left_out: tuple[str, ...]) -> dict[str, object]:
+    found: dict[str, object] = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {LABEL: name}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+    # a node's name, which its label for the host name need not be; one value each is all it takes
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in left_out]
+    if fields:
+        found["nodeAffinity"] = {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchFields": fields}]
+            }
+        }
+    return found
+
+
+class _Condition(BaseModel):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def words(self) -> str:
+        return ": ".join(filter(None, (self.reason, self.message)))
+
+
+class _Conditions(BaseModel):
+    conditions: list[_Condition] = Field(default_factory=list, max_length=100)
+
+    def holding(self, *kinds: str) -> _Condition | None:
+        found = (one for one in self.conditions if one.status == "True" and one.type in kinds)
+        return next(found, None)
+
+
+class _Job(BaseModel):
+    status: _Conditions = _Conditions()
+
+
+class _Waiting(BaseModel):
+    reason: str = ""
+    message: str = ""
+
+
+class _Terminated(BaseModel):
+    reason: str = ""
+    exitCode: int = 0  # noqa: N815 - the API's name
+
+
+class _State(BaseModel):
+    waiting: _Waiting | None = None
+    terminated: _Terminated | None = None
+
+
+class _Container(BaseModel):
+    state: _State = _State()
+
+
+class _PodStatus(_Conditions):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    containerStatuses: list[_Container] = Field(default_factory=list, max_length=100)  # noqa: N815
+
+
+class _PodSpec(BaseModel):
+    nodeName: str = ""  # noqa: N815
+
+
+class _Metadata(BaseModel):
+    name: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class _Pod(BaseModel):
+    metadata: _Metadata = _Metadata()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def called(self) -> str:
+        index = self.metadata.labels.get(INDEX) or self.metadata.name
+        return f"node {index}" + (f" ({self.spec.nodeName})" if self.spec.nodeName else "")
+
+
+class _Pods(BaseModel):
+    items: list[_Pod] = Field(default_factory=list, max_length=10_000)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """Whether a job is over, and what it waits for or why it ended."""
+
+    over: bool
+    words: str
+
+
+def watched(api: KubernetesApi, name: str) -> Watched:
+    """What becomes of a job; a pod that was lost ends it, whatever the others do."""
+    job = api.read(JOBS, name, _Job)
+    if job is None:
+        return Watched(over=True, words="somebody deleted the job")
+    pods = api.list(PODS, f"{LABEL}={name}", _Pods) or _Pods()
+    if lost := next(_lost(pods.items), ""):
+        return Watched(over=True, words=lost)
+    ended = job.status.holding("Failed", "FailureTarget", "Complete", "SuccessCriteriaMet")
+    if ended is not None:
+        return Watched(over=True, words=ended.words or f"the job is {ended.type.lower()}")
+    if suspended := job.status.holding("Suspended"):
+        return Watched(over=False, words=suspended.words or "the job is suspended")
+    return Watched(over=False, words=next(_waiting(pods.items), ""))
+
+
+def _lost(pods: list[_Pod]) -> Iterator[str]:
+    for pod in pods:
+        status = pod.status
+        if disrupted := status.holding("DisruptionTarget"):
+            yield f"{pod.called}: {disrupted.words}"
+        for container in status.containerStatuses:
+            waiting, ended = container.state.waiting, container.state.terminated
+            if waiting is not None and waiting.reason in STUCK:
+                yield f"{pod.called}: {waiting.reason}: {waiting.message}"
+            if ended is not None and status.phase == "Failed":
+                yield f"{pod.called}: {ended.reason or 'Error'}, exit code {ended.exitCode}"
+        if status.phase == "Failed":
+            words = ": ".join(filter(None, (status.reason, status.message)))
+            yield f"{pod.called}: {words or 'it failed'}"
+
+
+def _waiting(pods: list[_Pod]) -> Iterator[str]:
+    for pod in pods:
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                yield f"{pod.called}: {condition.words}"
+        for container in pod.status.containerStatuses:
+            if container.state.waiting is not None:
+                yield f"{pod.called}: {container.state.waiting.reason}"
