@@ -242,6 +242,12 @@ bench-isolation: $(READY) ## Measure, as root, what isolation adds to a run (doc
 	@mkdir -p docs/results
 	PYTHONPATH=. $(BIN)/python benchmarks/isolation.py --out docs/results/isolation-cpu.md
 
+.PHONY: bench-cluster
+bench-cluster: $(READY) ## Measure, as root, what Slurm and 512 ranks add to a call (docs/results/cluster-slurm.md)
+	@command -v slurmctld munged >/dev/null || apt-get install -qq -y --no-install-recommends slurm-wlm munge >/dev/null
+	@mkdir -p docs/results
+	PYTHONPATH=.:benchmarks:tests/support $(BIN)/python benchmarks/cluster.py --out docs/results/cluster-slurm.md
+
 .PHONY: bench-diff
 bench-diff: $(READY) ## Measure the difference of saved states and write docs/results/diff-cpu.md
 	@mkdir -p docs/results
