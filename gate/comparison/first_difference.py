@@ -59,6 +59,7 @@ WORK_NAMES = {
     WorkKind.PASSES: "backward passes per step",
     WorkKind.TURNS: "turns of the optimizers",
 }
+OF_THE_SCRIPT: Final = frozenset((EventKind.METRIC, EventKind.METRIC_MISSING))
 SERIES_KINDS = {
     SeriesFaultKind.MISSING: EventKind.METRIC_MISSING,
     SeriesFaultKind.EXTRA: EventKind.METRIC_MISSING,
@@ -140,11 +141,12 @@ def unrecorded_from(events: Sequence[Event], recorded: Recorded) -> int | None:
     return min(begins, default=None)
 
 
-def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, float, str]:
+def place_of(given: Given, event: Event) -> tuple[float, bool, float, float, float, str]:
     """The end comes last, and before it what counts something else than steps.
 
     Within a step the optimizers follow each other: what one updates, the passes of the next see.
     Where one makes several steps before the next makes its first, it is earlier in each of them.
+    What a script writes of a step is no optimizer's: any of them may be what it was computed from.
     """
     at_the_end = event.kind is EventKind.STATE
     optimizer = optimizer_of(without_rank(event.name))
@@ -155,7 +157,8 @@ def place_of(given: Given, event: Event) -> tuple[float, bool, int, float, float
         seen_in -= 1
     step = math.inf if seen_in is None else seen_in
     turn = step if seen_in is None else turn_of(given, optimizer, seen_in)
-    return turn, at_the_end, optimizer, step, _place_in_step(event), event.name
+    behind = math.inf if event.kind in OF_THE_SCRIPT else optimizer
+    return turn, at_the_end, behind, step, _place_in_step(event), event.name
 
 
 def _place_in_step(event: Event) -> float:

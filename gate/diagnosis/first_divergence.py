@@ -19,6 +19,7 @@ from typing import Final
 from gate.comparison.differences import Comparison, Event, EventKind
 from gate.data.declared import data_names, entries_for
 from gate.diagnosis.causes import (
+    DRIFT,
     OF_THE_RUN,
     Cause,
     CauseQuestion,
@@ -229,6 +230,9 @@ def _diagnosis(
     )
     settings = explaining(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
+    if settings:
+        # whatever shows it first, it is these that were changed
+        cause = replace(cause, remedy=DRIFT[EventKind.PARAMETERS].remedy)
     return Diagnosis(
         first_step=first.step,
         unrecorded_from=comparison.unrecorded_from,

@@ -186,7 +186,8 @@ def find_config(config: str, start: Path, top: Path) -> Path:
             return folder / FILE_NAME
     raise SettingsError(
         f"no {FILE_NAME} here or at the repository's root",
-        hint="Run `repro-gate init`: it writes one.",
+        hint="Run `repro-gate init`, which writes one, or name yours: --config FOLDER/"
+        f"{FILE_NAME}.",
     )
 
 

@@ -89,7 +89,8 @@ def test_no_settings_file_ends_with_2_and_says_what_writes_one(project: Project,
     assert ended.code == 2
     assert ended.err == (
         "error: no repro-gate.yml here or at the repository's root\n"
-        "hint: Run `repro-gate init`: it writes one.\n"
+        "hint: Run `repro-gate init`, which writes one, or name yours: "
+        "--config FOLDER/repro-gate.yml.\n"
     )
     assert run("gate", "-c", "other.yml").err == (
         "error: other.yml: no such file\n"

@@ -193,6 +193,27 @@ def test_weights_written_by_hand_stand_behind_their_update_and_before_who_uses_t
     ]
 
 
+SEEN_OF_AN_OPTIMIZER = ("loss.1", "backward.1", "gradients.1", "parameters.1", "optimizer.1")
+
+
+@given(st.sampled_from(SEEN_OF_AN_OPTIMIZER), st.sampled_from(("file.norm", "wandb.acc", "tag.x")))
+def test_a_metric_of_a_step_stands_behind_all_that_any_optimizer_did_in_it(
+    seen: str, metric: str
+) -> None:
+    """It may be computed from what the second one updated, and is no cause of that."""
+    names = [seen, metric]
+    is_number = seen.startswith("loss")
+    events = first_events(
+        Numbering([_loss(name, 2) for name in names], 3),
+        steps=(3, 3),
+        fingerprints=[] if is_number else [_fingerprint(seen, 2)],
+        deltas=[_delta(name, 2) for name in (names if is_number else [metric])],
+        faults=(),
+        tensors=(),
+    )
+    assert [event.name for event in events] == names
+
+
 def _delta(metric: str, step: int) -> MetricDelta:
     return MetricDelta(
         metric=metric,

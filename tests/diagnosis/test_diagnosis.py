@@ -452,3 +452,5 @@ def test_a_setting_explains_a_loss_that_differs_after_it_and_none_before(
     assert found.optimizer_settings == (change,) * explains
     assert found.settings_beside == (change,) * stands_beside
     assert (cause_words(found) == "optimizer 0, lr 0.1 → 0.2") is explains
+    # what to look at is what was changed, not what shows it
+    assert (found.remedy == DRIFT[EventKind.PARAMETERS].remedy) is explains
