@@ -13,6 +13,7 @@ from gate.errors import SettingsError
 from gate.package.signing import IdentityRequest, Signer
 from gate.settings.signer_places import FilePlace, SignerPlace, read_signer_place
 from gate.system.files.port import Files
+from gate.text.untrusted_text import safe_line
 
 MAX_KEY_BYTES = 64 * 1024
 PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret
@@ -69,19 +70,30 @@ class _Keys(_JobIdentity):
 
         No program below `checkout` is started to sign.
         """
-        if self._place is not None:
-            # slow to import, and most calls name no place
-            from gate.package.signers import (  # noqa: PLC0415
-                check_place,
-                refuse_programs_below,
-            )
-
-            check_place(self._place, self._files, self._variables)
-            if checkout is not None:
-                refuse_programs_below(checkout, self._place, self._variables)
+        if self.names_key():
+            self._check_named(checkout, allow_plain=allow_plain)
         file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
         if file and not allow_plain and not self._given(self._passphrase_variable):
             raise SettingsError("the signing key has no pass phrase", hint=self._hint)
+
+    def _check_named(self, checkout: Path | None, *, allow_plain: bool) -> None:
+        # slow to import, and most calls name no key
+        from gate.package.signers import (  # noqa: PLC0415
+            check_place,
+            label_in,
+            refuse_label,
+            refuse_programs_below,
+        )
+
+        label, shown = self._variables.get(self._key_variable, "").strip(), "the signing key"
+        if self._place is not None:
+            check_place(self._place, self._files, self._variables)
+            label = ""
+            if checkout is not None:
+                refuse_programs_below(checkout, self._place, self._variables)
+        if isinstance(self._place, FilePlace):
+            label, shown = label_in(self._place.path), f"{shown} {safe_line(str(self._place.path))}"
+        refuse_label(label, shown, allow_plain=allow_plain)
 
     def secret_files(self) -> tuple[Path, ...]:
         """Where key, PIN or token lie in a file; none is opened."""

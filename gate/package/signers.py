@@ -103,6 +103,7 @@ MAX_TOKEN_BYTES: Final = 16 * 1024
 OK: Final = 200
 MAX_WORDS: Final = 3
 ECDSA: Final = "ecdsa-p256"
+PLAIN_LABEL: Final = "-----BEGIN PRIVATE KEY-----"
 ED25519: Final = "ed25519"
 ADDRESS_HINT: Final = f"Set {ADDRESS_VARIABLE}, such as https://vault.example.org:8200."
 ANSWER_HINT: Final = f"Check {ADDRESS_VARIABLE}, and the proxy in between."
@@ -365,6 +366,30 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
         raise SettingsError(
             f"the signing key {safe_line(str(place.path))} is not a readable file",
             hint="Name the PEM file, and let this account read it.",
+        )
+
+
+def label_in(path: Path) -> str:
+    """The first line of a file in PEM, and nothing of what is in it."""
+    with path.open("rb", buffering=0) as file:
+        return file.read(len(PLAIN_LABEL)).decode("ascii", "replace")
+
+
+def refuse_label(text: str, shown: str, *, allow_plain: bool) -> None:
+    """`SettingsError` where the first line of PEM says that this can sign nothing.
+
+    Else that would only show when everything has been trained.
+    """
+    for kind, words in (("PUBLIC KEY", "a public key"), ("CERTIFICATE", "a certificate")):
+        if kind in text.partition("\n")[0]:
+            raise SettingsError(
+                f"{shown} is {words}, which signs nothing",
+                hint="Name the private key: `repro-gate keys generate` calls it signing-key.pem.",
+            )
+    if text.startswith(PLAIN_LABEL) and not allow_plain:
+        raise SettingsError(
+            f"{shown} is not encrypted",
+            hint="Encrypt it (`openssl pkcs8 -topk8 -scrypt`), or allow a plain key explicitly.",
         )
 
 

@@ -159,6 +159,29 @@ def test_a_file_without_a_pass_phrase_is_refused_before_anything_is_trained(
     )
 
 
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ("PUBLIC KEY", "is a public key, which signs nothing"),
+        ("CERTIFICATE", "is a certificate, which signs nothing"),
+        ("PRIVATE KEY", "is not encrypted"),
+    ],
+)
+def test_a_file_that_its_first_line_gives_away_is_refused_before_anything_is_trained(
+    project: Project, run: Run, tmp_path: Path, label: str, told: str
+) -> None:
+    project.commit()
+    key = tmp_path / "key.pem"
+    key.write_text(f"-----BEGIN {label}-----\nCANARY\n-----END {label}-----\n")
+    ended = run("gate", "--out", tmp_path / "out", "--signing-key", key)
+    assert ended.code == 2
+    assert ended.err.splitlines()[0] == f"error: the signing key {key} {told}"
+    assert not (tmp_path / "out").exists()
+    if label == "PRIVATE KEY":
+        allowed = run("gate", "--out", tmp_path / "out", "--signing-key", key, "--allow-plain-key")
+        assert "is not encrypted" not in allowed.err
+
+
 def test_a_signer_that_fails_after_the_training_loses_no_verdict(
     passing: Project, run: Run, tmp_path: Path
 ) -> None:
