@@ -78,6 +78,12 @@ def test_faults_of_the_settings_are_told_and_the_rest_is_looked_at(
     project: Project, run: Run
 ) -> None:
     (project.path / "repro-gate.yml").write_text("version: 1\n")
+    (project.path / "model").mkdir()
+    (project.path / "model" / "repro-gate.yml").write_text("version: 1\n")
+    # of several files, the one that is meant
+    below = run("doctor", "--config", "model/repro-gate.yml", "--json")
+    assert _found(below.out)["settings"]["found"].startswith("model/repro-gate.yml: 1 error")
+    (project.path / "model" / "repro-gate.yml").unlink()
     ended = run("doctor", "--json")
     found = _found(ended.out)
     assert ended.code == 3

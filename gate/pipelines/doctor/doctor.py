@@ -214,8 +214,9 @@ def _settings(
     def read() -> tuple[GateSettings, Path, Examined]:
         path = find_config(asked.config, asked.start, asked.top)
         text = adapters.files.read_bytes(path, max_bytes=MAX_SETTINGS_BYTES)
-        about = examined_settings(path.name, pull_request=pull_request)
-        return parse_settings_apart(text, path.name), path, about
+        shown = str(path.relative_to(asked.top) if path.is_relative_to(asked.top) else path)
+        about = examined_settings(shown, pull_request=pull_request)
+        return parse_settings_apart(text, shown), path, about
 
     found = _attempt(read)
     if isinstance(found, GateError):
