@@ -117,7 +117,7 @@ class Cluster:
         if settings.programs is not None:
             self.scheduler = OwnPrograms(settings.programs, folder, self._variables, imports)
         if settings.pod is not None:
-            self.scheduler = Kubernetes(settings.pod, folder, self._variables, imports)
+            self.scheduler = Kubernetes(settings, settings.pod, self._variables, imports)
         self.scheduler.refuse_absent()
 
     def allocate(

@@ -21,8 +21,14 @@ from typing import Final
 from pydantic import BaseModel, Field
 
 from gate.errors import GateError
-from gate.isolation.cluster_settings import PodSettings
-from gate.isolation.kubernetes_api import VARIABLES, KubernetesApi, access_by
+from gate.isolation.cluster_settings import ClusterSettings, PodSettings
+from gate.isolation.kubernetes_api import (
+    CONFIG_VARIABLE,
+    VARIABLES,
+    KubernetesApi,
+    access_by,
+    config_file,
+)
 from gate.isolation.own_programs import KEPT_VARIABLES, AgentJobs, JobPrograms, python_command
 from gate.system.http import UnansweredError
 from gate.text.untrusted_text import safe_line
@@ -56,30 +62,32 @@ class Kubernetes(AgentJobs):
 
     def __init__(
         self,
+        settings: ClusterSettings,
         pod: PodSettings,
-        folder: Path,
         variables: Mapping[str, str],
         imports: Iterable[str],
     ) -> None:
         """`variables` are the gate's own: what says where the API is goes on to the commands."""
         self._variables = variables
-        kept = (*KEPT_VARIABLES, *VARIABLES)
-        told = pod.model_dump_json()
-        imports = tuple(imports)
+        folder, imports = Path(settings.folder or "/"), tuple(imports)
 
         def command(main: str) -> tuple[str, ...]:
-            return (*python_command(MODULE.format(main), imports), told)
+            return (*python_command(MODULE.format(main), imports), pod.model_dump_json())
 
         commands = JobPrograms(
-            submit=(*command("main_submit"), str(folder)),
+            submit=(*command("main_submit"), str(folder), str(round(settings.queue_seconds))),
             wait=command("main_wait"),
             cancel=command("main_cancel"),
             submit_called="the submission to Kubernetes",
             cancel_called="the deletion of a job of Kubernetes",
             hint=HINT,
         )
-        shown = {name: variables[name] for name in kept if name in variables}
-        super().__init__(commands, folder, shown, imports)
+        kept = (*KEPT_VARIABLES, *VARIABLES)
+        passed = {name: variables[name] for name in kept if name in variables}
+        if named := passed.get(CONFIG_VARIABLE):
+            # the commands start elsewhere
+            passed[CONFIG_VARIABLE] = str(config_file(named).absolute())
+        super().__init__(commands, folder, passed, imports)
 
     def refuse_absent(self) -> None:
         """Raise `RunError` where nothing here says how to reach an API."""
@@ -88,7 +96,10 @@ class Kubernetes(AgentJobs):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nodes:
-    """What is asked for: so many nodes for so long, none of `left_out`, and what starts on each."""
+    """What is asked for: so many nodes for so long, none of `left_out`, and what starts on each.
+
+    `seconds` begin with the job, and so include what its pods wait for their nodes.
+    """
 
     count: int
     seconds: int
@@ -97,15 +108,13 @@ class Nodes:
     left_out: tuple[str, ...] = ()
 
 
-def main_submit(
-    pod_settings: str, folder: str, nodes: str, _: str, seconds: str, *rest: str
-) -> None:
+def main_submit(pod_settings: str, folder: str, queue_seconds: str, *asked_for: str) -> None:
     """Create service and job, and print the job's name; ends with 1 and the reason without them."""
-    script, left_out = rest
+    nodes, _, seconds, script, left_out = asked_for
     pod = PodSettings.model_validate_json(pod_settings)
     asked = Nodes(
         count=int(nodes),
-        seconds=int(seconds),
+        seconds=int(queue_seconds) + int(seconds),
         folder=folder,
         script=script,
         left_out=tuple(filter(None, left_out.split(","))),

@@ -24,8 +24,9 @@ from gate.text.strict_yaml import parse_yaml
 
 # where a pod finds the account that it runs under: Kubernetes, "Accessing the API from a Pod"
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+CONFIG_VARIABLE: Final = "KUBECONFIG"
 VARIABLES: Final = (
-    *("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
+    *(CONFIG_VARIABLE, "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
     *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
 )
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -73,10 +74,9 @@ def access_by(variables: Mapping[str, str], account: Path = ACCOUNT) -> Access:
     Raises `RunError` where there is none of them, or one that has no token.
     """
     home = Path(variables.get("HOME") or "/nonexistent") / ".kube" / "config"
-    named = variables.get("KUBECONFIG", "")
+    named = variables.get(CONFIG_VARIABLE, "")
     if named or home.is_file():
-        # of several files, which kubectl would merge, the first
-        return _by_config(Path(named.split(":")[0] or home))
+        return _by_config(config_file(named) if named else home)
     host, port = (variables.get(f"KUBERNETES_SERVICE_{end}", "") for end in ("HOST", "PORT"))
     if not host or not (account / "token").is_file():
         raise RunError("no Kubernetes API is known here", hint=ACCESS_HINT)
@@ -87,6 +87,11 @@ def access_by(variables: Mapping[str, str], account: Path = ACCOUNT) -> Access:
         authorities=_text_of(account / "ca.crt", MAX_FILE_BYTES),
         token_file=account / "token",
     )
+
+
+def config_file(named: str) -> Path:
+    """What the variable names: of several files, which kubectl would merge, the first."""
+    return Path(named.split(":", maxsplit=1)[0])
 
 
 def _by_config(file: Path) -> Access:

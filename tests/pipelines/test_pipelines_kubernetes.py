@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from importlib import import_module
@@ -89,6 +90,8 @@ def test_what_is_created_fits_the_schemas_and_says_what_the_settings_say(
     assert spec["nodeSelector"] == pod["node_selector"]
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     assert spec["volumes"][0]["persistentVolumeClaim"] == {"claimName": "repro-gate"}
+    # a job begins before its pods have nodes: noise.runs and four more runs, and five minutes
+    assert job["spec"]["activeDeadlineSeconds"] == 1200 + 9 * 1800 + 300
     # nothing of the cluster's own, and no second try, which would be another run
     assert spec["automountServiceAccountToken"] is False
     assert (spec["restartPolicy"], job["spec"]["backoffLimit"]) == ("Never", 0)
@@ -170,6 +173,20 @@ def test_a_pod_that_is_taken_away_while_a_run_trains_is_never_a_difference(
     other.join()
     words = "node 1 (n2): PreemptionByScheduler: a pod with a higher priority needs the node"
     assert words in caught.value.message
+
+
+def test_a_file_of_kubectls_may_be_named_from_here(
+    bench: ClusterBench,
+    cluster: KubernetesCluster,
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = (cluster.home / ".kube" / "config").rename(project.path.parent / "config")
+    monkeypatch.setenv("KUBECONFIG", os.path.relpath(config))
+    cluster.forbid_jobs()
+    with pytest.raises(RunError, match="the submission to Kubernetes exited with 1") as caught:
+        bench.gate()
+    assert FORBIDDEN[:100] in " ".join(caught.value.details)
 
 
 def test_an_account_without_the_right_is_told_by_the_api(
