@@ -40,7 +40,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
     """A played training in the root folder of a run of pytest."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     # it takes a second of each start, and no law here is about it
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    # nor is one about the fixture of kmock, whose plug-in needs another package
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:kmock")
     made = Project(pytester.path / "project")
     made.write("repro-gate.yml", "")
     (made.path / "repro-gate.yml").unlink()
