@@ -24,7 +24,6 @@ from typing import Final
 import gate
 from gate.errors import RunError
 from gate.isolation.cluster_settings import ON_NODE, ClusterSettings
-from gate.isolation.kubernetes import Kubernetes
 from gate.isolation.own_programs import OwnPrograms
 from gate.isolation.process_request import ClusterStep, ProcessRequest
 from gate.isolation.process_table import ProcessFacts, descendants
@@ -117,6 +116,9 @@ class Cluster:
         if settings.programs is not None:
             self.scheduler = OwnPrograms(settings.programs, folder, self._variables, imports)
         if settings.pod is not None:
+            # what speaks HTTP is slow to import, and most calls have no such cluster
+            from gate.isolation.kubernetes import Kubernetes  # noqa: PLC0415
+
             self.scheduler = Kubernetes(settings, settings.pod, self._variables, imports)
         self.scheduler.refuse_absent()
 

@@ -6,15 +6,17 @@ neither stack nor descriptors.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shlex
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from gate.errors import StorageError
 from gate.system.files import writing
@@ -311,6 +313,10 @@ def _without_large_files(path: Path) -> bool:
     return True
 
 
+EMPTY_TRIES: Final = 20
+EMPTY_SECONDS: Final = 0.1
+
+
 def remove_tree(path: Path) -> None:
     """Remove a file, a link or a folder; nothing there is fine."""
     with ExitStack() as ends:
@@ -323,8 +329,17 @@ def remove_tree(path: Path) -> None:
             os.unlink(name, dir_fd=above)
             return
         os.chmod(name, 0o700, dir_fd=above)
-        _empty(name, above)
-        os.rmdir(name, dir_fd=above)
+        for tries_left in reversed(range(EMPTY_TRIES)):
+            try:
+                _empty(name, above)
+                os.rmdir(name, dir_fd=above)
+            except OSError as error:
+                # a node of a cluster may still write what ends its run
+                if error.errno != errno.ENOTEMPTY or not tries_left:
+                    raise
+                time.sleep(EMPTY_SECONDS)
+            else:
+                return
 
 
 def _empty(name: str, above: int) -> None:
