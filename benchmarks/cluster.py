@@ -142,7 +142,14 @@ def runs_of(verdict: Mapping[str, Any]) -> list[float]:
 def bare(variables: Mapping[str, str], project: Project) -> tuple[float, float]:
     """Seconds until a job has its nodes, and of the same training by srun in it."""
     begun = time.perf_counter()
-    job = _slurm(variables, "sbatch", "--parsable", f"--nodes={NODES}", "--wrap=sleep 600")
+    job = _slurm(
+        variables,
+        "sbatch",
+        "--parsable",
+        f"--nodes={NODES}",
+        "--output=/dev/null",
+        "--wrap=sleep 600",
+    )
     try:
         while _slurm(variables, "squeue", "-h", "-j", job, "-o", "%T") != "RUNNING":
             time.sleep(0.1)
