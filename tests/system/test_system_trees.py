@@ -49,6 +49,33 @@ def test_removing_takes_files_links_and_nothing(files: LocalFiles, tmp_path: Pat
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("appears", [True, False])
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_folder_that_is_still_written_into_is_removed(
+    files: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, *, appears: bool
+) -> None:
+    """Between the listing and the removal a file comes, or one is renamed as those are."""
+    (tmp_path / "run" / "deep").mkdir(parents=True)
+    (tmp_path / "run" / "old").touch()
+    listing, left = os.listdir, [*range(times)]
+
+    def listed(folder: int) -> list[str]:
+        found = listing(folder)
+        if left and found:
+            number = left.pop()
+            if appears:
+                (tmp_path / "run" / f"new-{number}").touch()
+            else:
+                # as a file that appears whole: it had another name while it was written
+                (tmp_path / "run" / found[-1]).rename(tmp_path / "run" / f"renamed-{number}")
+        return found
+
+    monkeypatch.setattr(os, "listdir", listed)
+    files.remove_tree(tmp_path / "run")
+    assert names(tmp_path) == []
+    assert not left
+
+
 def test_removing_copes_with_any_depth(files: LocalFiles, tmp_path: Path) -> None:
     """5,000 levels: more than Python's stack, than open files, and than a path may hold."""
     top = tmp_path / "deep"

@@ -313,12 +313,29 @@ def _without_large_files(path: Path) -> bool:
     return True
 
 
-EMPTY_TRIES: Final = 20
-EMPTY_SECONDS: Final = 0.1
+# what somebody who still writes into a folder makes of its removal
+WRITTEN_INTO: Final = frozenset((errno.ENOTEMPTY, errno.ENOENT))
+REMOVE_TRIES: Final = 20
+REMOVE_PAUSE_SECONDS: Final = 0.1
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a link or a folder; nothing there is fine."""
+    """Remove a file, a link or a folder; nothing there is fine.
+
+    A node of a cluster may still write how its run ended, and is given two seconds for that.
+    """
+    for tries_left in reversed(range(REMOVE_TRIES)):
+        try:
+            _remove_once(path)
+        except OSError as error:
+            if error.errno not in WRITTEN_INTO or not tries_left:
+                raise
+            time.sleep(REMOVE_PAUSE_SECONDS)
+        else:
+            return
+
+
+def _remove_once(path: Path) -> None:
     with ExitStack() as ends:
         try:
             above, name = ends.enter_context(writing.holder(path))
@@ -329,17 +346,8 @@ def remove_tree(path: Path) -> None:
             os.unlink(name, dir_fd=above)
             return
         os.chmod(name, 0o700, dir_fd=above)
-        for tries_left in reversed(range(EMPTY_TRIES)):
-            try:
-                _empty(name, above)
-                os.rmdir(name, dir_fd=above)
-            except OSError as error:
-                # a node of a cluster may still write what ends its run
-                if error.errno != errno.ENOTEMPTY or not tries_left:
-                    raise
-                time.sleep(EMPTY_SECONDS)
-            else:
-                return
+        _empty(name, above)
+        os.rmdir(name, dir_fd=above)
 
 
 def _empty(name: str, above: int) -> None:
