@@ -112,8 +112,8 @@ class Cluster:
         Raises `RunError` where one of its programs is missing here.
         """
         imports = import_folders()
-        folder = Path(settings.folder or "/")
         if settings.programs is not None:
+            folder = Path(settings.folder or "/")
             self.scheduler = OwnPrograms(settings.programs, folder, self._variables, imports)
         if settings.pod is not None:
             # what speaks HTTP is slow to import, and most calls have no such cluster

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gate.text.document import Document
+from gate.text.image_names import IMAGE_BY_DIGEST
 
 # what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own.
 # Not `clusters`: a job on another cluster is one that the gate's own queries do not see
@@ -28,8 +29,7 @@ ON_NODE: Final = PurePosixPath("/@node@")
 OptionName = Annotated[str, Field(max_length=40)]
 # one word of Kubernetes: a name, a label with its prefix, a quantity such as 64Gi
 POD_WORD: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,250}[A-Za-z0-9])?\Z", re.ASCII)
-# a registry's tag may be moved to another image
-IMAGE: Final = re.compile(r"[a-z0-9][a-z0-9_.:/-]{0,400}@sha256:[0-9a-f]{64}\Z", re.ASCII)
+OPTIONS_HINT: Final = "options are those of sbatch; with engine: {0}, {1}"
 PodWord = Annotated[str, Field(max_length=253)]
 
 
@@ -74,8 +74,10 @@ class PodSettings(Document):
     """What a pod of `engine: kubernetes` is made of."""
 
     image: str = Field(
+        max_length=400,
+        pattern=IMAGE_BY_DIGEST,
         description="The image by its digest, `name@sha256:...`: with git, and the training's "
-        "environment and the gate at the same paths as here."
+        "environment and the gate at the same paths as here.",
     )
     volume_claim: PodWord = Field(
         description="The volume claim that every pod and this machine mount at cluster.folder."
@@ -100,10 +102,11 @@ class PodSettings(Document):
         description="Labels of job and pods, such as `kueue.x-k8s.io/queue-name`.",
     )
 
-    @field_validator("image")
+    @field_validator("image", mode="before")
     @classmethod
-    def _by_digest(cls, value: str) -> str:
-        if not IMAGE.match(value):
+    def _by_digest(cls, value: object) -> object:
+        # a tag may be moved to another image, and an id alone is what one machine calls it
+        if isinstance(value, str) and "@sha256:" not in value:
             message = "must name an image by its digest: name@sha256:..."
             raise ValueError(message)
         return value
@@ -206,12 +209,10 @@ class ClusterSettings(Document):
         if (self.pod is not None) != (self.engine is ClusterEngine.KUBERNETES):
             message = "pod and engine: kubernetes need each other"
             raise ValueError(message)
-        if self.options and self.engine is ClusterEngine.EXEC:
-            message = "options are those of sbatch; with engine: exec, programs.submit has them"
-            raise ValueError(message)
-        if self.options and self.engine is ClusterEngine.KUBERNETES:
-            message = "options are those of sbatch; with engine: kubernetes, pod says what it needs"
-            raise ValueError(message)
+        if self.options and self.programs is not None:
+            raise ValueError(OPTIONS_HINT.format(self.engine, "programs.submit has them"))
+        if self.options and self.pod is not None:
+            raise ValueError(OPTIONS_HINT.format(self.engine, "pod says what it needs"))
         for key in ("nodes", "tasks_per_node", "allocations"):
             if not self.on_nodes and getattr(self, key) > 1:
                 message = f"{key}: more than one needs an engine, such as engine: slurm"

@@ -1,4 +1,4 @@
-"""Any scheduler, by three programs: submit, wait and cancel. Its owner writes them.
+"""Any scheduler behind three commands that submit, wait and cancel, such as programs of its owner.
 
 The job that they hand out runs an agent on each node (`node_steps`). So it holds the nodes for the
 whole call, as a job of Slurm does, and the gate's runs are steps of it.

@@ -370,7 +370,9 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
 
 
 def label_in(path: Path) -> str:
-    """The first line of a file in PEM, and nothing of what is in it."""
+    """The first line of a file in PEM, and nothing of what is in it; empty for a pipe."""
+    if not path.is_file():
+        return ""
     with path.open("rb", buffering=0) as file:
         return file.read(len(PLAIN_LABEL)).decode("ascii", "replace")
 

@@ -370,7 +370,7 @@ class Connection:
 
     def hide(self, *secrets: str) -> None:
         """Keep these out of every message, whoever repeats them."""
-        self._secrets += [secret for secret in secrets if secret]
+        self._secrets += [one for one in secrets if one and one not in self._secrets]
 
     def log_in(self, login: Login) -> None:
         """Show a login from now on, to this service's own address alone."""

@@ -213,6 +213,7 @@ SECTION = f"cluster: {{engine: kubernetes, folder: /s, pod: {json.dumps(POD)}}}"
             "options are those of sbatch",
         ),
         (SECTION.replace(IMAGE, "training:latest"), "must name an image by its digest"),
+        (SECTION.replace("registry.example/", "../"), "cluster.pod.image"),
         (SECTION.replace("repro-gate", "a b"), "'a b' is not a word of Kubernetes"),
     ],
 )
