@@ -362,7 +362,7 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
             f"there is no signing key {safe_line(str(place.path))}", hint="Correct the path."
         )
     # asked of the file system: what is in the file is read after the training
-    elif place.path.is_dir() or not os.access(place.path, os.R_OK):
+    elif not place.path.is_file() or not os.access(place.path, os.R_OK):
         raise SettingsError(
             f"the signing key {safe_line(str(place.path))} is not a readable file",
             hint="Name the PEM file, and let this account read it.",
@@ -370,9 +370,7 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
 
 
 def label_in(path: Path) -> str:
-    """The first line of a file in PEM, and nothing of what is in it; empty for a pipe."""
-    if not path.is_file():
-        return ""
+    """The first line of a file in PEM, and nothing of what is in it."""
     with path.open("rb", buffering=0) as file:
         return file.read(len(PLAIN_LABEL)).decode("ascii", "replace")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -121,6 +122,8 @@ def test_the_training_sees_no_secret_and_no_signer_is_asked_before_it_is_over(
     [
         ("", "the signer is named by an empty text"),
         (".", "the signing key . is not a readable file"),
+        # nobody writes into it: it is not waited for, and would be refused after the training
+        ("pipe.pem", "the signing key pipe.pem is not a readable file"),
         ("missing.pem", "there is no signing key missing.pem"),
         ("awskms:///alias/gate", "awskms: is not a kind of signer"),
         ("exec:no-such-program", "exec:no-such-program: no such program"),
@@ -135,6 +138,7 @@ def test_a_key_that_cannot_sign_is_refused_before_anything_is_trained(
     project: Project, run: Run, tmp_path: Path, where: str, message: str
 ) -> None:
     project.commit()
+    os.mkfifo(project.path / "pipe.pem")
     for words in (("gate",), ("judge", tmp_path / "evidence")):
         ended = run(*words, "--out", tmp_path / "out", "--signing-key", where)
         assert (ended.code, "CANARY" in ended.err) == (2, False)
