@@ -52,6 +52,15 @@ class Agent:
         self._until = time.monotonic() + seconds
         self._name = name
         self._address = address
+        self._stopped = False
+
+    def stop(self, *_: object) -> None:
+        """Have `work` end soon; a handler of signals, which raises nothing.
+
+        A job is often cancelled while its agents are ending a step: tasks that were asked to end
+        would then never be made to.
+        """
+        self._stopped = True
 
     def work(self) -> None:
         """Until no further step comes, or the job's time is over."""
@@ -69,7 +78,7 @@ class Agent:
                 time.sleep(POLL_SECONDS)
 
     def _is_over(self, names: frozenset[str]) -> bool:
-        return STOP in names or time.monotonic() > self._until
+        return self._stopped or STOP in names or time.monotonic() > self._until
 
     def _step(self, step: int, command: list[str], tasks: int) -> None:
         begun: dict[int, subprocess.Popen[bytes]] = {}
@@ -222,11 +231,11 @@ def main_agent(
 
     What a run leaves lies in `runs` until it is collected.
     """
-    signal.signal(signal.SIGTERM, _stopped)
     name = name or platform.node()
+    agent = Agent(Path(folder), int(number), float(seconds), name, address or name)
+    signal.signal(signal.SIGTERM, agent.stop)
     # a call that has ended takes its folder with it
     with contextlib.suppress(FileNotFoundError):
-        agent = Agent(Path(folder), int(number), float(seconds), name, address or name)
         try:
             agent.work()
         finally:

@@ -17,7 +17,8 @@ echo "$*" "$(env)" >>{log}
 [ ! -e {folder}/$4.down ] || {{ echo "ssh: connect to host $4: Connection refused"; exit 255; }}
 [ ! -e {folder}/$4.busy ] || exec sleep 60
 shift 4
-exec "$@"
+# what runs on the host is no child of what waits for it here
+exec setsid "$@"
 """
 
 
