@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,12 @@ def seen(outcome: Outcome) -> dict[str, Any]:
     state = outcome.path("state").read_bytes()
     told = shape([printed, left, outcome.names(), outcome.code, outcome.stderr], outcome.out.parent)
     return {"told": told, "drawn": drawn, "state": state}
+
+
+def test_a_script_of_these_tests_is_forked(harness: Harness) -> None:
+    # a variable that is not known to be read late would cost each of them an import of torch
+    parent = harness.run("import os, torch; print(os.getppid())").stdout
+    assert int(parent) != os.getpid()
 
 
 def test_it_sees_and_leaves_the_same(harness: Harness) -> None:

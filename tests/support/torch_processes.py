@@ -27,7 +27,10 @@ SECONDS = 300
 # each holds a third of a gigabyte
 MOST_PARENTS = 3
 # read while the script runs
-LATE = ("REPRO_GATE_", "PYTHONPATH", "SET", "FAULT", "NCCL_ALGO", "CUBLAS_WORKSPACE_CONFIG")
+LATE = (
+    *("REPRO_GATE_", "PYTHONPATH", "TMPDIR", "SET", "FAULT", "NCCL_ALGO"),
+    "CUBLAS_WORKSPACE_CONFIG",
+)
 # read when Python and its libraries start: a parent for each set of them
 EARLY = frozenset(("PATH", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"))
 # what copies functions of another module when it is imported has them from before they were hooked:
