@@ -1,4 +1,7 @@
-"""The examples through the whole gate, with torch: what the README promises of each."""
+"""The examples through the whole gate, with torch: what the README promises of each.
+
+`make demo` gates them in processes and accounts of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gate_bench import Bench
+from forked_trainings import ForkedBench
 from git_workshop import Repository
 
 from gate.diagnosis.diagnosis import ResumeCauseKind, ResumeState
@@ -26,11 +29,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return made
 
 
-def _bench(repository: Repository, tmp_path: Path, example: str) -> Bench:
-    return Bench(repository, tmp_path / "out", config=f"examples/{example}/repro-gate.yml")
+def _bench(repository: Repository, tmp_path: Path, example: str) -> ForkedBench:
+    return ForkedBench(repository, tmp_path / "out", config=f"examples/{example}/repro-gate.yml")
 
 
-def _recorded(repository: Repository, tmp_path: Path, example: str) -> Bench:
+def _recorded(repository: Repository, tmp_path: Path, example: str) -> ForkedBench:
     bench = _bench(repository, tmp_path, example)
     bench.record()
     return bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gate_bench import Bench
+from forked_trainings import ForkedBench
 from git_workshop import Repository
 
 from gate.report.brief import brief_of
@@ -44,7 +44,7 @@ def test_a_rate_that_an_argument_changed_is_traced_to_it(tmp_path: Path) -> None
     project.write("repro-gate.yml", SETTINGS)
     project.write("conf/model.json", '{"width": 4, "name": "small"}')
     project.commit()
-    bench = Bench(project, tmp_path / "out")
+    bench = ForkedBench(project, tmp_path / "out")
     bench.record()
     project.write("train.py", SCRIPT.replace("default=0.1", "default=0.2"))
     project.write("conf/model.json", '{"width": 4, "name": "larger"}')

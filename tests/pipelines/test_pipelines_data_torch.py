@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gate_bench import Bench
+from forked_trainings import ForkedBench
 from git_workshop import Repository
 
 from gate.verdict.verdict import Outcome
@@ -49,7 +49,7 @@ def mini(tmp_path: Path) -> Path:
 
 def test_undeclared_data_is_named_and_declared_data_is_judged(tmp_path: Path, mini: Path) -> None:
     project = Repository(tmp_path / "project")
-    bench = Bench(project, tmp_path / "out")
+    bench = ForkedBench(project, tmp_path / "out")
     project.write("train.py", SCRIPT.replace("PLACE", f"place = {str(mini)!r}"))
     project.write("repro-gate.yml", SETTINGS)
     project.commit()

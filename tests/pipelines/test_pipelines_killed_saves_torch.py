@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from forked_trainings import ForkedBench
+from gate_bench import Bench
 from resumes import TWO, Resumed, gated
 
 from gate.evidence.observations import KilledSave, LeftBy
@@ -21,16 +23,18 @@ IN_MEMORY = (
 )
 
 
-def _gated(save: str, place: Path) -> tuple[Verdict, tuple[KilledSave, ...]]:
+def _gated(
+    save: str, place: Path, bench: type[Bench] = ForkedBench
+) -> tuple[Verdict, tuple[KilledSave, ...]]:
     assert RENAMED in TWO
     script = TWO.replace(RENAMED, save)
-    verdict = gated(Resumed(name="killed", script=script, kill=True), place)
+    verdict = gated(Resumed(name="killed", script=script, kill=True), place, bench)
     assert verdict.resume is not None
     return verdict, verdict.resume.kills
 
 
 def test_a_save_in_place_is_torn_at_every_byte(tmp_path: Path) -> None:
-    verdict, kills = _gated(IN_PLACE, tmp_path)
+    verdict, kills = _gated(IN_PLACE, tmp_path, Bench)
     assert verdict.outcome is Outcome.RESUME_DIFFERS
     assert [(kill.point, kill.left) for kill in kills] == [(one, LeftBy.TORN) for one in KillPoint]
     whole = kills[0].size_bytes

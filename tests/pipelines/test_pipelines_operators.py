@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from forked_trainings import ForkedBench
 from gate_bench import Bench
 from git_workshop import Repository
 
@@ -35,7 +36,7 @@ def bench(tmp_path: Path) -> Bench:
     repository.write("train.py", SCRIPT)
     repository.write("repro-gate.yml", SETTINGS)
     repository.commit()
-    return Bench(repository, tmp_path / "out")
+    return ForkedBench(repository, tmp_path / "out")
 
 
 def test_strict_mode_that_refuses_names_operator_line_remedy_and_entry(bench: Bench) -> None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import io
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from gate_bench import FILES, Bench
+from forked_trainings import ForkedBench, with_forks
+from gate_bench import FILES, adapters_at
 from git_workshop import Repository
 from rich.console import Console
 
 from gate.commands.reproduce import reproduction_view
 from gate.diagnosis.diagnosis import ResumeState
 from gate.errors import RunError
-from gate.isolation.stop_signals import StopSignals
 from gate.package.members import write_package
-from gate.pipelines.entry import build_adapters
 from gate.pipelines.kept_evidence import open_kept_package
 from gate.pipelines.opening import (
     Reproduction,
@@ -27,7 +25,6 @@ from gate.pipelines.opening import (
     open_for_reproduction,
 )
 from gate.pipelines.reproduce import reproduce
-from gate.system.console import QuietProgress
 
 pytestmark = pytest.mark.torch
 RESTORES = '    torch.set_rng_state(saved["random"])\n'
@@ -69,7 +66,7 @@ def _again(package: Path, clone: Path, out: Path) -> Reproduction:
         ReproductionCall(package=package, out=out, repository=clone, work_tree=True, data={}),
         open_kept_package(FILES, package),
         FILES,
-        lambda top: build_adapters(FILES, top, QuietProgress(), StopSignals(), dict(os.environ)),
+        lambda top: with_forks(adapters_at(top)),
     )
     return reproduce(opened, SealChecked(), seeds=0, started_at=datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -83,7 +80,7 @@ def _text(found: Reproduction) -> str:
 
 def test_a_resume_is_repeated_with_its_package(tmp_path: Path) -> None:
     project = Repository(tmp_path / "project")
-    bench = Bench(project, tmp_path / "out")
+    bench = ForkedBench(project, tmp_path / "out")
     project.write("train.py", SCRIPT)
     project.write("repro-gate.yml", SETTINGS)
     project.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gate_bench import Bench
+from forked_trainings import ForkedBench
 from git_workshop import Repository
 
 from gate.settings.levels import ReachedLevel
@@ -50,7 +50,7 @@ def _script(drawn: str) -> str:
 
 def test_a_refactor_passes_over_seeds_alone_and_a_regression_does_not(tmp_path: Path) -> None:
     project = Repository(tmp_path / "project")
-    bench = Bench(project, tmp_path / "out")
+    bench = ForkedBench(project, tmp_path / "out")
     project.write("train.py", _script(INPUTS + MODEL))
     project.write("repro-gate.yml", SETTINGS + SEEDS)
     project.commit()

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gate_bench import Bench
+from forked_trainings import ForkedBench
 from played_training import Project
 
 from gate.comparison.measurements import ShakenThing, ShakeResult
@@ -39,7 +39,7 @@ def things(project: Project, script: str, only: str) -> dict[str, ShakenThing]:
     asked = Asked(variations=chosen_variations(only, None))
     # a short path: workers hand tensors over by sockets in TMPDIR, whose names hold 107 bytes
     with TemporaryDirectory() as short:
-        priced = Bench(project, Path(short) / "out")
+        priced = ForkedBench(project, Path(short) / "out")
         found = shake(priced.request(), priced.adapters(), asked).things
     return {thing.name: thing for thing in found}
 

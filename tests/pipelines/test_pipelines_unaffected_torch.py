@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from baseline_cases import only_entry
+from forked_trainings import ForkedBench
 from gate_bench import FILES, Bench, gate_call
 from git_workshop import Repository
 
@@ -58,7 +59,7 @@ def project(tmp_path: Path) -> Repository:
 
 @pytest.fixture
 def bench(project: Repository, tmp_path: Path) -> Bench:
-    return Bench(project, tmp_path / "out")
+    return ForkedBench(project, tmp_path / "out")
 
 
 def _entry(project: Repository) -> BaselineEntry:

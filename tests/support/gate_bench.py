@@ -42,11 +42,12 @@ class Bench:
 
     `priced`: its calls make default runs too. What is not about them is judged as under
     `cost: {when: never}`, in half of the trainings. `whole`: every training runs, and none is taken
-    from its recording.
+    from its recording. `alike`: how a kind of bench is called changes no result.
     """
 
     priced = True
     whole = False
+    alike = False
 
     def __init__(self, project: Repository, out: Path, *, config: str = "") -> None:
         self.project = project
@@ -75,7 +76,8 @@ class Bench:
         """Commit the baseline, recorded once a test run for a commit."""
         folder = self.project.path / Path(self.config).parent / FOLDER
         # a bench that changes how it is called records for itself
-        plain = (type(self).request, type(self).adapters) == (Bench.request, Bench.adapters)
+        own = (type(self).request, type(self).adapters)
+        plain = self.alike or own == (Bench.request, Bench.adapters)
         if not (plain and baseline_of(self.project, self.config, "recorded", self._record)):
             self._record(folder)
         return self.project.commit()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 AT_START = frozenset(sys.modules) - {"sitecustomize", "gc"}
 # it comes with the first optimizer, and takes longer than torch itself
 COMPILER = "torch._dynamo"
-SCRIPT = "script.py"
 # what Python itself adds to the variables of a process whose locale is C
 LOCALE = "LC_CTYPE"
 
@@ -167,7 +166,8 @@ def happen_again(name: str) -> None:
 def asked_for(answers: int) -> dict[str, Any]:
     """Fork for each request; what is asked for, in the forked process alone.
 
-    A request is `{"folder", "variables", "output"}`; the answers to it are the number of the forked
+    A request is `{"folder", "words", "variables", "output"}`; `words` are the script, relative to
+    the folder, and its arguments. The answers to it are the number of the forked
     process, and the code with which that ended.
     """
     while True:
@@ -196,8 +196,8 @@ def begin(asked: dict[str, Any], hidden: Hidden) -> CodeType:
     os.environ.update(asked["variables"])
     if locale is not None:
         os.environ.setdefault(LOCALE, locale)
-    sys.argv[:] = [SCRIPT]
-    sys.orig_argv[:] = [sys.executable, SCRIPT]
+    sys.argv[:] = asked["words"]
+    sys.orig_argv[:] = [sys.executable, *asked["words"]]
     # the first entry was the empty one of `-c`
     first = filter(None, asked["variables"].get("PYTHONPATH", "").split(":"))
     sys.path[:] = [*first, *sys.path[1:]]
@@ -210,8 +210,8 @@ def begin(asked: dict[str, Any], hidden: Hidden) -> CodeType:
         __import__("sitecustomize")
     except ModuleNotFoundError:
         pass
-    sys.path.insert(0, asked["folder"])
-    path = f"{asked['folder']}/{SCRIPT}"
+    path = f"{asked['folder']}/{asked['words'][0]}"
+    sys.path.insert(0, path.rpartition("/")[0])
     loader = SourceFileLoader("__main__", path)
     vars(main).update(__file__=path, __cached__=None, __loader__=loader, __builtins__=builtins)
     return compile(loader.get_data(path), path, "exec", dont_inherit=True)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+SCRIPT = "script.py"
 PARENT = Path(__file__).with_name("torch_parent.py")
 # also for a machine that has much else to do: a script takes seconds
 SECONDS = 300
@@ -28,11 +29,17 @@ SECONDS = 300
 MOST_PARENTS = 3
 # read while the script runs
 LATE = (
-    *("REPRO_GATE_", "PYTHONPATH", "TMPDIR", "SET", "FAULT", "NCCL_ALGO"),
-    "CUBLAS_WORKSPACE_CONFIG",
+    *("REPRO_GATE_", "PYTHONPATH", "TMPDIR", "HOME", "SET", "FAULT", "NCCL_ALGO"),
+    *("CUBLAS_WORKSPACE_CONFIG", "CUDA_", "TORCHINDUCTOR_", "TRITON_", "NVTE_", "FLASH_"),
 )
 # read when Python and its libraries start: a parent for each set of them
-EARLY = frozenset(("PATH", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS"))
+EARLY = frozenset(
+    (
+        *("PATH", "LANG", "LOGNAME", "USER", "TZ", "OMP_NUM_THREADS", "OMP_DYNAMIC"),
+        *("PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"),
+        *("MKL_NUM_THREADS", "MKL_DYNAMIC"),
+    )
+)
 # what copies functions of another module when it is imported has them from before they were hooked:
 # the compiler, the package of collectives, asyncio and those that hand out work
 OWN_PYTHON = (
@@ -50,15 +57,31 @@ class Ended:
     stderr: str
 
 
+def can_fork(script: Path, variables: Mapping[str, str]) -> bool:
+    """Whether a fork makes no difference to this script."""
+    code = script.read_bytes()
+    return (
+        b"torch" in code
+        and not any(word in code for word in OWN_PYTHON)
+        and _early(variables).keys() <= EARLY
+    )
+
+
+def _early(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in variables.items() if not name.startswith(LATE)}
+
+
+def run_forked(folder: Path, words: tuple[str, ...], variables: Mapping[str, str]) -> Ended:
+    """Run a script that can be forked, with its arguments behind it, in its folder."""
+    return _parent(_early(variables)).run(folder, words, variables)
+
+
 def run_script(folder: Path, variables: Mapping[str, str], *, forked: bool = True) -> Ended:
     """Run `script.py` of a folder, in it, with these variables alone."""
-    early = {name: text for name, text in variables.items() if not name.startswith(LATE)}
-    script = (folder / "script.py").read_bytes()
-    own = b"torch" not in script or any(word in script for word in OWN_PYTHON)
-    if forked and early.keys() <= EARLY and not own:
-        return _parent(early).run(folder, variables)
+    if forked and can_fork(folder / SCRIPT, variables):
+        return run_forked(folder, (SCRIPT,), variables)
     done = subprocess.run(
-        [sys.executable, "script.py"],
+        [sys.executable, SCRIPT],
         cwd=folder,
         env=dict(variables),
         capture_output=True,
@@ -84,14 +107,15 @@ class TorchParent:
         )
         os.close(told)
 
-    def run(self, folder: Path, variables: Mapping[str, str]) -> Ended:
-        """Run `script.py` of a folder in a process that is forked for it."""
+    def run(self, folder: Path, words: tuple[str, ...], variables: Mapping[str, str]) -> Ended:
+        """Run a script of a folder, with its arguments, in a process that is forked for it."""
         with tempfile.TemporaryDirectory(prefix="repro-gate-output-") as place:
             output = [Path(place, name) for name in ("stdout", "stderr")]
             for path in output:
                 path.touch()
             asked = {
                 "folder": str(folder),
+                "words": list(words),
                 "variables": dict(variables),
                 "output": list(map(str, output)),
             }

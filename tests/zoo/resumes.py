@@ -333,7 +333,7 @@ ALL: Final = (
 )
 
 
-def gated(case: Resumed, place: Path) -> Verdict:
+def gated(case: Resumed, place: Path, bench: type[Bench] = Bench) -> Verdict:
     """Gate a real repository with the script."""
     project = Repository(place / "project")
     start = ["torchrun", "--nproc-per-node", str(case.ranks)] if case.ranks > 1 else ["python"]
@@ -350,7 +350,7 @@ def gated(case: Resumed, place: Path) -> Verdict:
     project.write("repro-gate.yml", yaml.safe_dump(settings))
     project.write("train.py", case.script)
     project.commit()
-    return Bench(project, place / "out").gate().verdict
+    return bench(project, place / "out").gate().verdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
