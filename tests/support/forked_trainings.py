@@ -79,7 +79,7 @@ class ForkedGroup:
     """Processes of a turn, some of them forks."""
 
     group: ProcessGroup
-    forks: list[ForkedRun] = field(default_factory=list)
+    forks: list[ForkedRun]
 
     def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
         if not _forkable(request):
@@ -96,9 +96,10 @@ class ForkedGroup:
 
 @dataclass(frozen=True)
 class ForkedTrainings:
-    """The real processes, but for trainings that can be forked."""
+    """The real processes, but for trainings that can be forked; `forks` are those of all groups."""
 
     processes: TrainingProcesses
+    forks: list[ForkedRun] = field(default_factory=list)
 
     def run(self, request: ProcessRequest, on_line: OnLine) -> ProcessResult:
         if _forkable(request):
@@ -111,7 +112,7 @@ class ForkedTrainings:
     @contextmanager
     def _together(self) -> Iterator[ProcessGroup]:
         with self.processes.together() as group:
-            yield ForkedGroup(group)
+            yield ForkedGroup(group, self.forks)
 
 
 def _one_lane(_isolation: Isolation, _number: int) -> tuple[Credentials | None, ...]:

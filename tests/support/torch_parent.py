@@ -167,8 +167,8 @@ def asked_for(answers: int) -> dict[str, Any]:
     """Fork for each request; what is asked for, in the forked process alone.
 
     A request is `{"folder", "words", "variables", "output"}`; `words` are the script, relative to
-    the folder, and its arguments. The answers to it are the number of the forked
-    process, and the code with which that ended.
+    the folder, and its arguments. The answers are the number of the forked process, and the code
+    with which that ended.
     """
     while True:
         try:
