@@ -7,13 +7,12 @@ has its own Python.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gate_bench import Bench
 from torch_processes import can_fork, run_forked
+from trainings_at_once import GroupAtOnce, Left, OnLine, RunAtOnce, TrainingsAtOnce, result_of
 
 from gate.errors import RunError
 from gate.isolation.modes import Credentials, Isolation, IsolationMode
@@ -22,16 +21,11 @@ from gate.isolation.process_request import (
     ProcessRequest,
     ProcessResult,
     StartedProcess,
-    TrainingProcesses,
 )
 from gate.pipelines.adapters import Adapters
 from gate.verdict.request import GateRequest
 
-OnLine = Callable[[bytes], None]
 PYTHONS = frozenset(("python", "python3"))
-STOPPED = ProcessResult(
-    exit_code=-15, timed_out=False, wall_seconds=0.0, output=b"", output_bytes=0
-)
 
 
 def _forkable(request: ProcessRequest) -> bool:
@@ -42,77 +36,36 @@ def _forkable(request: ProcessRequest) -> bool:
     return script.is_file() and can_fork(script, request.env)
 
 
-def forked(request: ProcessRequest, on_line: OnLine) -> ProcessResult:
-    """Run a training to its end; a kill is no time limit of its own."""
-    begun = time.monotonic()
+def _forked(request: ProcessRequest) -> Left:
+    """Run a training in a fork, without the time limit of its request."""
     ended = run_forked(request.workdir, request.argv[1:], request.env)
     output = (ended.stdout + ended.stderr).encode()
-    for line in output.splitlines():
-        on_line(line)
-    return ProcessResult(
-        exit_code=ended.code,
-        timed_out=False,
-        wall_seconds=time.monotonic() - begun,
-        output=output,
-        output_bytes=len(output),
-    )
+    return Left(ended.code, output, len(output))
 
 
-@dataclass
-class ForkedRun:
-    """A training that runs once it was let go."""
-
-    request: ProcessRequest
-    on_line: OnLine
-    result: ProcessResult | None = None
-    going: bool = False
-
-    def let_go(self) -> None:
-        self.going = True
-
-    def stop(self) -> None:
-        self.result = self.result or STOPPED
-
-
-@dataclass
-class ForkedGroup:
+class ForkedGroup(GroupAtOnce):
     """Processes of a turn, some of them forks."""
-
-    group: ProcessGroup
-    forks: list[ForkedRun]
 
     def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
         if not _forkable(request):
             return self.group.start(request, on_line)
-        self.forks.append(ForkedRun(request, on_line))
-        return self.forks[-1]
-
-    def follow(self, seconds: float) -> None:
-        due = [run for run in self.forks if run.going and run.result is None]
-        for run in due:
-            run.result = forked(run.request, run.on_line)
-        self.group.follow(0.0 if due else seconds)
+        self.runs.append(RunAtOnce(partial(_forked, request), on_line))
+        return self.runs[-1]
 
 
 @dataclass(frozen=True)
-class ForkedTrainings:
+class ForkedTrainings(TrainingsAtOnce):
     """The real processes, but for trainings that can be forked; `forks` are those of all groups."""
 
-    processes: TrainingProcesses
-    forks: list[ForkedRun] = field(default_factory=list)
+    forks: list[RunAtOnce] = field(default_factory=list)
 
     def run(self, request: ProcessRequest, on_line: OnLine) -> ProcessResult:
         if _forkable(request):
-            return forked(request, on_line)
-        return self.processes.run(request, on_line)
+            return result_of(partial(_forked, request), on_line)
+        return super().run(request, on_line)
 
-    def together(self) -> AbstractContextManager[ProcessGroup]:
-        return self._together()
-
-    @contextmanager
-    def _together(self) -> Iterator[ProcessGroup]:
-        with self.processes.together() as group:
-            yield ForkedGroup(group, self.forks)
+    def in_place_of(self, group: ProcessGroup) -> ForkedGroup:
+        return ForkedGroup(group, self.forks)
 
 
 def _one_lane(_isolation: Isolation, _number: int) -> tuple[Credentials | None, ...]:

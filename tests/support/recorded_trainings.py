@@ -13,10 +13,8 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +23,7 @@ from typing import Any
 import pytest
 from played_training import SCRIPT
 from scenes import SCENES, scene
+from trainings_at_once import GroupAtOnce, Left, OnLine, RunAtOnce, TrainingsAtOnce
 
 from gate.isolation.engine import Engine
 from gate.isolation.modes import Credentials, Isolation, IsolationMode
@@ -33,13 +32,11 @@ from gate.isolation.process_request import (
     ProcessRequest,
     ProcessResult,
     StartedProcess,
-    TrainingProcesses,
 )
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.training.isolating import Isolating
 
-OnLine = Callable[[bytes], None]
 # words of `play.json` that let a result hang on more than it, or leave more than results
 RUNS = frozenset(("sleep", "trace", "files", "steady", "fails", "exit"))
 # words of those whose runs differ: each run of a call has a recording of its own
@@ -106,40 +103,11 @@ def _content(folder: Path) -> list[tuple[str, bytes]]:
     ]
 
 
-@dataclass
-class Recorded:
-    """A training that has run before: it ends as soon as it was let go."""
-
-    request: ProcessRequest
-    on_line: OnLine
-    recording: Path
-    result: ProcessResult | None = None
-    going: bool = False
-
-    def let_go(self) -> None:
-        self.going = True
-
-    def end(self) -> None:
-        """Leave what it left, say what it said."""
-        begun = time.monotonic()
-        told = json.loads((self.recording / RESULT).read_bytes())
-        shutil.copytree(self.recording / "out", _out(self.request), dirs_exist_ok=True)
-        output = bytes.fromhex(told["output"])
-        for line in output.splitlines():
-            self.on_line(line)
-        self.result = ProcessResult(
-            exit_code=0,
-            timed_out=False,
-            wall_seconds=time.monotonic() - begun,
-            output=output,
-            output_bytes=told["output_bytes"],
-        )
-
-    def stop(self) -> None:
-        if self.result is None:
-            self.result = ProcessResult(
-                exit_code=-15, timed_out=False, wall_seconds=0.0, output=b"", output_bytes=0
-            )
+def _played(request: ProcessRequest, recording: Path) -> Left:
+    """Leave what a training that has run before left, say what it said."""
+    told = json.loads((recording / RESULT).read_bytes())
+    shutil.copytree(recording / "out", _out(request), dirs_exist_ok=True)
+    return Left(0, bytes.fromhex(told["output"]), told["output_bytes"])
 
 
 @dataclass
@@ -177,46 +145,29 @@ class Recording:
 
 
 @dataclass
-class RecordedGroup:
-    """Processes that live at the same time, some of them recordings."""
+class RecordedGroup(GroupAtOnce):
+    """Processes of a turn, some of them recordings; `before` is counted over the whole call."""
 
-    group: ProcessGroup
-    before: Counter[str]
-    recorded: list[Recorded] = field(default_factory=list)
+    before: Counter[str] = field(kw_only=True)
 
     def start(self, request: ProcessRequest, on_line: OnLine) -> StartedProcess:
         name = recording_of(request, self.before)
         place = Path(os.environ[SCENES]) / name if name else None
         if place is not None and place.exists():
-            self.recorded.append(Recorded(request, on_line, place))
-            return self.recorded[-1]
+            self.runs.append(RunAtOnce(partial(_played, request, place), on_line))
+            return self.runs[-1]
         started = self.group.start(request, on_line)
         return Recording(request, name, started) if name else started
 
-    def follow(self, seconds: float) -> None:
-        due = [one for one in self.recorded if one.going and one.result is None]
-        for one in due:
-            one.end()
-        self.group.follow(0.0 if due else seconds)
-
 
 @dataclass(frozen=True)
-class RecordedTrainings:
+class RecordedTrainings(TrainingsAtOnce):
     """The real processes, but for trainings that have a recording."""
 
-    processes: TrainingProcesses
     before: Counter[str] = field(default_factory=Counter)
 
-    def run(self, request: ProcessRequest, on_line: OnLine) -> ProcessResult:
-        return self.processes.run(request, on_line)
-
-    def together(self) -> AbstractContextManager[ProcessGroup]:
-        return self._together()
-
-    @contextmanager
-    def _together(self) -> Iterator[ProcessGroup]:
-        with self.processes.together() as group:
-            yield RecordedGroup(group, self.before)
+    def in_place_of(self, group: ProcessGroup) -> RecordedGroup:
+        return RecordedGroup(group, before=self.before)
 
 
 Beside = Callable[[Isolation, int], tuple[Credentials | None, ...]]
