@@ -12,6 +12,7 @@ import pytest
 import tier
 import yaml
 from each_row import each_row
+from git_workshop import Repository
 from nightly import PARTS, PASSED, Part, read_summary, run_parts, table, write_summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +76,19 @@ def test_a_night_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert again.run(tmp_path) == dict.fromkeys(("test-properties", "test-slow"), PASSED)
     assert again.ran == ["test-properties"]
     assert "test-slow: passed at this commit already" in again.said
+
+
+def test_pages_that_parts_write_do_not_make_a_night_another_one(tmp_path: Path) -> None:
+    """Else each night that goes on would start from its beginning."""
+    repository = Repository(tmp_path / "project")
+    repository.write("docs/results/page.md", "old")
+    repository.write("code.py", "old")
+    commit = repository.commit()
+    repository.write("docs/results/page.md", "new")
+    repository.write("docs/results/other.md", "new")
+    assert nightly.commit_of(repository.path) == commit
+    repository.write("code.py", "new")
+    assert nightly.commit_of(repository.path) == commit + "-dirty"
 
 
 @pytest.mark.parametrize("commit", ["b" * 40, "a" * 40 + "-dirty"])
