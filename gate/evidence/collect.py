@@ -61,6 +61,7 @@ from gate.evidence.saved_state import (
 )
 from gate.evidence.steps import recorder_cost, step_digests, step_given, step_memory, step_timings
 from gate.evidence.tensorboard import tensorboard_series
+from gate.evidence.trackio_runs import trackio_metrics
 from gate.evidence.wandb_runs import wandb_metrics
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.port import Files
@@ -322,6 +323,11 @@ def _script_metrics(
     if metrics.wandb is not None and (required or files.exists(folder)):
         read.append(
             wandb_metrics(files, folder, metrics.wandb, metrics.wandb_keys, required=required)
+        )
+    folder = workdir_tree / (metrics.trackio or "")
+    if metrics.trackio is not None and (required or files.exists(folder)):
+        read.append(
+            trackio_metrics(files, folder, metrics.trackio, metrics.trackio_keys, required=required)
         )
     if metrics.stdout_pattern is not None:
         if run.output_bytes > train.output_limit_bytes:

@@ -234,8 +234,9 @@ MAX_DEPTH: Final = 8
 MAX_WIDTH: Final = 100
 MAX_NESTED: Final = 500
 MAX_EXACT: Final = 2**53
-# how the client of Weights & Biases marks an image, a histogram or a table
+# how the clients of Weights & Biases and trackio mark an image, a histogram or a table
 MEDIA_KEY: Final = "_type"
+TRACKERS: Final = frozenset({MetricSource.WANDB, MetricSource.TRACKIO})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,7 +298,7 @@ class FlatValues:
                 yield name, value
         elif isinstance(value, str):
             self.pass_over(name, WhyPassedOver.NUMBER if _is_number(value) else WhyPassedOver.TEXT)
-        elif isinstance(value, dict) and self.source is MetricSource.WANDB and MEDIA_KEY in value:
+        elif isinstance(value, dict) and self.source in TRACKERS and MEDIA_KEY in value:
             self.pass_over(name, WhyPassedOver.MEDIA)
         elif isinstance(value, dict | list):
             if depth == MAX_DEPTH or len(value) > MAX_WIDTH:

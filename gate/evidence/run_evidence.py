@@ -138,6 +138,7 @@ class MetricSource(StrEnum):
     FILE = "file"
     TENSORBOARD = "tensorboard"
     WANDB = "wandb"
+    TRACKIO = "trackio"
     STDOUT = "stdout"
 
 

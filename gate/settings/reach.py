@@ -108,6 +108,8 @@ INSIDE: Final = frozenset(
         "train.metrics.stdout_pattern",
         "train.metrics.tensorboard",
         "train.metrics.tensorboard_tags",
+        "train.metrics.trackio",
+        "train.metrics.trackio_keys",
         "train.metrics.wandb",
         "train.metrics.wandb_keys",
         "train.checkpoint",

@@ -172,7 +172,21 @@ class MetricsSettings(Document):
         "Leave out names that depend on time.",
     )
 
-    @field_validator("file", "tensorboard", "wandb")
+    trackio: RelativePath | None = Field(
+        default=None,
+        description="Folder where trackio writes its run, relative to train.workdir. Set "
+        "`train.env: {TRACKIO_DIR: trackio, TRACKIO_STORAGE_MODE: jsonl}` for the folder "
+        "`trackio`. Every logged number becomes a metric such as `trackio.eval/loss`.",
+    )
+    trackio_keys: tuple[str, ...] = Field(
+        default=("*",),
+        min_length=1,
+        max_length=100,
+        description="Shell-style patterns of the logged names to compare, for example `train/*`. "
+        "Leave out names that depend on time.",
+    )
+
+    @field_validator("file", "tensorboard", "wandb", "trackio")
     @classmethod
     def _file_stays_inside(cls, value: str | None) -> str | None:
         return None if value is None else path_inside_project(value)

@@ -26,6 +26,8 @@ WRITTEN: dict[str, dict[str, object]] = {
     "metrics.tensorboard_tags": {
         "metrics": {"tensorboard": "runs", "tensorboard_tags": ("final/*",)}
     },
+    "metrics.trackio": {"metrics": {"trackio": "trackio"}},
+    "metrics.trackio_keys": {"metrics": {"trackio": "trackio", "trackio_keys": ("final/*",)}},
     "metrics.wandb": {"metrics": {"wandb": "wandb"}},
     "metrics.wandb_keys": {"metrics": {"wandb": "wandb", "wandb_keys": ("final/*",)}},
 }

@@ -24,6 +24,8 @@ SHOWN_BY = {
     "train.metrics.file": "evidence/collect: all_sources_are_joined",
     "train.metrics.stdout_pattern": "pipelines/settings: "
     "a_metric_is_read_from_what_the_script_prints",
+    "train.metrics.trackio": "evidence/trackio: folder_and_keys_are_those_of_the_settings",
+    "train.metrics.trackio_keys": "evidence/trackio: folder_and_keys_are_those_of_the_settings",
     "train.metrics.wandb": "evidence/wandb: folder_and_keys_are_those_of_the_settings",
     "train.metrics.wandb_keys": "evidence/wandb: folder_and_keys_are_those_of_the_settings",
     "train.metrics.tensorboard": "evidence/tensorboard: folder_and_tags_are_those_of_the_settings",

@@ -21,7 +21,9 @@ from fuzzed_runs import (
     read_any_harness_file,
     read_any_metrics,
     read_any_output,
+    read_any_trackio,
     read_any_wandb,
+    trackio_seeds,
     wandb_seeds,
 )
 from hostile_archives import without_checksums
@@ -274,6 +276,7 @@ TARGETS: dict[str, Target] = {
     "statements": read_any_statement,
     "packages": read_any_package,
     "events": read_any_events,
+    "trackio": read_any_trackio,
     "wandb": read_any_wandb,
     "metrics": read_any_metrics,
     "output": read_any_output,
@@ -424,6 +427,7 @@ MADE_HERE: dict[str, Callable[[], Iterator[bytes]]] = {
     "statements": lambda: _sealed_files("statements"),
     "packages": lambda: _sealed_files("packages"),
     "events": event_seeds,
+    "trackio": trackio_seeds,
     "wandb": wandb_seeds,
     "metrics": metric_seeds,
     "output": output_seeds,

@@ -18,6 +18,7 @@ from harness_folder import HarnessFolder, child_line, exact, override_line, sour
 from gate.evidence.collect import collect_run
 from gate.evidence.metric_series import file_metrics, output_metrics
 from gate.evidence.tensorboard import tensorboard_series
+from gate.evidence.trackio_runs import trackio_metrics
 from gate.evidence.wandb_runs import wandb_metrics
 from gate.settings.gate_settings import TrainSettings
 from gate.system.files.files import LocalFiles
@@ -41,6 +42,12 @@ def read_any_wandb(data: bytes) -> None:
     content = HEAD + b"".join(piece(FULL, part) for part in data.split(BREAK) if len(part) < MOST)
     with _written(content, "offline-run-20261126_154251-82alu6jm/run-82alu6jm.wandb") as folder:
         wandb_metrics(LocalFiles(), folder, "wandb", ("*",))
+
+
+def read_any_trackio(data: bytes) -> None:
+    """The lines of a run of trackio."""
+    with _written(data, "inbox/0/00000000.jsonl") as folder:
+        trackio_metrics(LocalFiles(), folder, "trackio", ("*",))
 
 
 def read_any_metrics(data: bytes) -> None:
@@ -78,7 +85,7 @@ def read_any_harness_file(data: bytes) -> None:
 def _written(content: bytes, path: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / path
-        written.parent.mkdir(exist_ok=True)
+        written.parent.mkdir(parents=True, exist_ok=True)
         written.write_bytes(content)
         yield Path(folder)
 
@@ -91,6 +98,12 @@ def event_seeds() -> Iterator[bytes]:
 def wandb_seeds() -> Iterator[bytes]:
     """Two steps, one of them with what is no number."""
     yield BREAK.join((history(0, loss=0.5), history(1, loss=0.25, media={"_type": "x", "b": [1]})))
+
+
+def trackio_seeds() -> Iterator[bytes]:
+    """Two steps, one of them with what is no number."""
+    line = b'{"v":1,"kind":"metric","run":"a","run_id":"b","metrics":%b,"step":%d}\n'
+    yield line % (b'{"loss":0.5}', 0) + line % (b'{"loss":"NaN","media":{"_type":"x"}}', 1)
 
 
 def metric_seeds() -> Iterator[bytes]:
