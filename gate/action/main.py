@@ -34,6 +34,8 @@ from gate.report.comment import (
     Publication,
     comment_text,
     creates_comment,
+    link_page,
+    marker,
     publish_comment,
     summary_text,
 )
@@ -303,6 +305,8 @@ def _read(runner: Runner) -> tuple[ActionContext, ActionInputs]:
 def _act(
     runner: Runner, context: ActionContext, inputs: ActionInputs, known: CallProgress
 ) -> ExitCode:
+    if inputs.mode is Mode.LINK:
+        return _link_page(runner, context, inputs)
     raise_start_fault(runner.variables, runner.files)
     if by_hand := hand_pushed_tag(runner.variables):
         runner.say(f"::warning title=repro-gate::{command_data(by_hand)}")
@@ -447,12 +451,48 @@ def _not_to_be_posted(
         return "input comment is false"
     if settings.comment is CommentPolicy.NEVER:
         return "report.comment is never"
-    if context.pull_request.from_fork and inputs.mode is not Mode.JUDGE:
+    # a workflow that follows another one runs no code of its
+    trains = context.origin is None and inputs.mode is not Mode.JUDGE
+    if context.pull_request.from_fork and trains:
         return (
             "a fork's code ran in this job, so its token is not used; see the README, Pull "
             "requests from forks, for two jobs"
         )
     return ""
+
+
+def _link_page(runner: Runner, context: ActionContext, inputs: ActionInputs) -> ExitCode:
+    """The step after the upload: whatever becomes of the link, the verdict stands."""
+    told = _page_link(runner, context, inputs)
+    if told.reason_not_posted:
+        runner.say(notice_annotation("page", f"not linked: {told.reason_not_posted}"))
+    else:
+        runner.say(f"page linked, comment {told.action}: {told.comment_url}")
+    return ExitCode.PASS
+
+
+def _page_link(runner: Runner, context: ActionContext, inputs: ActionInputs) -> Publication:
+    why_not = _not_to_be_posted(context, inputs, ReportSettings())
+    # the step that uploads the page was skipped, or found none
+    why_not = why_not or (
+        "" if inputs.page_url else "input page_url is empty: no page was uploaded"
+    )
+    if why_not:
+        return Publication(reason_not_posted=why_not)
+    try:
+        token = InputSecrets(runner.variables, runner.files).token()
+        if not token:
+            return Publication(reason_not_posted="no token was given")
+        with runner.comments(context, token) as comments:
+            return link_page(
+                comments,
+                marker=marker(inputs.gate_id) if inputs.gate_id else "",
+                run_url=context.run_url,
+                page_url=inputs.page_url,
+            )
+    except Exception as raised:  # noqa: BLE001 - a fault here must not take the verdict's comment
+        known = raised if isinstance(raised, GateError) else InternalError(raised)
+        return Publication(reason_not_posted=sentences(known.message, known.hint))
 
 
 def _tell(

@@ -415,21 +415,27 @@ jobs:
     steps:
       - uses: actions/checkout@v7
         with:
-          fetch-depth: 0          # the base commit decides, so the clone needs it
+          fetch-depth: 0          # the base commit decides
           persist-credentials: false
       - uses: org/repro-gate@v1
       - uses: actions/upload-artifact@v7
-        if: ${{ !cancelled() }}   # upload the report of a failed gate too
+        if: ${{ !cancelled() }}   # after a failure too
         with:
           name: repro-gate
           path: repro-gate-out/
           retention-days: 90
       - uses: actions/upload-artifact@v7
+        id: page
         if: ${{ !cancelled() }}
         with:
           path: repro-gate-out/report.html
           archive: false          # opens in the browser
           if-no-files-found: ignore
+      - uses: org/repro-gate@v1   # links the page
+        if: ${{ !cancelled() }}
+        with:
+          mode: link
+          page_url: ${{ steps.page.outputs.artifact-url }}
 """
 
 
@@ -457,6 +463,7 @@ def workflow_text(config: str, gate_id: str) -> str:
         (f"  {CHECK}:\n", f"  {CHECK}:\n    name: {check}\n"),
         (step, step + given),
         ("          name: repro-gate\n", f"          name: {name}\n"),
+        (_LINK, f"{_LINK}          gate_id: {scalar(gate_id)}\n"),
         (f"{output_folder(DEFAULT_GATE)}/", f"{output_folder(gate_id)}/"),
     )
     text = WORKFLOW
@@ -465,6 +472,7 @@ def workflow_text(config: str, gate_id: str) -> str:
     return text
 
 
+_LINK: Final = "          mode: link\n"
 _EVENTS: Final = """\
   pull_request:
   merge_group:                    # a merge queue waits for this check
@@ -488,7 +496,7 @@ def nightly_path(gate_id: str) -> str:
 
 def nightly_text(config: str, gate_id: str) -> str:
     """The same gate every night: no pull request, so no comment, and a check of another name."""
-    name, check = artifact_name(gate_id), check_name(gate_id)
+    name, check, text = artifact_name(gate_id), check_name(gate_id), workflow_text(config, gate_id)
     changes = (
         (f"name: {name}\non:", f"name: {name}-nightly\non:"),
         (_EVENTS, _EVERY_NIGHT),
@@ -496,9 +504,10 @@ def nightly_text(config: str, gate_id: str) -> str:
         (f"  {CHECK}:\n", "  nightly:\n"),
         (f"    name: {check}\n", f"    name: {check.replace(CHECK, 'nightly', 1)}\n"),
         ("      pull-requests: write        # the comment\n", ""),
+        # the step that tells a comment where the page is
+        (text[text.rindex("      - uses:") :], ""),
         (f"          name: {name}\n", f"          name: {name}-nightly\n"),
     )
-    text = workflow_text(config, gate_id)
     for old, new in changes:
         text = text.replace(old, new)
     return text

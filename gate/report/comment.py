@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from gate.report.markdown import (
     table_markdown,
     titled_part,
 )
+from gate.report.wording import sentences
 from gate.settings.gate_settings import CommentPolicy
 from gate.system.github.records import Comment, Comments
 from gate.verdict.verdict import NextStep, Outcome, Verdict
@@ -137,6 +139,9 @@ REST = "The rest of the answer"
 COMMENT_LIMITS = Limits(deltas=10, rows=40)
 
 
+MARKER = re.compile(r"<!-- repro-gate:[A-Za-z0-9._-]{1,40} -->")
+
+
 def marker(gate_id: str) -> str:
     """The hidden first line by which a later run finds its comment again."""
     # an HTML comment shows nowhere on the page, and the next run finds it
@@ -238,9 +243,65 @@ def _step_markdown(step: NextStep) -> str:
     return f"{text}\n\n{indented}" if block else text
 
 
+# a page's artifact; what stands before it is the run's own address
+PAGE_ADDRESS = re.compile(r"/artifacts/[0-9]{1,20}\Z")
+
+
+def _run_link(url: str) -> str:
+    return f" · [this run]({url})"
+
+
+def page_linked(body: str, run_url: str, page_url: str) -> str | None:
+    """The comment of a run with the address of its page; None for a comment of another run."""
+    link = _run_link(safe_url(run_url))
+    if link not in body:
+        return None
+    before, _, after = body.partition(link)
+    # a step that was run again uploaded another one
+    earlier = re.compile(rf" · \[its page\]\({re.escape(run_url)}/artifacts/[0-9]+\)")
+    return f"{before}{link} · [its page]({page_url}){earlier.sub('', after, count=1)}"
+
+
+def link_page(comments: Comments, *, marker: str, run_url: str, page_url: str) -> Publication:
+    """Add the page's address to this run's comment, or say why that was not possible.
+
+    GitHub knows the address of an artifact once it is there, which is after the comment. `marker`
+    is empty where the caller does not know it: then the run must have written one comment.
+    """
+    if (
+        not run_url
+        or not page_url.startswith(run_url)
+        or not PAGE_ADDRESS.fullmatch(page_url[len(run_url) :])
+    ):
+        reason = f"input page_url is not the address of an artifact of {run_url}"
+        return Publication(reason_not_posted=reason)
+    try:
+        author = comments.author()
+        found = [
+            (comment, body)
+            for comment in comments.listed()
+            if comment.author == author
+            and _is_marker(_first_line(comment.body), marker)
+            and (body := page_linked(comment.body, run_url, page_url)) is not None
+        ]
+        if len(found) != 1:
+            several = f"this run wrote {len(found)} comments: give gate_id"
+            return Publication(reason_not_posted=several if found else "this run wrote no comment")
+        ((comment, body),) = found
+        if _same_text(comment.body, body):
+            return Publication(comment_url=comment.url, action="unchanged")
+        return _carry_out(comments, Update(comment_id=comment.comment_id), body)
+    except PublishError as error:
+        return Publication(reason_not_posted=sentences(error.message, error.hint))
+
+
+def _is_marker(line: str, wanted: str) -> bool:
+    return line == wanted or (not wanted and bool(MARKER.fullmatch(line)))
+
+
 def _footer(report: Report) -> str:
     url = safe_url(report.run_url)
-    links = f" · [this run]({url}) · [its artifacts]({url}#artifacts)" if url else ""
+    links = f"{_run_link(url)} · [its artifacts]({url}#artifacts)" if url else ""
     short = (fact for fact in report.facts if fact[0].text in {"commit", FAILURE_MODE})
     facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *short)
     time = f" · {prose(report.time)}" if report.time else ""

@@ -26,11 +26,19 @@ from gate.text.strict_json import parse_json
 
 
 class Mode(StrEnum):
-    """How much of the pipeline one step runs: all of it, the training, or the judging."""
+    """How much of the pipeline one step runs: all of it, the training, or the judging.
+
+    `link` is the step after the upload: it tells the comment where the page is.
+    """
 
     GATE = "gate"
     RUN = "run"
     JUDGE = "judge"
+    LINK = "link"
+
+
+# modes in which no code of a pull request runs
+TRAINS_NOTHING = frozenset((Mode.JUDGE, Mode.LINK))
 
 
 class SigningMethod(StrEnum):
@@ -108,6 +116,7 @@ class ActionInputs:
     signer: SignerPlace | None
     gate_id: str = ""
     artifact: str = ""
+    page_url: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,6 +170,7 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
         signer=_signer(variables),
         gate_id=gate_id,
         artifact=_artifact(variables, gate_id),
+        page_url=_input(variables, "page_url"),
     )
 
 
@@ -302,7 +312,7 @@ def read_context(
 
 def _refuse_trigger(name: str, mode: Mode) -> None:
     # both run a workflow of this repository with its secrets: code of the head would be handed them
-    if name == TARGET_EVENT or (name == FOLLOWING_EVENT and mode is not Mode.JUDGE):
+    if name == TARGET_EVENT or (name == FOLLOWING_EVENT and mode not in TRAINS_NOTHING):
         raise SettingsError(
             f"event {name}: refused because it would run the pull request's code with this "
             "repository's secrets",

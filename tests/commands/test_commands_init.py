@@ -400,7 +400,9 @@ def test_a_fast_project_asks_for_one_run_and_makes_all_of_them_every_night(
     (job,) = nightly["jobs"].items()
     assert job[0] == "nightly"
     assert job[1]["permissions"] == {"contents": "read"}
-    assert job[1]["steps"][-2]["with"]["name"] == "repro-gate-nightly"
+    uploads = [step["with"] for step in job[1]["steps"] if "upload" in step["uses"]]
+    assert uploads[0]["name"] == "repro-gate-nightly"
+    assert "mode: link" not in path.read_text()
 
 
 @pytest.mark.usefixtures("fresh")
