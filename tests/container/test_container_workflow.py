@@ -29,7 +29,11 @@ from gate.isolation.engine import Engine, engine_address
 
 pytestmark = pytest.mark.docker
 README = workflows((ROOT / "README.md").read_text("utf-8"))[0]
-OWN_IMAGE = (ROOT / "examples" / "workflows" / "own-image.yml").read_text("utf-8")
+COPIED = ROOT / "examples" / "workflows"
+OWN_IMAGE = (COPIED / "own-image.yml").read_text("utf-8")
+CALLING = (COPIED / "eight-lines.yml").read_text("utf-8")
+# GitHub has known `queue` since 2026, and act 0.2.89 does not
+MATRIX = (COPIED / "matrix-gpus.yml").read_text("utf-8").replace("      queue: max", "      #")
 DIGITS = ROOT / "examples" / "digits"
 PLAYED = SETTINGS.replace("isolation: {mode: none}\n", "")
 RUNS = ACTION_FILE["runs"]
@@ -129,6 +133,11 @@ def entry_points(run: WorkflowRun) -> list[str]:
     return [found[1] for found in started if found][1:]
 
 
+def notices(run: WorkflowRun, words: str) -> list[str]:
+    """What a step told by a workflow command."""
+    return [told for _, told in run.obeyed if words in told]
+
+
 @pytest.fixture
 def project(open_folder: Path) -> Project:
     return Project(open_folder / "workspace")
@@ -149,7 +158,9 @@ def test_from_no_baseline_through_a_pass_to_a_drift(played: PullRequest, project
     first = played.check()
     assert answer(first) == (1, "failure", "no-baseline"), first.log
     assert "no comment: no token was given" in first.said
-    assert entry_points(first) == [RUNS["entrypoint"], RUNS["post-entrypoint"]]
+    # README's links the page too
+    steps = len(notices(first, "not linked: no token was given")) + 1
+    assert entry_points(first) == [RUNS["entrypoint"]] * steps + [RUNS["post-entrypoint"]] * steps
     posts = [first.results.get(f"Post {action}") for action in (ACTION, SLIM_ACTION)]
     assert sorted(filter(None, posts)) == ["success"]
     for name in ("report.html", "proposed-baseline.json", "verdict.json", "package.tar"):
@@ -163,6 +174,40 @@ def test_from_no_baseline_through_a_pass_to_a_drift(played: PullRequest, project
     drifted = played.check()
     assert answer(drifted) == (1, "failure", "code-drift"), drifted.log
     assert "repro-gate failed: this change moves the result" in drifted.summary
+
+
+def test_a_workflow_of_eight_lines_calls_the_one_of_the_gate(
+    act: Act, action_image: str, project: Project
+) -> None:
+    project.write("repro-gate.yml", PLAYED)
+    with taken_for_the_action(action_image):
+        played = PullRequest(project, CALLING, act)
+        first = played.check()
+        assert answer(first) == (1, "failure", "no-baseline"), first.log
+        assert "artifact repro-gate holds repro-gate-out/verdict.json" in first.said
+        # the page's address went from the upload to the step that links it
+        assert "artifact artifact holds repro-gate-out/report.html" in first.said
+        assert len(notices(first, "not linked: no token was given")) == 1
+        played.merge_the_proposal(first)
+        assert answer(played.check()) == (0, "success", "reproduced")
+
+
+def test_each_leg_of_a_matrix_is_a_gate_of_its_own(
+    act: Act, action_image: str, project: Project
+) -> None:
+    project.write("repro-gate.yml", PLAYED)
+    with taken_for_the_action(action_image):
+        played = PullRequest(project, MATRIX, act)
+        first = played.check()
+        assert first.exit_code == 1
+        for leg in ("a100", "h100"):
+            held = f"artifact repro-gate-{leg} holds repro-gate-out-{leg}/proposed-baseline.json"
+            assert held in first.said, first.log
+        played.merge_the_proposal(first)
+        passed = played.check()
+        assert passed.exit_code == 0, passed.log
+        for leg in ("a100", "h100"):
+            assert f"repro-gate ({leg}) passed: same result, bit for bit" in passed.summary
 
 
 def test_what_the_training_prints_or_tries_changes_nothing(

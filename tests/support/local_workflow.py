@@ -89,8 +89,12 @@ class WorkflowRun:
 
 
 def uploads(workspace: Path) -> list[str]:
-    """What act is told of each version of the upload that the workflows of a workspace name."""
-    files = (workspace / ".github" / "workflows").glob("*.yml")
+    """What act is told of each version of the upload that the workflows of a workspace name.
+
+    Or the one that they may call.
+    """
+    called = ROOT / ".github" / "workflows" / "reusable.yml"
+    files = (*(workspace / ".github" / "workflows").glob("*.yml"), called)
     used = {name for file in files for name in UPLOAD.findall(file.read_text("utf-8"))}
     return [f"{name}={UPLOAD_STAND_IN}" for name in sorted(used)]
 
