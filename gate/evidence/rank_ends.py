@@ -51,6 +51,9 @@ def rank_ends(
     world = max((one.world_size for one in attested.values()), default=1)
     known = {end.rank: end for end in _started(exits)}
     training = tuple(_training(attested))
+    if len(known.keys() | {one.rank for one in training} | set(range(min(world, 2)))) == 1:
+        # its last step alone would have all of its lines read
+        return ()
     nodes = told_nodes({process.rank: attested[process].node for process in training})
     for process in training:
         known[process.rank] = RankEnd(
@@ -63,7 +66,7 @@ def rank_ends(
         )
     missing = (rank for rank in range(min(world, MAX_RANKS)) if rank not in known)
     known |= {rank: RankEnd(rank=rank) for rank in missing}
-    return tuple(known[rank] for rank in sorted(known)) if len(known) > 1 else ()
+    return tuple(known[rank] for rank in sorted(known))
 
 
 def _training(attested: Mapping[ProcessFiles, Attestation]) -> Iterator[ProcessFiles]:
