@@ -5,8 +5,10 @@
 Each SUITE (default: bookworm and noble) becomes a system of its own by debootstrap, with an
 account that has nothing. There the packages that README names are installed, torch as the
 configuration of pip on this machine has it, and the gate from a clone of HEAD. Then each line of
-code that README ("Use it in a project") and docs/quick-start.md show is typed in a fresh project,
-in their order. A line ends as its comment says (`exit code 1`), else with 0.
+code that README ("Use it in a project"), docs/quick-start.md, docs/several-gates.md ("Two
+trainings") and docs/python.md ("In pytest") show is typed, in their order, each page in a fresh
+project. A line ends as its comment says (`exit code 1`), else with 0. What each line took is
+printed.
 
 Needs root; changes nothing of this machine. What cannot be had (an archive, its key, torch) is
 skipped and named. An archive is trusted by its key alone; `UNSIGNED=1` takes one without.
@@ -33,7 +35,10 @@ BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PACKAGES: Final = re.compile(r"`apt install ([\w -]+)`")
 INSTALL: Final = "`pip install .` in a clone"
 EXIT_CODE: Final = re.compile(r"#.*\bexit code (\d)")
-OUTCOME: Final = "reproduced"
+# where the page has a training or a test
+SCRIPT: Final = "train.py"
+NESTED_SCRIPT: Final = "research/nlp/train.py"
+TEST: Final = "test_training.py"
 SUITES: Final = {"debian": "bookworm", "ubuntu": "noble"}
 # newer suites than an old debootstrap knows are made like this one
 SCRIPTS: Final = {"ubuntu": "gutsy", "debian": "sid"}
@@ -72,11 +77,15 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What a document has a newcomer type, and the settings that it shows."""
+    """What a document has a newcomer type, the files that it shows, and its last line's answer."""
 
     name: str
     lines: tuple[Line, ...]
-    settings: str
+    # empty where the page shows none
+    settings: str = ""
+    test: str = ""
+    script: str = SCRIPT
+    outcome: str = "reproduced"
 
 
 def code_lines(block: str) -> Iterator[Line]:
@@ -99,19 +108,42 @@ def document(name: str, text: str) -> Document:
 
 
 def documents() -> tuple[Document, ...]:
-    """The two ways in, as they stand there."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (part,) = (
-        text
-        for text in re.split(r"^##+ ", readme, flags=re.MULTILINE)
-        if text.startswith("Use it in a project\n")
-    )
+    """The ways in, as they stand there."""
+    part = chapter("README.md", "Use it in a project")
     start = (ROOT / "docs" / "quick-start.md").read_text("utf-8")
     for name, text in (("README.md", part), ("docs/quick-start.md", start)):
         if INSTALL not in " ".join(text.split()):
             message = f"{name} does not say {INSTALL}"
             raise DifferentError(message)
-    return document("README.md", part), document("docs/quick-start.md", start)
+    return (
+        document("README.md", part),
+        document("docs/quick-start.md", start),
+        nested("docs/several-gates.md", "Two trainings"),
+        in_pytest("docs/python.md", "In pytest"),
+    )
+
+
+def chapter(page: str, title: str) -> str:
+    """A part of a page, its title the first line."""
+    text = (ROOT / page).read_text("utf-8")
+    parts = re.split(r"^##+ ", text, flags=re.MULTILINE)
+    (part,) = (one for one in parts if one.startswith(f"{title}\n"))
+    return part
+
+
+def nested(page: str, title: str) -> Document:
+    """A training in a folder of a repository that has others."""
+    blocks = [block for kind, block in BLOCK.findall(chapter(page, title)) if kind == "sh"]
+    lines = tuple(line for block in blocks for line in code_lines(block))
+    return Document(name=page, lines=lines, script=NESTED_SCRIPT)
+
+
+def in_pytest(page: str, title: str) -> Document:
+    """The same by pytest, in a file that the page shows."""
+    blocks = BLOCK.findall(chapter(page, title))
+    (test,) = (block for kind, block in blocks if kind == "python")
+    lines = tuple(line for kind, block in blocks if kind == "sh" for line in code_lines(block))
+    return Document(name=page, lines=lines, test=test, outcome="1 passed")
 
 
 def archive(distribution: str, suite: str) -> str:
@@ -232,6 +264,11 @@ class System:
             check=False,
         )
 
+    def write(self, path: str, text: str) -> None:
+        """A file in the home, as the newcomer's editor leaves it."""
+        there = self.inside("bash", "-c", f"cat > {HOME}/{path}")
+        subprocess.run(there, input=text, text=True, check=True)
+
 
 def prepare(system: System, torch: str) -> None:
     """Install what the documents say has to be there."""
@@ -252,18 +289,19 @@ def prepare(system: System, torch: str) -> None:
     run(*system.inside("git", "config", "--global", "user.email", "newcomer@invalid"))
     run(*system.inside("git", "config", "--global", "init.defaultBranch", "main"))
     run(*system.inside("python3", "-m", "venv", f"{HOME}/.venv"))
-    run(*system.inside("pip", "install", "--quiet", torch))
+    # a project that has tests has it
+    run(*system.inside("pip", "install", "--quiet", torch, "pytest"))
 
 
 def follow(system: System, page: Document) -> None:
     """Type every line of a document in a fresh project; `DifferentError` where it is wrong."""
     project = f"project-{Path(page.name).stem}"
     there = system.folder / HOME.lstrip("/") / project
-    begin = f"mkdir {project} && cd {project} && git init --quiet && cat > train.py"
-    subprocess.run(
-        system.inside("bash", "-c", f"cd {HOME} && {begin}"), input=TRAINING, text=True, check=True
-    )
-    system.shell(project, "git add . && git commit --quiet -m project")
+    system.shell("", f"mkdir -p {project}/{Path(page.script).parent}")
+    system.write(f"{project}/{page.script}", TRAINING)
+    if page.test:
+        system.write(f"{project}/{TEST}", page.test)
+    system.shell(project, "git init --quiet && git add . && git commit --quiet -m project")
     said = ""
     for line in page.lines:
         started = time.monotonic()
@@ -273,9 +311,11 @@ def follow(system: System, page: Document) -> None:
         if done.returncode != line.exit_code:
             message = f"{page.name}: exit code {done.returncode} instead of {line.exit_code} of"
             raise DifferentError(f"{message} `{line.command}`\n{said}")
-    if OUTCOME not in said:
-        message = f"{page.name}: the last command does not say {OUTCOME}\n{said}"
+    if page.outcome not in said:
+        message = f"{page.name}: the last command does not say {page.outcome}\n{said}"
         raise DifferentError(message)
+    if not page.settings:
+        return
     written = (there / "repro-gate.yml").read_text("utf-8")
     if written != page.settings:
         message = f"{page.name} shows other settings than the ones written:\n{written}"

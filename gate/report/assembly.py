@@ -24,6 +24,7 @@ from gate.report.judged import (
 )
 from gate.report.layout import (
     FAILURE_MODE,
+    OUTCOME,
     Alert,
     Cell,
     Limits,
@@ -359,6 +360,8 @@ def _failure_mode(verdict: Verdict) -> str:
 
 def _facts(verdict: Verdict, links: ReportLinks) -> tuple[Row, ...]:
     facts = (
+        # by the name that README, settings and the action's outputs have for it
+        (OUTCOME, verdict.outcome.value),
         ("commit", context.commit_words(verdict)),
         (FAILURE_MODE, _failure_mode(verdict)),
         ("checkpoint", short(verdict.checkpoint_digest)),

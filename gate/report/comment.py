@@ -17,7 +17,7 @@ from gate.report.escape import (
     spans,
     unlinked_lines,
 )
-from gate.report.layout import FAILURE_MODE, Cell, Limits, Report, Section, ShownLines
+from gate.report.layout import FAILURE_MODE, OUTCOME, Limits, Report, Section, ShownLines
 from gate.report.lead import BELOW, IS_IT, NOTHING_TO_DO, WHAT_NOW, lead_of
 from gate.report.markdown import (
     MarkdownPart,
@@ -302,8 +302,8 @@ def _is_marker(line: str, wanted: str) -> bool:
 def _footer(report: Report) -> str:
     url = safe_url(report.run_url)
     links = f"{_run_link(url)} · [its artifacts]({url}#artifacts)" if url else ""
-    short = (fact for fact in report.facts if fact[0].text in {"commit", FAILURE_MODE})
-    facts = ((Cell("outcome"), Cell(report.outcome, code=True)), *short)
+    shown = {OUTCOME, "commit", FAILURE_MODE}
+    facts = tuple(fact for fact in report.facts if fact[0].text in shown)
     time = f" · {prose(report.time)}" if report.time else ""
     return f"<sub>{facts_line(facts)}{time}{links}</sub>"
 

@@ -158,6 +158,7 @@ def facts_table(facts: Iterable[tuple[str, Cell]], limit: int) -> Table:
 
 # the fact that names it, which a comment shows too
 FAILURE_MODE = "failure mode"
+OUTCOME = "outcome"
 BLOCKS = "▁▂▃▄▅▆▇█"
 GAP = "✕"
 WIDTH = 40

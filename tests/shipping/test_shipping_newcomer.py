@@ -22,13 +22,17 @@ STANZA = "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookw
 
 
 def test_each_way_in_trains_without_a_baseline_and_then_passes() -> None:
-    for page in documents():
+    *pages, in_pytest = documents()
+    for page in pages:
         gates = [
             line.exit_code for line in page.lines if line.command.startswith("repro-gate gate")
         ]
         assert gates == [1, 0]
         assert page.lines[0].command.startswith("repro-gate init")
         assert any("baseline accept" in line.command for line in page.lines)
+    first, *_, last = (line.command for line in in_pytest.lines)
+    assert (first, last) == ("pytest --repro-gate-update", "pytest")
+    assert "pytest.mark.reproducible" in in_pytest.test
 
 
 def test_the_packages_to_install_are_those_of_the_readme() -> None:
