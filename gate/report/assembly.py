@@ -328,7 +328,6 @@ def report_of(verdict: Verdict, links: ReportLinks, limits: Limits) -> Report:
     return Report(
         icon=icon(verdict),
         headline=headline(verdict),
-        outcome=verdict.outcome.value,
         brief=brief_of(verdict),
         alerts=alerts[:MAX_ALERTS],
         alerts_total=len(alerts),

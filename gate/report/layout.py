@@ -128,7 +128,6 @@ class Report:
 
     icon: str
     headline: str
-    outcome: str
     brief: Brief
     alerts: tuple[Alert, ...]
     alerts_total: int
