@@ -61,9 +61,11 @@ def test_the_workflow_is_the_one_that_the_readme_shows() -> None:
 def test_the_workflow_keeps_its_promises() -> None:
     workflow = yaml.safe_load(WORKFLOW)
     (job,) = workflow["jobs"].values()
-    upload, page = job["steps"][-2:]
+    upload, page, link = job["steps"][-3:]
     # one file, as it is: a click opens it
     assert page["with"]["archive"] is False
+    # and one from the comment
+    assert link["with"]["page_url"] == f"${{{{ steps.{page['id']}.outputs.artifact-url }}}}"
     assert workflow["permissions"] == {}
     assert workflow["concurrency"]["cancel-in-progress"] is True
     # YAML 1.1 reads the key `on` as true
@@ -76,7 +78,8 @@ def test_the_workflow_keeps_its_promises() -> None:
 def test_the_workflow_of_a_second_gate_names_it_everywhere() -> None:
     first, second = yaml.safe_load(WORKFLOW), yaml.safe_load(workflow_text("a/b: c.yml", "nlp"))
     (job,) = second["jobs"].values()
-    gate, upload, page = job["steps"][-3:]
+    gate, upload, page, link = job["steps"][-4:]
+    assert link["with"]["gate_id"] == "nlp"
     assert page["with"]["path"] == "repro-gate-out-nlp/report.html"
     assert gate["with"] == {"config": "a/b: c.yml", "gate_id": "nlp"}
     assert (upload["with"]["name"], upload["with"]["path"]) == (

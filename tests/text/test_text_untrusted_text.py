@@ -20,6 +20,7 @@ from gate.text.untrusted_text import (
     safe_block,
     safe_line,
     short_text,
+    shown_name,
     visible,
 )
 
@@ -82,3 +83,15 @@ def test_what_cannot_be_printed_is_spelt_out_dropped_or_masked() -> None:
     assert plain_text(text) == r"a\x1b[1mb\u202ec\n"
     assert masked(text) == "a?[1mb?c?"
     assert visible(text) == "abc "
+
+
+@given(st.text(), st.integers(min_value=0, max_value=60))
+def test_a_shown_name_is_one_printable_text_of_bounded_length(name: str, limit: int) -> None:
+    shown = shown_name(name, limit=limit)
+    assert shown.isprintable()
+    assert len(shown) <= limit
+
+
+def test_names_that_differ_in_what_nobody_sees_are_shown_differently() -> None:
+    names = ("a", "a\x1b[2K", "a\u202e", "a\n", "a\\n", "a\u200b", "a\udc80")
+    assert len(set(map(shown_name, names))) == len(names)
