@@ -20,7 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError, MissingOutputError, StorageError
+from gate.errors import EvidenceError, MissingOutputError
+from gate.evidence.logged_folders import logged_names, refuse_link_out
 from gate.evidence.metric_series import SeriesCollector
 from gate.evidence.run_evidence import FloatType, MetricSeries, MetricSource
 from gate.system.files.port import Files
@@ -224,8 +225,6 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 EVENT_FILE = "tfevents"
-MAX_DEPTH = 8
-MAX_NAMES = 20_000
 MAX_FOLDERS = 500
 MAX_FILES = 200
 MAX_FILE_BYTES = 256 * 1024 * 1024
@@ -290,38 +289,22 @@ def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
     while waiting:
         visited += 1
         here = waiting.pop()
-        for name in _names(files, folder, here, shown):
+        place = plain_text(str(PurePosixPath(shown) / here))
+        for name in logged_names(files, folder / here, place):
             path = here / name
             # anywhere in the name: writers put time and host before it and a suffix behind it
             if EVENT_FILE in name:
                 paths.append(path)
-            elif len(path.parts) <= MAX_DEPTH and _is_folder(files, folder / path):
+            elif files.is_folder(folder / path):
                 waiting.append(path)
+            else:
+                refuse_link_out(files, folder / path, folder, shown)
         if len(paths) > MAX_FILES or visited > MAX_FOLDERS:
             raise EvidenceError(
                 f"{shown}: more than {MAX_FILES} event files or {MAX_FOLDERS} folders",
                 hint="Name the folder of one run in train.metrics.tensorboard.",
             )
     return sorted(paths)
-
-
-def _names(files: Files, folder: Path, here: PurePosixPath, shown: str) -> tuple[str, ...]:
-    try:
-        return files.list_names(folder / here, max_names=MAX_NAMES)
-    except StorageError as error:
-        raise EvidenceError(
-            f"{shown}: cannot be read: {plain_text(error.message)}",
-            hint="It must be a folder of event files without links.",
-        ) from error
-
-
-def _is_folder(files: Files, path: Path) -> bool:
-    """Whether it can be listed; a file, a link or a pipe beside the events is no concern."""
-    try:
-        files.list_names(path, max_names=MAX_NAMES)
-    except StorageError:
-        return False
-    return True
 
 
 def _common_folder(folders: list[PurePosixPath]) -> PurePosixPath:

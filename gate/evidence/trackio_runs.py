@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError, MissingOutputError, StorageError
+from gate.errors import EvidenceError, MissingOutputError
 from gate.evidence.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, line_blocks
+from gate.evidence.logged_folders import MAX_NAMES, logged_names
 from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
 from gate.evidence.run_evidence import MetricSource
 from gate.system.files.port import Files
@@ -25,7 +25,6 @@ from gate.text.strict_json import parse_json
 from gate.text.untrusted_text import plain_text
 
 INBOX: Final = "inbox"
-MAX_NAMES: Final = 20_000
 VERSION: Final = 1
 METRIC: Final = "metric"
 NON_FINITE: Final = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
@@ -48,7 +47,7 @@ def trackio_metrics(
     """
     collector = SeriesCollector(MetricSource.TRACKIO, shown)
     values = FlatValues(MetricSource.TRACKIO, "trackio.", keys)
-    fragments, runs, left = _fragments(files, folder), set[str](), MAX_LINES_BYTES
+    fragments, runs, left = _fragments(files, folder, shown), set[str](), MAX_LINES_BYTES
     for path in fragments:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
         with open_untrusted(files, path, name, max_bytes=max(left, 1)) as opened:
@@ -75,24 +74,17 @@ def trackio_metrics(
     return ReadMetrics(series=series, passed_over=values.passed_over())
 
 
-def _fragments(files: Files, folder: Path) -> list[Path]:
+def _fragments(files: Files, folder: Path, shown: str) -> list[Path]:
     """The files of each writer, in the order in which it numbered them."""
-    inbox = folder / INBOX
-    found = (
-        inbox / writer / name
-        for writer in _names(files, inbox)
-        for name in _names(files, inbox / writer)
+    found = [
+        folder / INBOX / writer / name
+        for writer in logged_names(files, folder / INBOX, f"{shown}/{INBOX}")
+        for name in logged_names(files, folder / INBOX / writer, f"{shown}/{INBOX}/{writer}")
         if name.endswith(".jsonl")
-    )
-    return sorted(islice(found, MAX_NAMES))
-
-
-def _names(files: Files, folder: Path) -> tuple[str, ...]:
-    try:
-        return files.list_names(folder, max_names=MAX_NAMES)
-    except StorageError:
-        # nothing there, a file or a link: no run
-        return ()
+    ]
+    if len(found) > MAX_NAMES:
+        raise EvidenceError(f"{shown}: more than {MAX_NAMES:,} files", hint="Log less often.")
+    return sorted(found)
 
 
 def _lines(opened: UntrustedFile) -> Iterator[tuple[str, bytes]]:

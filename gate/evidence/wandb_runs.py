@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import EvidenceError, MissingOutputError, StorageError
+from gate.errors import EvidenceError, MissingOutputError
+from gate.evidence.logged_folders import logged_names, refuse_link_out
 from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
 from gate.evidence.run_evidence import MetricSource, WhyPassedOver
 from gate.evidence.tensorboard import BYTES, VARINT, MalformedEventError, protobuf_fields
@@ -39,7 +40,6 @@ BEGINS: Final = frozenset((FULL, FIRST))
 MAX_RECORD_BYTES: Final = 256 * 1024
 MAX_PIECES: Final = 2_000_000
 MAX_FILE_BYTES: Final = 256 * 1024 * 1024
-MAX_NAMES: Final = 20_000
 # the field of a record, and how it is written
 HISTORY: Final = (2, BYTES)
 RUN_FOLDERS: Final = ("offline-run-", "run-")
@@ -63,7 +63,7 @@ def wandb_metrics(
     Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
     is `required`, for a folder without a run or without a matching number.
     """
-    found = _run_files(files, folder)
+    found = _run_files(files, folder, shown)
     if len(found) > 1:
         raise EvidenceError(f"{shown}: contains {len(found)} runs of the client", hint=ONE_HINT)
     collector = SeriesCollector(MetricSource.WANDB, shown)
@@ -86,22 +86,16 @@ def wandb_metrics(
     return ReadMetrics(series=series, passed_over=values.passed_over())
 
 
-def _run_files(files: Files, folder: Path) -> list[Path]:
+def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
     """The logs of runs, in the order of their folders; `latest-run` is a link to one of them."""
     found = []
-    for name in _names(files, folder):
-        if name.startswith(RUN_FOLDERS):
-            inside = _names(files, folder / name)
+    for name in logged_names(files, folder, shown):
+        if name.startswith(RUN_FOLDERS) and files.link_target(folder / name) is not None:
+            refuse_link_out(files, folder / name, folder, shown)
+        elif name.startswith(RUN_FOLDERS):
+            inside = logged_names(files, folder / name, f"{shown}/{plain_text(name)}")
             found += [folder / name / one for one in inside if one.endswith(".wandb")]
     return sorted(found)
-
-
-def _names(files: Files, folder: Path) -> tuple[str, ...]:
-    try:
-        return files.list_names(folder, max_names=MAX_NAMES)
-    except StorageError:
-        # nothing there, a file or a link: no run
-        return ()
 
 
 def _numbers(opened: UntrustedFile, values: FlatValues) -> Iterator[tuple[int, str, float, str]]:

@@ -120,8 +120,9 @@ def test_a_link_in_place_of_a_folder_or_a_file_leads_nowhere(tmp_path: Path) -> 
     here = tmp_path / "trackio" / "inbox"
     here.mkdir(parents=True)
     (here / "d0dc").symlink_to(elsewhere / "inbox" / "d0dc")
-    with pytest.raises(MissingOutputError):
+    with pytest.raises(EvidenceError, match="trackio/inbox/d0dc: cannot be read"):
         read(tmp_path)
+    (here / "d0dc").unlink()
     write(tmp_path, writer="own")
     (here / "own" / "00000000.jsonl").symlink_to(elsewhere / "inbox" / "d0dc" / "00000000.jsonl")
     with pytest.raises(GateError):

@@ -118,6 +118,7 @@ def test_every_way_of_the_port_is_among_them() -> None:
     assert tried >= PORT
     reading = {
         *("read_bytes", "open_binary", "exists", "is_folder", "list_names", "owner"),
+        "link_target",
         *("refuse_links", "refuse_brought_link", "tree_digest"),
         "byte_code",
         # in /tmp, beside every checkout

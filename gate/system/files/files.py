@@ -123,6 +123,13 @@ class LocalFiles:
         with storage_faults("looking at", path):
             return self.exists(path) and stat.S_ISDIR(os.lstat(path).st_mode)
 
+    def link_target(self, path: Path) -> str | None:
+        """What a symbolic link says; None for anything else."""
+        try:
+            return os.readlink(path)  # noqa: PTH115 - as it is written, not as a path of this system
+        except OSError:
+            return None
+
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
         """The names in a folder, sorted; empty when there is none, refused beyond `max_names`."""
         if not self.exists(folder):

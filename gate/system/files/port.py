@@ -27,6 +27,10 @@ class Files(Protocol):
         """Whether a real folder lies there; a link to one is none."""
         ...
 
+    def link_target(self, path: Path) -> str | None:
+        """What a symbolic link says; None for anything else."""
+        ...
+
     def list_names(self, folder: Path, *, max_names: int) -> tuple[str, ...]:
         """The names in a folder, sorted; empty when there is not a folder."""
         ...
