@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gate.package.provenance import PROVENANCE_PREDICATE
+from gate.package.provenance import COMMIT, PROVENANCE_PREDICATE
 from gate.package.seal_files import (
     BARE_SUFFIX,
     BUNDLE_SUFFIX,
@@ -125,7 +125,7 @@ def openssl_lines(artifact: Artifact) -> str:
         *(f"  {line}" for line in signature),
         "}",
         *(f"seal {kind.value} {_quoted(path)}" for kind, path in artifact.seals),
-        "# The package and the commit that both statements are about.",
+        "# What each statement is, and the package and the commit that it is about.",
         f"sha256=$(openssl dgst -sha256 -r {_quoted(artifact.package)} | cut -d ' ' -f 1)",
         *_named_in(artifact),
     ]
@@ -153,11 +153,18 @@ def _signature_lines(artifact: Artifact) -> list[str]:
 
 
 def _named_in(artifact: Artifact) -> list[str]:
-    kinds = [kind for kind, _ in artifact.seals if kind in PREDICATES]
+    """Look for whole objects of the statement, as canonical JSON has them.
+
+    A bare digest could stand in a text that a training or a branch's name chose. In a text of JSON
+    each quotation mark has a backslash before it, so none can hold one of these.
+    """
+    commit = f'{{"digest":{{"gitCommit":"{artifact.commit}"}},"name":"{COMMIT}"}}'
+    whats = ("""'"subject":[{"digest":{"sha256":"'"$sha256"'"},'""", _quoted(commit))
     return [
-        f'grep -c {what} "$w/{kind.value}.json"'
-        for kind in kinds
-        for what in ('"$sha256"', _quoted(artifact.commit))
+        f'grep -cF {what} "$w/{kind.value}.json"'
+        for kind, _ in artifact.seals
+        if kind in PREDICATES
+        for what in (_quoted(f'"predicateType":"{PREDICATES[kind]}"'), *whats)
     ]
 
 

@@ -115,8 +115,8 @@ def test_what_the_readme_says_works_with_either_key(
     _, _, commands = text.partition("a place that you trust:\n\n")
     done = _shell(tmp_path, "\n".join(_code_block(commands)))
     lines = done.stdout.decode().splitlines()
-    assert lines[:6] == ["Verified OK"] * 2 + ["1"] * 4
-    assert lines[6:] == ["checkpoint/state.safetensors: OK", "verdict.json: OK"]
+    assert lines[:8] == ["Verified OK"] * 2 + ["1"] * 6
+    assert lines[8:] == ["checkpoint/state.safetensors: OK", "verdict.json: OK"]
     assert done.stderr == b""
 
 

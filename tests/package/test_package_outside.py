@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,6 +28,7 @@ from gate.package.keys import PrivateKey, generate_private_key, trusted_key
 from gate.package.seal_files import write_seals
 from gate.package.seal_records import Expected, KeyAlgorithm, StatementKind, TrustedKeys
 from gate.package.signing import Identity
+from gate.text.json_text import canonical_json
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 NOW = "2026-01-31T12:00:00+00:00"
@@ -71,7 +74,7 @@ def test_openssl_and_tar_alone_verify_every_seal(tmp_path: Path, algorithm: KeyA
     done = _shell(tmp_path, _explained(tmp_path, key).partition("\n# cosign")[0])
     signatures = 3 if algorithm is KeyAlgorithm.ECDSA_P256 else 2
     files = "checkpoint/state.safetensors: OK\nverdict.json: OK\n"
-    assert done.stdout == SIGNED * signatures + "1\n" * 4 + files
+    assert done.stdout == SIGNED * signatures + "1\n" * 6 + files
     assert done.stderr == ""
     assert sorted(tmp_path.iterdir()) == before
 
@@ -140,7 +143,23 @@ def test_another_package_and_commit_are_noticed(tmp_path: Path) -> None:
     text = _explained(tmp_path, gate_key()).partition("\n# tar")[0]
     pack_to(sealed.path, member("other"))
     done = _shell(tmp_path, text.replace(COMMIT, "f" * 40))
-    assert done.stdout == SIGNED * 3 + "0\n" * 4
+    assert done.stdout == SIGNED * 3 + "1\n0\n0\n" * 2
+
+
+def test_no_text_of_a_statement_passes_for_what_it_is_about(tmp_path: Path) -> None:
+    """A branch may be called as a package's digest, and a training may set any variable."""
+    package = tmp_path / "package.tar"
+    package.write_bytes(b"forged")
+    sha256 = hashlib.sha256(b"forged").hexdigest()
+    lines = openssl_lines(Artifact(package="package.tar", commit=COMMIT, seals=SEALS))
+    greps = [line for line in lines.splitlines() if line.startswith(("sha256=", "grep"))]
+    wanted = [shlex.split(line)[2].replace("$sha256", sha256) for line in greps[1:]]
+    texts = [sha256, COMMIT, *wanted, "".join(wanted)]
+    statement = {"baseBranch": f"f/{sha256}", "after": texts, "baseCommit": COMMIT}
+    for kind in ("verdict", "provenance"):
+        (tmp_path / f"{kind}.json").write_bytes(canonical_json(statement))
+    done = _shell(tmp_path, "\n".join(("w=.", *greps)))
+    assert done.stdout == "0\n" * 6
 
 
 @pytest.mark.parametrize("name", [name for _, name in SEALS])
@@ -158,7 +177,7 @@ def test_a_flipped_signature_is_noticed(tmp_path: Path, name: str) -> None:
 
 def test_hostile_names_stay_inside_their_quotes() -> None:
     text = openssl_lines(Artifact(package="a'; touch x #.tar", commit="$(id)\nid", seals=SEALS))
-    assert "grep -c '$(id)?id' \"$w/verdict.json\"" in text
+    assert """'{"digest":{"gitCommit":"$(id)?id"},"name":"commit"}' "$w/verdict.json\"""" in text
     assert """'a'"'"'; touch x #.tar'""" in text
 
 
