@@ -27,12 +27,19 @@ if TYPE_CHECKING:
 
 # Each module has a function `run` that takes the words after the verb.
 QUICK_VERBS: Final = {"digest": "gate.commands.digest", "diff": "gate.commands.diff"}
+# the verb that has commands of its own to say, and makes each line safe that it quotes
+OF_THE_RUNNER: Final = "action"
 # What a shell shows for a command that a signal has ended.
 SIGNAL_BASE: Final = 128
 
 
 def main() -> None:
     """Run the command that the program was called with."""
+    if sys.argv[1:2] != [OF_THE_RUNNER] and os.environ.get("GITHUB_ACTIONS"):
+        # slow to import
+        from gate.system.console import free_of_commands  # noqa: PLC0415
+
+        free_of_commands(os.environ)
     answer(sys.argv[1:], own_process=True)
 
 

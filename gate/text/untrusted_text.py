@@ -90,6 +90,28 @@ def safe_line(text: str | bytes, *, limit: int = LINE_LIMIT) -> str:
     return _COMMAND_BRACKET.sub("# #", _DOUBLE_COLON.sub(": ", shown)).rstrip()
 
 
+# what GitHub's runner passes over where it looks for a command
+_PASSED_OVER = re.compile(
+    r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\x00-\x08\x0e-\x1f\x7f"
+    r"\U000e0000-\U000e0fff]"
+)
+_FIRST_COLONS = re.compile(r"\A(\s*):(?=:)")
+
+
+def without_commands(line: str) -> str:
+    """A line in which GitHub's runner finds no command; any other line stays as it is.
+
+    One begins with two colons, or has `##[` anywhere. A line of JSON means the same as before.
+    """
+    bare = _PASSED_OVER.sub("", line)
+    if not (_FIRST_COLONS.search(bare) or _COMMAND_BRACKET.search(bare)):
+        return line
+    if bare.lstrip().startswith(tuple('{}[]"')):
+        return bare.replace("##[", "#\\u0023[")
+    return _COMMAND_BRACKET.sub("# #", _FIRST_COLONS.sub(r"\1: ", bare))
+
+
 def safe_block(text: str) -> str:
     """Several lines, each made safe; for a fault whose details quote the training."""
     return "\n".join(safe_line(line) for line in text.splitlines())

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
 import select
+import subprocess
+import sys
 import time
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
 import pytest
 from each_row import each_row
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from runner_commands import runner_sees_a_command
 
-from gate.system.console import ConsoleProgress, QuietProgress
+from gate.system.console import CommandFree, ConsoleProgress, QuietProgress
 from gate.text.untrusted_text import safe_line
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -126,3 +133,53 @@ def test_a_terminal_sees_how_far_it_has_come_and_a_log_does_not(
     assert "13 of 20 \x1b[31m" not in shown
     with ConsoleProgress(log).running("run strict-1") as nobody:
         assert nobody is None
+
+
+NAMES = st.text(st.sampled_from(':#[ab \u200b\u034f\u00ad\n\r\t{"')) | st.text()
+
+
+@given(st.lists(st.tuples(NAMES, st.booleans()), max_size=6))
+def test_no_line_is_a_command_however_it_is_written(pieces: list[tuple[str, bool]]) -> None:
+    stream = io.StringIO()
+    free = CommandFree(stream)
+    for text, flushed in pieces:
+        free.write(text)
+        if flushed:
+            free.flush()
+    free.flush()
+    assert not any(map(runner_sees_a_command, stream.getvalue().splitlines()))
+
+
+@given(st.lists(st.text(st.sampled_from("ab:#[ \n{}")), max_size=6))
+def test_a_stream_without_commands_goes_on_as_it_is(texts: list[str]) -> None:
+    assume(not any(map(runner_sees_a_command, "".join(texts).splitlines())))
+    stream = io.StringIO()
+    free = CommandFree(stream)
+    free.writelines(texts)
+    free.flush()
+    assert stream.getvalue() == "".join(texts)
+
+
+def test_a_name_in_json_stays_the_name_that_it_is() -> None:
+    stream = io.StringIO()
+    free = CommandFree(stream)
+    free.write(json.dumps({"a##[error]": "::x"}, indent=1))
+    free.flush()
+    assert "##[" not in stream.getvalue()
+    assert json.loads(stream.getvalue()) == {"a##[error]": "::x"}
+
+
+@pytest.mark.parametrize("verb", [("digest",), ("diff",), ("diagnose",), ("no-such-verb",)])
+def test_a_command_on_a_runner_repeats_no_command(tmp_path: Path, verb: tuple[str, ...]) -> None:
+    words = (*verb, "a\n::set-output name=x::y", "##[error]z")
+    ended = subprocess.run(
+        (sys.executable, "-m", "gate", *words),
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "GITHUB_ACTIONS": "true", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = f"{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode
+    assert not any(map(runner_sees_a_command, said.splitlines())), said

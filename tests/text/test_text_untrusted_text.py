@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from each_row import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 from report_hostile import HOSTILE
+from runner_commands import runner_sees_a_command
 
 from gate.text.untrusted_text import (
     LINE_LIMIT,
@@ -23,12 +23,6 @@ from gate.text.untrusted_text import (
     shown_name,
     visible,
 )
-
-
-def runner_sees_a_command(line: str) -> bool:
-    """As the runner looks for one, after dropping what a culture-aware comparison skips."""
-    seen = re.sub(r"[\u00ad\u034f\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff]", "", line)
-    return seen.lstrip().startswith("::") or "##[" in seen
 
 
 @each_row(
