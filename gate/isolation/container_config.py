@@ -102,7 +102,7 @@ HIDDEN = (
     *(f"/proc/{name}" for name in ("sched_debug", "scsi", "timer_list", "timer_stats")),
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
     *(f"/proc/{name}" for name in ("locks", "sys/kernel/pty/nr", "sys/fs/file-nr")),
-    *(f"/proc/sys/fs/{name}" for name in ("inode-nr", "inode-state", "dentry-state")),
+    *(f"/proc/sys/fs/{name}" for name in ("inode-nr", "inode-state", "dentry-state", "aio-nr")),
 )
 # said in full: what an engine makes of "gpu" alone is its own default
 CAPABILITIES = ("gpu", "compute", "utility")

@@ -50,7 +50,7 @@ COUNTERS = tuple(
     KERNEL_FILES / name
     for name in (
         *("locks", "sys/kernel/pty/nr", "sys/fs/file-nr"),
-        *("sys/fs/inode-nr", "sys/fs/inode-state", "sys/fs/dentry-state"),
+        *("sys/fs/inode-nr", "sys/fs/inode-state", "sys/fs/dentry-state", "sys/fs/aio-nr"),
     )
 )
 # what no training needs and no overlay can be laid over

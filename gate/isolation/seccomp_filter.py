@@ -47,6 +47,7 @@ ARCHITECTURES = {
             "clone": 56,
             "ptrace": 101,
             "syslog": 103,
+            "io_setup": 206,
             "mq_open": 240,
             "add_key": 248,
             "request_key": 249,
@@ -60,6 +61,7 @@ ARCHITECTURES = {
             "fadvise64": 221,
             "preadv2": 327,
             "io_uring_setup": 425,
+            "pidfd_open": 434,
             "clone3": 435,
             "pidfd_getfd": 438,
             "cachestat": 451,
@@ -89,6 +91,7 @@ ARCHITECTURES = {
     "aarch64": Architecture(
         architecture=0xC00000B7,
         calls={
+            "io_setup": 0,
             "unshare": 97,
             "socket": 198,
             "socketpair": 199,
@@ -107,6 +110,7 @@ ARCHITECTURES = {
             "fadvise64": 223,
             "preadv2": 286,
             "io_uring_setup": 425,
+            "pidfd_open": 434,
             "clone3": 435,
             "pidfd_getfd": 438,
             "cachestat": 451,
@@ -136,6 +140,11 @@ ARCHITECTURES = {
 REFUSED = {
     # its operations pass no filter, and one of them makes sockets
     "io_uring_setup": errno.ENOSYS,
+    # the machine counts these in one number, which shows by what is left (aio-max-nr in
+    # Documentation/admin-guide/sysctl/fs.rst)
+    "io_setup": errno.ENOSYS,
+    # inodes of these come from one count for all namespaces (fs/pidfs.c); libraries do without
+    "pidfd_open": errno.ENOSYS,
     # its flags lie behind a pointer, where no filter can look (seccomp(2)); the C library falls
     # back to clone, whose flags are an argument
     "clone3": errno.ENOSYS,

@@ -152,12 +152,28 @@ beside(hear, speak)
     probe(
         "beside-counters",
         Threat.RUNS,
-        "reads the machine's locks, and how many terminals, open files and inodes it has",
+        "reads the machine's locks, and how many terminals, open files, inodes and background "
+        "operations it has",
         "these files of `/proc` are empty in a run's view",
         """
-names = ("kernel/pty/nr", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "fs/dentry-state")
+names = ("kernel/pty/nr", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "fs/dentry-state",
+    "fs/aio-nr")
 paths = [pathlib.Path("/proc/locks"), *(pathlib.Path("/proc/sys", name) for name in names)]
 told([path.name for path in paths if path.read_text().strip("\\0 \\n")])
+""",
+        control=True,
+    ),
+    sandbox_probe(
+        "counts-by-question",
+        Threat.RUNS,
+        "asks for what the kernel counts for all: operations in the background (`io_setup`), "
+        "descriptors of processes (`pidfd_open`)",
+        FILTER,
+        """
+context = ctypes.create_string_buffer(8)
+any_of(lambda one: call(*one), (
+    (by_machine(206, 0), 1, context, 0, 0),
+    (434, os.getpid(), 0, 0, 0)))
 """,
         control=True,
     ),

@@ -84,6 +84,14 @@ def test_io_uring_and_ways_into_other_processes_are_refused(sandboxed: Sandboxed
     assert sandboxed(program).output == b"ENOSYS EPERM EPERM EPERM EPERM\n"
 
 
+def test_what_the_kernel_counts_for_all_is_refused(sandboxed: Sandboxed) -> None:
+    program = (
+        "setup = {'x86_64': 206, 'aarch64': 0}[os.uname().machine]\n"
+        "print(called(setup, 1, ctypes.create_string_buffer(8)), called(434, os.getpid(), 0))\n"
+    )
+    assert sandboxed(program).output == b"ENOSYS ENOSYS\n"
+
+
 def test_what_it_starts_stays_in_the_sandbox(sandboxed: Sandboxed) -> None:
     program = (
         "import subprocess, sys\n"
