@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import Field
 
 from gate.checkpoint.untrusted_files import open_untrusted
-from gate.errors import DocumentError, EvidenceError
+from gate.errors import DocumentError, EvidenceError, StorageError
 from gate.evidence.context_documents import (
     CLUSTER_NAME,
     DATA_NAME,
@@ -43,6 +43,7 @@ RUN_NAME = r"[a-z0-9][a-z0-9-]{0,39}/evidence\.json"
 READABLE_NAMES: Final = frozenset((ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME))
 MAX_DOCUMENTS = 1000
 MAX_BYTES = 512 * 1024 * 1024
+NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
 Record = TypeVar("Record", bound=Document)
 
 
@@ -124,10 +125,33 @@ def readable_documents(evidence: EvidenceSet) -> Iterator[tuple[str, Document]]:
 def read_evidence_set(files: Files, folder: Path) -> EvidenceSet:
     """Read a folder back.
 
-    Raises `EvidenceError` for a missing, foreign or altered document. The manifest itself is bound
-    by the seal of the package, not by this folder.
+    Raises `EvidenceError` for a missing, foreign or altered document, for a link, and for more than
+    512 MiB in all. The manifest itself is bound by the seal of the package, not by this folder.
     """
-    return evidence_from(lambda name: _read(files, folder, name))
+
+    def read(name: str, limit: int) -> bytes:
+        # a folder of evidence may be an artifact, and one of its folders a link that leads out
+        try:
+            files.refuse_links(folder / name, below=folder)
+        except StorageError as fault:
+            raise EvidenceError(fault.message, hint=NO_LINKS) from fault
+        with open_untrusted(files, folder / name, name, max_bytes=limit) as opened:
+            return opened.read_at(0, opened.size_bytes)
+
+    return evidence_from(within_bytes(read))
+
+
+def within_bytes(read: Callable[[str, int], bytes]) -> Callable[[str], bytes]:
+    """Reads documents until they are larger, all together, than any evidence is."""
+    left = MAX_BYTES
+
+    def bounded(name: str) -> bytes:
+        nonlocal left
+        data = read(name, left)
+        left -= len(data)
+        return data
+
+    return bounded
 
 
 def evidence_from(read: Callable[[str], bytes]) -> EvidenceSet:
@@ -151,11 +175,6 @@ def evidence_from(read: Callable[[str], bytes]) -> EvidenceSet:
                 hint="The folder was changed; create the evidence again.",
             )
     return _parse(EvidenceSet, contents[0], SET_NAME).model_copy(update={"runs": runs})
-
-
-def _read(files: Files, folder: Path, name: str) -> bytes:
-    with open_untrusted(files, folder / name, name, max_bytes=MAX_BYTES) as opened:
-        return opened.read_at(0, opened.size_bytes)
 
 
 def _checked(data: bytes, document: EvidenceFile) -> bytes:

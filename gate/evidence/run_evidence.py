@@ -403,6 +403,18 @@ class RunEvidence(Document):
     replica_drift: ReplicaDrift | None = None
     configuration: ConfigurationValues = Field(default_factory=dict)
 
+    @field_validator("metrics")
+    @classmethod
+    def _names_are_plain_and_each_once(
+        cls, value: tuple[MetricSeries, ...]
+    ) -> tuple[MetricSeries, ...]:
+        # of two series with one name a reader would compare one
+        names = {series.name for series in value}
+        if len(names) != len(value) or not all(map(str.isprintable, names)):
+            message = "two metrics have one name, or one is not printable"
+            raise ValueError(message)
+        return value
+
 
 class SeededRun(Document):
     """A strict run with a seed of its own; `not_finite` says which number is NaN or infinite."""

@@ -29,7 +29,6 @@ from gate.evidence.evidence_folder import (
     MANIFEST_NAME,
     EvidenceFolder,
     WrittenDocument,
-    read_evidence_set,
 )
 from gate.evidence.lock_files import LockFile
 from gate.evidence.rank_environments import leave_out_packages
@@ -39,6 +38,7 @@ from gate.isolation.cluster_settings import ClusterSettings
 from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings, Separation, WriteGuard
 from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.evidence_apart import read_evidence_apart
 from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
 from gate.pipelines.snapshots import export_snapshot, part_of, prepare_out
@@ -144,6 +144,7 @@ def _apart_here(
 def _copy(kept: KeptFile, folder: Path, target: Path, files: Files) -> None:
     """One file, under its digest; `EvidenceError` when it is another or cannot be read."""
     try:
+        files.refuse_links(folder / kept.name, below=folder)
         digest = files.copy_file(folder / kept.name, target / kept.name, max_bytes=MAX_STATE_BYTES)
     except StorageError as error:
         raise EvidenceError(
@@ -228,8 +229,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
         # an artifact can hold links, and one that leads out would be read as evidence
         adapters.files.refuse_links(folder / name, below=folder)
-    # strict JSON into frozen records, in this process: the kept state alone is left to a fresh one
-    imported = read_evidence_set(adapters.files, folder)
+    imported = read_evidence_apart(adapters.files, folder)
     prepare_out(request.out, adapters.files)
     work = request.out / "work"
     adapters.files.fresh_folder(work)

@@ -6,7 +6,7 @@ by the strict readers in a process that holds no key. A seal is not checked here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,8 +14,13 @@ from typing import Final
 from gate.baseline.entry import MAX_BASELINE_BYTES, Baseline
 from gate.baseline.folder import files_in, read_entries
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
-from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError, StorageError
-from gate.evidence.evidence_folder import MANIFEST_NAME, evidence_from
+from gate.errors import AttestationError, DocumentError, EvidenceError, SettingsError
+from gate.evidence.evidence_folder import (
+    MANIFEST_NAME,
+    evidence_from,
+    read_evidence_set,
+    within_bytes,
+)
 from gate.evidence.run_evidence import EvidenceSet
 from gate.package.archive import read_archive
 from gate.package.packing import CALL_NAME, CallDocument
@@ -30,7 +35,6 @@ from gate.text.untrusted_text import safe_line
 
 MAX_PACKAGE_BYTES: Final = 2**40
 # all documents together: a call of hundreds of runs stays far below
-MAX_EVIDENCE_BYTES: Final = 512 * 1024 * 1024
 MAX_SETTINGS_BYTES: Final = 16 * 1024 * 1024
 IN_PACKAGE: Final = "evidence/"
 BASELINE_MEMBER: Final = "baseline.json"
@@ -41,7 +45,6 @@ EVIDENCE_HINT: Final = (
 )
 BASELINE_HINT: Final = "Name the folder of baseline.path; the default is .repro-gate/baseline."
 PACKAGE_HINT: Final = "Name the package.tar that a gate call wrote."
-NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
 DAMAGED: Final = "The file was cut off or changed; fetch it again from where it was made."
 
 
@@ -107,16 +110,7 @@ def _of_folder(files: Files, folder: Path, shown: str) -> EvidenceSet:
             f"there is no evidence in {shown}: no {MANIFEST_NAME}", hint=EVIDENCE_HINT
         )
 
-    def read(name: str, limit: int) -> bytes:
-        # a folder of evidence may be an artifact, and one of its folders a link that leads out
-        try:
-            files.refuse_links(place / name, below=place)
-        except StorageError as fault:
-            raise EvidenceError(fault.message, hint=NO_LINKS) from fault
-        with open_untrusted(files, place / name, name, max_bytes=limit) as opened:
-            return opened.read_at(0, opened.size_bytes)
-
-    return evidence_from(_within(read))
+    return read_evidence_set(files, place)
 
 
 def open_kept_package(files: Files, path: Path) -> KeptEvidence:
@@ -141,7 +135,7 @@ def _of_package(opened: UntrustedFile) -> KeptEvidence:
     def read(name: str, limit: int) -> bytes:
         return _content(opened, members, f"{IN_PACKAGE}{name}", limit)
 
-    evidence = evidence_from(_within(read))
+    evidence = evidence_from(within_bytes(read))
     baseline = settings = call = None
     text = b""
     if BASELINE_MEMBER in members:
@@ -195,16 +189,3 @@ def _settings(data: bytes) -> GateSettings:
         return parse_settings(data, SETTINGS_MEMBER)
     except SettingsError as error:
         raise EvidenceError(error.message, hint=DAMAGED, details=error.details) from error
-
-
-def _within(read: Callable[[str, int], bytes]) -> Callable[[str], bytes]:
-    """Reads documents until they are larger, all together, than any evidence is."""
-    left = MAX_EVIDENCE_BYTES
-
-    def bounded(name: str) -> bytes:
-        nonlocal left
-        data = read(name, left)
-        left -= len(data)
-        return data
-
-    return bounded

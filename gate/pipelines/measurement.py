@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Final
 
 from gate.comparison.calibration import (
     calibrate,
@@ -41,11 +40,11 @@ from gate.comparison.measurements import (
 from gate.comparison.tolerances import tolerance_factor
 from gate.comparison.weight_noise import weight_noise
 from gate.errors import EvidenceError, SettingsError
-from gate.evidence.evidence_folder import MANIFEST_NAME, read_evidence_set
+from gate.evidence.evidence_folder import MANIFEST_NAME
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
-from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.all_reduce import all_reduce_spread, refuse_nodes
+from gate.pipelines.evidence_apart import read_evidence_apart
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs
@@ -53,8 +52,6 @@ from gate.settings.levels import EVERY, FINAL, CostSettings, steps_of
 from gate.settings.load import training_digest
 from gate.settings.train_sections import with_ranks
 from gate.system.files.port import Files
-from gate.text.documents import RecordForm
-from gate.text.untrusted_text import safe_line
 from gate.training.plan import (
     DEFAULT_A,
     DEFAULT_B,
@@ -297,7 +294,6 @@ def _reduction(ended: EndedRuns, label: str) -> tuple[ReductionSpread | None, tu
     return ended.reduction_spread(label), ()
 
 
-EVIDENCE: Final[RecordForm[EvidenceSet]] = RecordForm(EvidenceSet)
 MAX_FOLDERS = 100
 MAX_NAMES = 1000
 LEAST_RESULTS = 2
@@ -402,16 +398,7 @@ def _read(request: GateRequest, files: Files, given: Path) -> EvidenceSet:
             f"there is no evidence in {given}",
             hint="Name the folder that --out was given, or the `evidence` folder in it.",
         )
-    for name in files.list_names(folder, max_names=MAX_NAMES):
-        # what was downloaded can hold links, and one that leads out would be read as evidence
-        files.refuse_links(folder / name, below=folder)
-    evidence = read_apart(
-        EVIDENCE,
-        lambda: read_evidence_set(files, folder),
-        what=safe_line(str(given)),
-        seconds=reading_seconds(folder),
-        answer_bytes=LARGE_ANSWER_BYTES,
-    )
+    evidence = read_evidence_apart(files, folder)
     if evidence.training_digest != training_digest(request.settings):
         raise EvidenceError(
             f"{given}: was made under other training settings than {request.config_name} has",

@@ -143,7 +143,11 @@ def _is_one_fact(item: object) -> bool:
 
 
 def _inline(value: object) -> str:
-    return INLINE.encode([] if isinstance(value, Facts) else value)
+    text = INLINE.encode([] if isinstance(value, Facts) else value)
+    if text.isprintable():
+        return text
+    # what turns or hides text must not do so where somebody reviews it (CVE-2021-42574)
+    return "".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)
 
 
 Row = TypeVar("Row")

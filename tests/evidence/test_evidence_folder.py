@@ -118,6 +118,35 @@ def test_an_altered_document_is_refused(files: LocalFiles, folder: Path) -> None
         read_evidence_set(files, folder)
 
 
+def test_a_folder_that_is_a_link_is_refused(files: LocalFiles, folder: Path) -> None:
+    (folder / "strict-2").rename(folder / "x")
+    (folder / "strict-2").symlink_to("x")
+    with pytest.raises(EvidenceError, match=r"strict-2/evidence.json leads through .*strict-2, a link"):
+        read_evidence_set(files, folder)
+
+
+def test_documents_have_one_bound_together(files: LocalFiles, folder: Path) -> None:
+    """Sparse files cost nobody anything, but whoever reads them."""
+    for name in ("default-1", "strict-2"):
+        with (folder / name / "evidence.json").open("ab") as file:
+            file.truncate(300 * 1024 * 1024)
+    relist(folder, "set.json", *(f"{one.run.label}/evidence.json" for one in EVIDENCE.runs))
+    with pytest.raises(EvidenceError, match=r"strict-2/evidence\.json: .*larger"):
+        read_evidence_set(files, folder)
+
+
+def test_two_metrics_of_one_name_are_refused(files: LocalFiles, folder: Path) -> None:
+    """A reader would compare one of them."""
+    path = folder / "strict-2/evidence.json"
+    document = json.loads(path.read_bytes())
+    document["metrics"] *= 2
+    path.write_text(json.dumps(document))
+    relist(folder, "set.json", *(f"{one.run.label}/evidence.json" for one in EVIDENCE.runs))
+    with pytest.raises(EvidenceError, match=r"strict-2/evidence\.json") as refused:
+        read_evidence_set(files, folder)
+    assert "two metrics have one name" in str(refused.value)
+
+
 def test_a_missing_document_is_refused(files: LocalFiles, folder: Path) -> None:
     (folder / "set.json").unlink()
     with pytest.raises(EvidenceError, match=r"set.json: cannot be read"):

@@ -95,3 +95,11 @@ def test_an_outline_refuses_what_the_parser_refuses_with_the_same_words(data: by
     with pytest.raises(DocumentError) as outlined:
         outline_of_json(data, "x", max_bytes=100)
     assert outlined.value.message == parsed.value.message
+
+
+@given(st.text(st.sampled_from('a\u202e\u200b\u00a0\U000e0041\n"\\')))
+def test_what_turns_or_hides_text_is_spelt_out_and_means_the_same(text: str) -> None:
+    """In a baseline somebody reviews it (CVE-2021-42574)."""
+    written = reviewable_json({text: [text]})
+    assert written.replace("\n", "").isprintable()
+    assert json.loads(written) == {text: [text]}
