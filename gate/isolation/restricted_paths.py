@@ -163,8 +163,11 @@ def secret_paths(top: Path, variables: Mapping[str, str]) -> tuple[Path, ...]:
     places = [top / ".git", *sorted(top.glob(CREDENTIAL_FILES))]
     if variables.get("GITHUB_ACTIONS") == "true":
         named = {name: Path(variables[name]) for name in variables if variables[name]}
-        places += [named[name] for name in RUNNERS_FOLDERS if name in named]
-        places += sorted({named[name].parent for name in RUNNERS_FILES if name in named})
+        # one that every account uses stays open: other programs, and other gates, are in it
+        folders = [named[name] for name in RUNNERS_FOLDERS if name in named]
+        places += [folder for folder in folders if folder not in SHARED_FOLDERS]
+        files = {named[name] for name in RUNNERS_FILES if name in named}
+        places += sorted({one if one.parent in SHARED_FOLDERS else one.parent for one in files})
         places += [named[name] for name in LOGIN_FILES if name in named]
     # a home that holds the clone too, `/` at worst, would take the whole system along
     apart = [place for place in places if not top.is_relative_to(place)]

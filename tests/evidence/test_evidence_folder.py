@@ -121,7 +121,9 @@ def test_an_altered_document_is_refused(files: LocalFiles, folder: Path) -> None
 def test_a_folder_that_is_a_link_is_refused(files: LocalFiles, folder: Path) -> None:
     (folder / "strict-2").rename(folder / "x")
     (folder / "strict-2").symlink_to("x")
-    with pytest.raises(EvidenceError, match=r"strict-2/evidence.json leads through .*strict-2, a link"):
+    with pytest.raises(
+        EvidenceError, match=r"strict-2/evidence.json leads through .*strict-2, a link"
+    ):
         read_evidence_set(files, folder)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gate.errors import CancelledError, RunError, StorageError
+from gate.isolation.accounts import SHARED_FOLDERS
 from gate.isolation.restricted_paths import restrict_access, secret_paths
 from gate.isolation.stop_signals import StopSignals
 
@@ -194,3 +195,19 @@ def test_on_a_runner_its_own_places_are_private(tmp_path: Path) -> None:
     beside_nothing = secret_paths(tmp_path / "clone", {**variables, "HOME": "/"})
     assert Path("/") not in beside_nothing
     assert secret_paths(tmp_path / "clone", {"HOME": "/root"}) == (tmp_path / "clone" / ".git",)
+
+
+def test_a_folder_that_every_account_uses_stays_open_and_the_file_in_it_is_closed(
+    tmp_path: Path,
+) -> None:
+    """A closed one would stop every other program of the machine, another gate's among them."""
+    shared = SHARED_FOLDERS[0]
+    variables = {
+        "GITHUB_ACTIONS": "true",
+        "RUNNER_TEMP": str(shared),
+        "HOME": str(shared),
+        "GITHUB_EVENT_PATH": str(shared / "event.json"),
+        "GITHUB_OUTPUT": str(shared / "run" / "output"),
+    }
+    found = set(secret_paths(tmp_path / "clone", variables))
+    assert found == {tmp_path / "clone" / ".git", shared / "event.json", shared / "run"}
