@@ -251,6 +251,7 @@ MEMBER_MEANINGS = {
     "model/": "what the training's script saved itself",
     "evidence/": "each run: metrics at full precision, digests of steps and tensors, output",
     "locks/": "lock files of the commit",
+    "aibom.cdx.json": "a bill of materials (CycloneDX): model, data, packages, how it was made",
     "source.pack": "the commit itself: its files as a git pack",
     "study.json": "mean and spread over seeds, measured before this call at this commit",
     "uncommitted.diff": "what was not committed when it was trained",

@@ -135,6 +135,14 @@ def test_tensors_and_calls_that_lie_are_refused(
     assert told in refusal(tmp_path, pickled(opcodes))
 
 
+def test_a_tensor_that_pickle_saved_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """The file is sound: that somebody damaged it must not be all that is said."""
+    inner = call(name("torch.storage", "_load_from_bytes"), b"a file of torch.save")
+    with pytest.raises(EvidenceError) as refused:
+        content_of(archive(tmp_path, pickled(tensor(source=inner))))
+    assert "save it with torch.save" in refused.value.hint
+
+
 @each_row(
     ("data", "told"),
     [

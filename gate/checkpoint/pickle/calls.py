@@ -133,6 +133,13 @@ class StateError(EvidenceError):
     """A fault inside a saved state; it names no file yet, the reader of the file adds that."""
 
 
+# torch.storage._load_from_bytes: a whole file of torch.save in one value, which only torch opens
+BY_PICKLE: Final = (
+    "If pickle or joblib saved this tensor, save it with torch.save or as a NumPy array: pickle "
+    "puts a file of torch's own into the file. Otherwise the file is damaged."
+)
+
+
 def fault(problem: str, *, hint: str = HINT) -> StateError:
     """What is wrong inside the state."""
     return StateError(problem, hint=hint)
@@ -250,7 +257,7 @@ def _tensor(
         case (StorageNode() as source, int() as offset, shape, strides, *_):
             pass
         case _:
-            raise fault("rebuilds a tensor from something that is not a storage")
+            raise fault("rebuilds a tensor from something that is not a storage", hint=BY_PICKLE)
     if source.quantized and not quantized:
         raise _unread_storage(source.quantized)
     marks = _marks(metadata)
