@@ -219,6 +219,7 @@ WRAPPER_FILES: Final = tuple(f"{os.sep}{name}.py" for name in WRAPPERS)
 ENGINE: Final = f"{TORCH}autograd{os.sep}graph.py"
 OPTIMIZERS: Final = f"{TORCH}optim{os.sep}"
 SCHEDULERS: Final = f"{OPTIMIZERS}lr_scheduler.py"
+AVERAGES: Final = f"{OPTIMIZERS}swa_utils.py"
 STEP_WRAPPER: Final = f"{OPTIMIZERS}optimizer.py"
 LOADERS: Final = f"{TORCH}utils{os.sep}data{os.sep}"
 SAVED: Final = f"{TORCH}serialization.py"
@@ -332,7 +333,8 @@ def storage_origin(frame: FrameType | None) -> str:
 
 
 def _phase(file: str) -> str:
-    if file.startswith(OPTIMIZERS):
+    # averages of weights lie beside the optimizers and are none: the script calls them by itself
+    if file.startswith(OPTIMIZERS) and file != AVERAGES:
         return "optimizer"
     return "data" if file.startswith(LOADERS) else ""
 
