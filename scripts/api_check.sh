@@ -12,6 +12,7 @@ paths=(
   '/repos/{owner}/{repo}/issues/comments/{comment_id}'
   '/repos/{owner}/{repo}/pulls'
   '/repos/{owner}/{repo}/statuses/{sha}'
+  '/repos/{owner}/{repo}/git/refs'
   /user
 )
 
