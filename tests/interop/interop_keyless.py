@@ -115,8 +115,8 @@ def _explained(scene: Scene, cosign: Path) -> bool:
     script = explain_by_identity(artifact, trusted_root=str(root))
     done = typed(script.replace(str(good), str(scene.folder)), str(cosign))
     told = done.stdout.splitlines()
-    files = told[4:]
-    stated = told[:4] == ["1"] * 4 and all(line.endswith(": OK") for line in files)
+    files = told[6:]
+    stated = told[:6] == ["1"] * 6 and all(line.endswith(": OK") for line in files)
     return stated and bool(files) and done.stderr.count("Verified OK") == len(BUNDLES)
 
 

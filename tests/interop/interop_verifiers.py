@@ -103,7 +103,7 @@ def _explained(scene: Scene) -> bool:
     script = _script(scene).partition("\n# cosign")[0]
     told = typed(script).stdout.splitlines()
     signatures = 3 if scene.algorithm is KeyAlgorithm.ECDSA_P256 else 2
-    start = ["Verified OK"] * signatures + ["1"] * 4
+    start = ["Verified OK"] * signatures + ["1"] * 6
     files = told[len(start) :]
     return told[: len(start)] == start and bool(files) and all(x.endswith(": OK") for x in files)
 
