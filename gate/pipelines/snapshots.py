@@ -13,9 +13,11 @@ from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.package.seal_files import PACKAGE, seal_paths
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.doctor.commit_checks import uncommitted, uncommitted_fault
+from gate.system.files.folder_lock import LOCK
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
 from gate.system.git.repository import Git
+from gate.text.untrusted_text import safe_line
 from gate.training.runs import Commit, Snapshot
 from gate.verdict.request import GateRequest
 
@@ -30,29 +32,17 @@ MARK: Final = b"The gate made this folder; its next call replaces what is in it.
 # of a folder that a version before the mark made
 OLDER_MARK: Final = Path("evidence", "manifest.json")
 MAX_MARK_BYTES: Final = 64 * 1024
-# what one command or another removes or replaces there
-OUTPUT_NAMES: Final = (
-    *("evidence", "work", "doctor", "source", "source.pack", "verdict.json", "package.tar"),
-    *("comment.md", "summary.md", "report.html", "badge.json", "proposed-baseline.json"),
-    *("compare.json", "compare.html", "study.json", "study.html", "operators.json"),
-    *(
-        f"{verb}.{end}"
-        for verb in ("cost", "noise", "shake", "calibration")
-        for end in ("json", "md")
-    ),
-)
+SEPARATE: Final = "Name a separate folder, for example demo-out."
+# what a call that was stopped early leaves in a folder that it made or found empty
+BEGUN: Final = frozenset((LOCK, IGNORE_NAME, MARK_NAME))
 
 
 def claim_out(out: Path, files: Files) -> None:
     """Make the output folder, invisible to git, and mark it as the gate's.
 
-    Raises `SettingsError` where something would be replaced or removed that the gate did not write,
-    and `StorageError` where a link of the checkout leads there.
+    Raises `SettingsError` for a folder that is somebody's, and `StorageError` where a link of the
+    checkout leads there.
     """
-    if files.exists(out / ".git"):
-        raise SettingsError(
-            f"--out {out}: is a repository", hint="Name a separate folder, for example demo-out."
-        )
     refuse_unmarked(out, files)
     if not files.exists(out):
         files.fresh_folder(out)
@@ -62,18 +52,30 @@ def claim_out(out: Path, files: Files) -> None:
 
 
 def refuse_unmarked(out: Path, files: Files) -> None:
-    """`SettingsError` for a folder with something in it that looks like the gate's and is not."""
+    """`SettingsError` for a folder with anything in it that the gate did not make."""
     files.refuse_brought_link(out)
-    if _is_own(out, files):
+    _refuse_repository(out, files)
+    # above every checkout a link counts as what it leads to
+    folder = out.resolve()
+    if _is_own(out, files) or not files.is_folder(folder):
         return
-    taken = [name for name in OUTPUT_NAMES if files.exists(out / name)]
+    # what it holds would be replaced by this call or, once the folder is marked, by the next one
+    names = files.list_names(folder, max_names=MAX_AT_ROOT)
+    taken = [name for name in names if name not in BEGUN]
     if files.exists(out / IGNORE_NAME) and not _holds(out / IGNORE_NAME, IGNORE_ALL, files):
         taken.append(IGNORE_NAME)
     if taken:
         raise SettingsError(
-            f"--out {out}: contains {taken[0]}, and the gate did not make this folder",
+            f"--out {out}: contains {safe_line(taken[0])}, and the gate did not make this folder",
             hint="Name a new folder, for example demo-out: a call replaces what is in it.",
         )
+
+
+def _refuse_repository(out: Path, files: Files) -> None:
+    if files.exists(out / ".git"):
+        raise SettingsError(f"--out {out}: is a repository", hint=SEPARATE)
+    if ".git" in out.resolve().parts:
+        raise SettingsError(f"--out {out}: lies in the .git folder of a repository", hint=SEPARATE)
 
 
 def prepare_out(out: Path, files: Files) -> None:

@@ -286,14 +286,14 @@ def test_data_may_lie_elsewhere(bench: Bench, project: Project, tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("folder", "words"),
-    [(".git", "is a repository"), ("data", "contains source, and the gate did not make")],
+    [(".git", "is a repository"), ("source", "contains source, and the gate did not make")],
 )
 def test_an_output_folder_of_somebody_is_left_alone(
     package: Path, tmp_path: Path, folder: str, words: str
 ) -> None:
     (tmp_path / "again" / "source").mkdir(parents=True)
     (tmp_path / "again" / "source" / "mine.py").touch()
-    (tmp_path / "again" / folder).mkdir()
+    (tmp_path / "again" / folder).mkdir(exist_ok=True)
     with pytest.raises(SettingsError, match=words):
         opened_at(package, tmp_path)
     assert (tmp_path / "again" / "source" / "mine.py").exists()
