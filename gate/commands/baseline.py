@@ -61,7 +61,7 @@ from gate.pipelines.measurement import (
 )
 from gate.pipelines.policy_files import shown_baseline, work_tree_baseline
 from gate.pipelines.proposals import accepted, archived_proposal, last_proposal, proposal_at
-from gate.pipelines.snapshots import claim_out
+from gate.pipelines.snapshots import held_out
 from gate.report.entry_words import movement_words
 from gate.report.escape import clean, clean_name
 from gate.report.measurement_sections import calibration_markdown, calibration_view
@@ -269,7 +269,7 @@ def record_command(
     Example: repro-gate baseline record --reason "first baseline"
     """
     request, adapters = prepare(local_call(config, out), progress_for(quiet=quiet, verbose=False))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         request = replace(request, run_url=run_url_of(os.environ))
         before = work_tree_baseline(request, adapters)
         baseline = record_baseline(request, adapters, reason, who_accepts(request.top))
@@ -362,11 +362,9 @@ def calibrate_command(  # noqa: PLR0913 - each parameter is an option of the com
         )
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         if folders:
             measured = from_folders(request, FILES, tuple(folders))
-            # as every other call leaves it: git does not see what was measured
-            claim_out(request.out, FILES)
         else:
             measured = rerun(request, adapters, runs)
         found = calibration(request, measured, ranges, confidence)

@@ -105,6 +105,8 @@ def refresh_command(  # noqa: PLR0913 - each parameter is an option of the comma
     prepared = [prepare(local_call(name, out), progress) for name in config or _settings_files()]
     requests, adapters = [request for request, _ in prepared], prepared[0][1]
     top = requests[0].top
+    # a folder that it may not use is to be told before anything is accepted
+    claim_out(requests[0].out, FILES)
     if source is not None:
         offered = in_folder(adapters, top, source.absolute())
     else:
@@ -121,7 +123,6 @@ def refresh_command(  # noqa: PLR0913 - each parameter is an option of the comma
         if _agreed(len(writable), yes=yes):
             written = _write_all(writable, adapters, reason, silent=as_json)
             table = table.model_copy(update={"written": written})
-    claim_out(requests[0].out, FILES)
     FILES.write_bytes(requests[0].out / DOCUMENT, write_document(table))
     FILES.write_bytes(requests[0].out / PAGE, refresh_markdown(table).encode())
     if as_json:

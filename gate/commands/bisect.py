@@ -24,6 +24,7 @@ from gate.commands.program import FILES
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.bisect import BisectCall, Bisected, Bisection, Sought, bisect
 from gate.pipelines.diagnose import kept_diagnosis
+from gate.pipelines.snapshots import held_out
 from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
 from gate.report.escape import clean
@@ -108,7 +109,7 @@ def bisect_command(  # noqa: PLR0913 - each parameter is an option of the comman
         max_runs=max_runs,
         evidence=tuple(evidence or ()),
     )
-    with FILES.held_folder(request.out):
+    with held_out(request.out, FILES):
         found = _with_diagnosis(bisect(request, adapters, call))
         FILES.write_bytes(request.out / DOCUMENT, write_document(found.document))
     document = found.document

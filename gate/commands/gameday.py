@@ -25,7 +25,7 @@ from gate.commands.options import (
 from gate.commands.program import FILES
 from gate.errors import ExitCode
 from gate.pipelines.gameday import Gameday, Play, PlayedFault, chosen_faults
-from gate.pipelines.snapshots import claim_out
+from gate.pipelines.snapshots import held_out
 from gate.report.escape import clean
 from gate.report.layout import Cell, Section, table_of
 from gate.report.terminal_lines import Sentence, section_view
@@ -59,8 +59,7 @@ def gameday_command(  # noqa: PLR0913 - each parameter is an option of the comma
     faults = chosen_faults(only)
     progress = progress_for(quiet=quiet or as_json, verbose=verbose)
     request, adapters = prepare(local_call(config, out), progress)
-    with FILES.held_folder(request.out):
-        claim_out(request.out, FILES)
+    with held_out(request.out, FILES):
         played = Play(request, adapters, os.environ, built_in=built_in).run(faults)
         FILES.write_bytes(request.out / DOCUMENT, write_document(played))
     if quiet and not as_json:

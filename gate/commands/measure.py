@@ -32,6 +32,7 @@ from gate.errors import ExitCode, SettingsError
 from gate.pipelines.compare_commits import compare_commits
 from gate.pipelines.measurement import AskedRanks, measure_cost, measure_noise
 from gate.pipelines.shake import Asked, checked_budget, chosen_variations, shake
+from gate.pipelines.snapshots import held_out
 from gate.pipelines.studies import parsed_arms, read_printable
 from gate.report.escape import clean
 from gate.report.measurement_sections import (
@@ -103,7 +104,7 @@ def cost_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         cost = measure_cost(request, adapters, attribute=attribute)
         _deliver(request, "cost", cost, cost_markdown(cost))
     show(cost, cost_view(cost), as_json=as_json)
@@ -131,7 +132,7 @@ def noise_command(  # noqa: PLR0913 - each parameter is an option of the command
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         asked = AskedRanks(ranks=ranks, repetitions=repetitions) if ranks else None
         noise = measure_noise(request, adapters, runs=runs, asked=asked)
         _deliver(request, "noise", noise, noise_markdown(noise))
@@ -188,7 +189,7 @@ def compare_command(  # noqa: PLR0913 - each parameter is an option of the comma
     base = base or ""
     call = local_call(config, out, base=base, commit=commit, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         found = compare_commits(request, adapters, base_name=base, rounds=runs or ROUNDS)
         page = compare_page(found.document, found.runs)
         FILES.write_bytes(request.out / "compare.json", write_document(found.document))
@@ -247,7 +248,7 @@ def shake_command(  # noqa: PLR0913 - each parameter is an option of the command
     asked = Asked(variations=chosen_variations(only, skip), budget_seconds=checked_budget(budget))
     call = local_call(config, out, commit=commit, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         shaken = shake(request, adapters, asked)
         _deliver(request, "shake", shaken, shaken_markdown(shaken))
     show(shaken, shaken_view(shaken), as_json=as_json)

@@ -19,6 +19,7 @@ from gate.commands.options import (
 )
 from gate.evidence.operator_records import OperatorReport
 from gate.pipelines.gate import take_operator_audit
+from gate.pipelines.snapshots import held_out
 from gate.report.assembly import NOTHING_FOUND, operators_sections
 from gate.report.layout import Limits
 from gate.report.terminal_lines import section_view
@@ -52,7 +53,7 @@ def operators_command(
     """
     call = local_call(config, out, allow_dirty=allow_dirty)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=verbose))
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         found = take_operator_audit(request, adapters)
         adapters.files.write_bytes(request.out / OPERATORS_FILE, write_document(found))
     show(found, operators_view(found, LIMITS), as_json=as_json)

@@ -22,6 +22,7 @@ from gate.pipelines.delivery import run_and_deliver
 from gate.pipelines.entry import build_adapters
 from gate.pipelines.gate import gate
 from gate.pipelines.python_call import PythonCall, accept_result, python_request
+from gate.pipelines.snapshots import held_out
 from gate.report.assembly import ReportLinks
 from gate.report.terminal import summary_lines
 from gate.text.documents import RecordForm, read_document
@@ -73,7 +74,7 @@ def _judged(call: PythonCall) -> dict[str, object]:
         raise delivered.fault
     written: tuple[str, ...] = ()
     if call.update:
-        with FILES.held_folder(request.out):
+        with held_out(request.out, FILES):
             written = accept_result(request, adapters, delivered, call.reason, who)
     text = summary_lines(
         delivered.verdict, delivered.reports.links, accept=_accept_step(delivered.verdict)

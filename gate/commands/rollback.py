@@ -58,7 +58,7 @@ from gate.pipelines.rollback import (
     packages_in,
     packed_model,
 )
-from gate.pipelines.snapshots import claim_out
+from gate.pipelines.snapshots import held_out
 from gate.publishing.artifact import PACKAGE_FILE, WantedPackage
 from gate.publishing.registry import OciRegistry
 from gate.report.terminal_lines import Sentence
@@ -362,7 +362,7 @@ def rollback_command(  # noqa: PLR0913 - each parameter is an option of the comm
         package=folder, out=folder / "rehearsal", repository=clone, data=places
     )
     kept = _Kept(place=history, gate_id=choice.source.gate_id, repository=repository)
-    with FILES.held_folder(folder), kept.line() as line:
+    with held_out(folder, FILES), kept.line() as line:
         rollback = _rolled_back(choice, model, rehearsal if rehearse else None, folder, progress)
         line.append(rollback)
     if quiet and not as_json:
@@ -419,7 +419,6 @@ def _rolled_back(
     """Take a package, run it again where that is asked for, and hand out its model."""
     clock = SystemClock()
     started_at = clock.now()
-    claim_out(folder, FILES)
     # what an earlier call handed out is not this one's answer, should it fail
     FILES.remove_tree(folder / MODEL)
     taken = choice.take(progress)

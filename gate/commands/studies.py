@@ -27,6 +27,7 @@ from gate.commands.program import FILES
 from gate.comparison.studies import StudyDocument, StudyKind
 from gate.errors import ExitCode, SettingsError
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.snapshots import held_out
 from gate.pipelines.studies import TRAINING, Commands, rank_arms, run_study
 from gate.report.page.study_page import study_page
 from gate.report.studies import study_view
@@ -105,7 +106,7 @@ def write_study(
     runs: int, mode: RunMode,
 ) -> StudyDocument:  # fmt: skip
     """Run a study, and write `study.json` and `study.html` to the output folder."""
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         study = run_study(request, adapters, kind, arms, seeds=runs, mode=mode)
         FILES.write_bytes(request.out / "study.json", write_document(study))
         FILES.write_bytes(request.out / "study.html", study_page(study).encode("utf-8"))

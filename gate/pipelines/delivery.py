@@ -37,7 +37,7 @@ from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.kept_line import keep_line
 from gate.pipelines.publish import publish
-from gate.pipelines.snapshots import BADGE, clear_out, lines_of_the_change
+from gate.pipelines.snapshots import BADGE, clear_out, held_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text, summary_text
 from gate.report.page.page import page_html
@@ -496,7 +496,7 @@ def run_and_deliver(
     refuse_unready(request, secrets, has_sigstore=has_sigstore())
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
     adapters = with_secrets_closed(request, adapters, secrets)
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         clear_out(request.out, adapters.files)
         delivery = prepared_delivery(
             request,

@@ -32,7 +32,7 @@ from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import entry_results, recorded_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
 from gate.pipelines.settings_tried import try_settings
-from gate.pipelines.snapshots import clear_out, lines_of_the_change
+from gate.pipelines.snapshots import clear_out, held_out, lines_of_the_change
 from gate.pipelines.unaffected import answered
 from gate.settings.load import answering_digest, training_settings
 from gate.system.git.changes import Change
@@ -57,7 +57,7 @@ from gate.verdict.verdict import Outcome
 
 def run_only(request: GateRequest, adapters: Adapters) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
-    with adapters.files.held_folder(request.out):
+    with held_out(request.out, adapters.files):
         clear_out(request.out, adapters.files)
         change = lines_of_the_change(request, adapters.git)
         baselines = read_baselines(request, adapters)

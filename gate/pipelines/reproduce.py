@@ -48,6 +48,7 @@ from gate.pipelines.resume_runs import run_resumed
 from gate.pipelines.runs import Trainings
 from gate.pipelines.seed_results import head_results, unfit_seeds
 from gate.pipelines.seed_runs import run_seeds
+from gate.pipelines.snapshots import held_out
 from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import SEEDS_END, Level
 from gate.system.clock import SystemClock
@@ -98,7 +99,7 @@ def checked_and_run(
     started_at = SystemClock().now()
     # before anything runs: what is started below is the package's own command
     kept, seal = _opened(call.package, verified, files)
-    with files.held_folder(call.out):
+    with held_out(call.out, files):
         opened = open_for_reproduction(call, kept, files, adapters_for)
         return reproduce(opened, seal, seeds=call.seeds, started_at=started_at)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,16 @@ def claim_out(out: Path, files: Files) -> None:
     # or the output would be an uncommitted change of the next call
     files.write_bytes(out / IGNORE_NAME, IGNORE_ALL)
     files.write_bytes(out / MARK_NAME, MARK)
+
+
+@contextmanager
+def held_out(out: Path, files: Files) -> Iterator[None]:
+    """Have the output folder for this process alone; a folder that is somebody's gets no lock."""
+    refuse_unmarked(out, files)
+    with files.held_folder(out):
+        # at once: git is not to see the lock of a call that ends early
+        claim_out(out, files)
+        yield
 
 
 def refuse_unmarked(out: Path, files: Files) -> None:

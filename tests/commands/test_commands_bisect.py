@@ -206,3 +206,9 @@ def test_a_shallow_clone_is_refused(
     assert ended.code == 2
     assert "this clone is shallow" in ended.err
     assert "git fetch --unshallow" in ended.err
+
+
+def test_a_call_that_ends_early_leaves_the_work_tree_clean(project: Project, run: Run) -> None:
+    ended = bisect(run, "HEAD", "HEAD")
+    assert (ended.code, "--good and --bad are the same commit" in ended.err) == (2, True)
+    assert project.git("status", "--porcelain") == ""

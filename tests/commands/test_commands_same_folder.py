@@ -11,6 +11,9 @@ import pytest
 from command_line import Run
 from played_training import Project
 
+from gate.pipelines.snapshots import claim_out
+from gate.system.files.files import LocalFiles
+
 HOLD = (
     "import sys; from pathlib import Path\n"
     "from gate.system.files.folder_lock import held_folder\n"
@@ -31,7 +34,8 @@ WORKS_THERE = [
 def first_call(project: Project) -> Iterator[int]:
     """Another call that works in the output folder and has written there; its process."""
     out = project.path / "repro-gate-out"
-    (out / "work").mkdir(parents=True)
+    claim_out(out, LocalFiles())
+    (out / "work").mkdir()
     (out / "verdict.json").write_text("of the first call")
     with subprocess.Popen(
         (sys.executable, "-c", HOLD),

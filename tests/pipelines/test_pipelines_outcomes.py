@@ -272,6 +272,8 @@ def test_a_repository_is_no_output_folder(bench: Bench, project: Project) -> Non
     with pytest.raises(SettingsError, match="is a repository"):
         bench.gate()
     assert (project.path / "train.py").exists()
+    # not even a lock: it would be an uncommitted change of the next call
+    assert project.git("status", "--porcelain") == ""
 
 
 @pytest.mark.usefixtures("priced")

@@ -61,7 +61,7 @@ from gate.pipelines.doctor.preconditions import (
 )
 from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings_apart
 from gate.pipelines.policy_files import baseline_below
-from gate.pipelines.snapshots import refuse_unmarked
+from gate.pipelines.snapshots import held_out
 from gate.settings.event import ActionContext
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
@@ -348,8 +348,7 @@ def _workplace(asked: Checks, adapters: Adapters, settings: GateSettings) -> Wor
     def look() -> None:
         # noted before it is made: what was there before stays there afterwards
         new = not adapters.files.exists(asked.out)
-        with adapters.files.held_folder(asked.out), ExitStack() as ends:
-            refuse_unmarked(asked.out, adapters.files)
+        with held_out(asked.out, adapters.files), ExitStack() as ends:
             ends.callback(adapters.release)
             ends.callback(adapters.files.remove_tree, asked.out if new else work)
             adapters.files.fresh_folder(work)
