@@ -45,7 +45,7 @@ from gate.report.escape import prose
 from gate.report.layout import Cell, Section, table_of
 from gate.report.markdown import fit, titled_part
 from gate.report.terminal_lines import section_view
-from gate.settings.gate_settings import FILE_NAME
+from gate.settings.gate_settings import FILE_NAME, is_of_github
 from gate.system.git.repository import GitRepository
 from gate.system.github.records import RunAddress
 from gate.text.documents import write_document
@@ -148,7 +148,8 @@ def _settings_files() -> list[str]:
     """Every settings file of the clone, as paths from the current folder."""
     repository = GitRepository(Path.cwd())
     top = repository.top_level()
-    found = [name for name in repository.visible_files() if Path(name).name == FILE_NAME]
+    names = [name for name in repository.visible_files() if Path(name).name == FILE_NAME]
+    found = [name for name in names if not is_of_github(name)]
     if not found:
         raise SettingsError(
             f"no {FILE_NAME} in this clone", hint="Name the settings files with --config."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -48,6 +49,11 @@ from gate.text.document import (
 )
 
 FILE_NAME: Final = "repro-gate.yml"
+
+
+def is_of_github(path: str) -> bool:
+    """Whether a file is GitHub's: a workflow of that name is no settings file."""
+    return ".github" in PurePosixPath(path).parts
 
 
 class Device(StrEnum):

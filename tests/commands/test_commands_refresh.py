@@ -194,6 +194,16 @@ def test_a_gate_of_other_settings_is_found_by_its_settings_file(
     assert len(list((project.path / "sub" / FOLDER).iterdir())) == 1
 
 
+def test_the_workflow_that_init_writes_is_no_settings_file(
+    project: Project, run: Run, fetched: Path
+) -> None:
+    project.write(".github/workflows/repro-gate.yml", "name: repro-gate\non: [pull_request]\n")
+    project.commit()
+    ended = refresh(run, "--from", fetched, "--yes", "--json")
+    assert "a key must be text" not in ended.err
+    assert states(ended.out)["moved"] == "moved with its environment"
+
+
 @pytest.mark.parametrize("spoil", ["empty", "foreign", "link", "future"])
 def test_a_proposal_that_cannot_be_used_is_a_row_and_no_end(
     run: Run, fetched: Path, spoil: str

@@ -63,7 +63,7 @@ from gate.pipelines.entry import MAX_SETTINGS_BYTES, find_config, parse_settings
 from gate.pipelines.policy_files import baseline_below
 from gate.pipelines.snapshots import held_out
 from gate.settings.event import ActionContext
-from gate.settings.gate_settings import GateSettings
+from gate.settings.gate_settings import GateSettings, is_of_github
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 from gate.system.files.port import Files
 from gate.system.git.repository import Git
@@ -244,7 +244,7 @@ def _gates(asked: Checks, adapters: Adapters) -> tuple[Examined, ...]:
 
 def _seen(top: Path, names: list[str], files: Files) -> Iterator[GateSeen]:
     for name in names:
-        # a template, a workflow, a broken file: the row of the settings is about the one asked for
+        # a template, a broken file: the row of the settings is about the one asked for
         with suppress(SettingsError, DocumentError, StorageError):
             text = files.read_bytes(top / name, max_bytes=MAX_SETTINGS_BYTES)
             settings = parse_settings(text, name)
@@ -254,7 +254,8 @@ def _seen(top: Path, names: list[str], files: Files) -> Iterator[GateSeen]:
 
 def _may_be_settings(name: str) -> bool:
     path = PurePosixPath(name)
-    return "repro-gate" in path.stem and path.suffix in {".yml", ".yaml"}
+    named = "repro-gate" in path.stem and path.suffix in {".yml", ".yaml"}
+    return named and not is_of_github(name)
 
 
 def _clone(asked: Checks, git: Git, probes: Probes) -> tuple[Examined, ...]:
