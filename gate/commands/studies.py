@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +30,7 @@ from gate.pipelines.snapshots import held_out
 from gate.pipelines.studies import TRAINING, Commands, rank_arms, run_study
 from gate.report.page.study_page import study_page
 from gate.report.studies import study_view
+from gate.text.document import COMMAND_HINT, command_words
 from gate.text.documents import write_document
 from gate.training.runs import RunMode
 from gate.verdict.request import GateRequest
@@ -128,8 +128,6 @@ def mode_of(*, default_mode: bool) -> RunMode:
 
 def _words(command: str) -> tuple[str, ...]:
     try:
-        return tuple(shlex.split(command))
+        return command_words(command)
     except ValueError as error:
-        raise SettingsError(
-            f"--command: {error}", hint="Close every quote of the command."
-        ) from error
+        raise SettingsError(f"--command: {error}", hint=COMMAND_HINT) from error

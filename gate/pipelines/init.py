@@ -42,6 +42,7 @@ from gate.settings.gate_settings import FILE_NAME, GateSettings
 from gate.system.files.port import Files
 from gate.system.gate_names import gate_of_config
 from gate.system.git.repository import Git
+from gate.text.document import command_words
 from gate.text.documents import RecordForm
 
 TRAININGS: Final[RecordForm[tuple[Training, ...]]] = RecordForm(tuple[Training, ...])
@@ -158,7 +159,7 @@ def given_training(
     Raises `SettingsError` for what the settings could not hold.
     """
     try:
-        words = shlex.split(command)
+        words = list(command_words(command))
     except ValueError as error:
         raise SettingsError(
             f"--command: {str(error).lower()}", hint=f"Give it as one word: {_example()}"

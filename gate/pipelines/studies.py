@@ -36,6 +36,7 @@ from gate.settings.levels import SEEDS_END, VARIANT_NAME
 from gate.settings.load import training_digest
 from gate.settings.train_sections import MAX_LANES, RANKS_WORD, with_ranks
 from gate.system.files.port import Files
+from gate.text.document import COMMAND_HINT, command_words
 from gate.text.documents import RecordForm, read_document, write_document
 from gate.text.phrases import count
 from gate.text.strict_json import outline_of_json
@@ -70,11 +71,9 @@ def parsed_arms(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if name in arms:
             raise SettingsError(f"--arm {name} is given twice", hint="Give each arm its own name.")
         try:
-            arms[name] = tuple(shlex.split(text))
+            arms[name] = command_words(text)
         except ValueError as error:
-            raise SettingsError(
-                f"--arm {shown}: {error}", hint="Close every quote of the command."
-            ) from error
+            raise SettingsError(f"--arm {shown}: {error}", hint=COMMAND_HINT) from error
         if not arms[name]:
             raise SettingsError(
                 f"--arm {shown} has no command", hint='For example: --arm one="python train.py"'

@@ -7,7 +7,7 @@ import re
 import shlex
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -68,12 +68,31 @@ SERVICE_ADDRESS = re.compile(
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+COMMAND_HINT: Final = "Close every quote; bash -c '...' does what takes a shell."
+SHELL_OPERATORS: Final = frozenset(("&&", "||", "|", ";", "&", "<", ">", ">>", "2>&1"))
+# in quotes, or behind a backslash, an operator is a character of an argument
+QUOTED: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+
+
+def command_words(text: str) -> tuple[str, ...]:
+    """The words of a command as a shell splits them; `ValueError` for what only a shell can do."""
+    words = tuple(shlex.split(text))
+    for word in QUOTED.sub("_", text).split():
+        operator = ";" if word.endswith(";") else word
+        if operator in SHELL_OPERATORS:
+            message = (
+                f"{operator} belongs to a shell, and the command starts without one: write "
+                "bash -c '...', or name a script that does all of it"
+            )
+            raise ValueError(message)
+    return words
+
+
 def _split_command(value: object) -> object:
     """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
     if isinstance(value, str):
-        # split and never handed to a shell: no variable,
-        # pipe or substitution of the text takes effect
-        return tuple(shlex.split(value))
+        # split and never handed to a shell: no variable or substitution of the text takes effect
+        return command_words(value)
     return tuple(value) if isinstance(value, list) else value
 
 

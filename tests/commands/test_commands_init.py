@@ -213,7 +213,12 @@ def test_no_training_is_told_with_the_command_to_type(fresh: Repository, run: Ru
 
 
 @pytest.mark.parametrize(
-    ("command", "fault"), [("python '", "no closing quotation"), (" ", "--command is empty")]
+    ("command", "fault"),
+    [
+        ("python '", "no closing quotation"),
+        (" ", "--command is empty"),
+        ("python train.py | tee log", "--command: | belongs to a shell"),
+    ],
 )
 @pytest.mark.usefixtures("fresh")
 def test_a_command_that_cannot_be_is_refused(run: Run, command: str, fault: str) -> None:

@@ -168,6 +168,7 @@ def test_ranks_that_did_not_start_are_an_error(run: Run) -> None:
         (("compare", "--arm", "a=true", "--arm", "a=true"), "error: --arm a is given twice"),
         (("compare", "--arm", "a=", "--arm", "b=true"), "error: --arm a= has no command"),
         (("compare", "--arm", 'a="x', "--arm", "b=true"), "No closing quotation"),
+        (("compare", "--arm", "a=x && y", "--arm", "b=true"), "&& belongs to a shell"),
         (("compare", "--arm", "a=x", "--arm", "b=x", "--runs", "4"), "--runs goes with --base"),
         (("compare", "--arm", "a=x", "--arm", "b=x", "--html", "f"), "--html goes with --print"),
         (("compare", "--arm", "a=x", "--arm", "b=x", "--base", "x"), "compare takes one of"),

@@ -14,6 +14,7 @@ from gate.errors import SettingsError
 from gate.isolation.modes import ContainerSettings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import MINIMAL_FILE, parse_settings, settings_digest, training_digest
+from gate.text.document import command_words
 
 
 def _parse(text: str) -> GateSettings:
@@ -42,6 +43,49 @@ def test_every_fault_is_told_at_once_with_key_and_line() -> None:
         "line 5: train.command: No closing quotation",
         "line 6: foo: is not a known key",
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "operator"),
+    [
+        ("python a.py && python b.py", "&&"),
+        ("python a.py || true", "||"),
+        ("python a.py | tee x", "|"),
+        ("python a.py > log.txt 2>&1", ">"),
+        ("python a.py >> log.txt", ">>"),
+        ("python a.py < answers.txt", "<"),
+        ("python a.py 2>&1", "2>&1"),
+        ("python a.py; python b.py", ";"),
+        ("python a.py &", "&"),
+    ],
+)
+def test_a_command_that_takes_a_shell_is_refused_with_the_remedy(
+    command: str, operator: str
+) -> None:
+    (fault,) = _faults(f"version: 1\ntrain:\n  command: {command!r}\n  max_steps: 1\n")
+    assert fault == (
+        f"line 3: train.command: {operator} belongs to a shell, and the command starts without "
+        "one: write bash -c '...', or name a script that does all of it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        ("python a.py --split ';'", ";"),
+        (r"find . -exec python {} \;", ";"),
+        ('bash -c "python a.py && python b.py"', "python a.py && python b.py"),
+        ("python a.py --note='a > b'", "--note=a > b"),
+        ("python a.py --rule 'it\"s' x>1", "x>1"),
+    ],
+)
+def test_an_operator_in_quotes_or_in_a_word_is_an_argument(command: str, word: str) -> None:
+    assert command_words(command)[-1] == word
+
+
+def test_a_list_of_words_may_hold_any_of_them() -> None:
+    settings = _parse("version: 1\ntrain:\n  command: [python, a.py, ';', '>']\n  max_steps: 1\n")
+    assert settings.train.command == ("python", "a.py", ";", ">")
 
 
 def test_a_missing_key_points_at_its_section() -> None:
