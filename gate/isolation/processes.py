@@ -34,7 +34,7 @@ from gate.isolation.process_table import (
     processes,
     reap,
 )
-from gate.isolation.sandboxed_start import blocking_folder, start_sandboxed
+from gate.isolation.sandboxed_start import blocking_folder, is_there, start_sandboxed
 from gate.isolation.stop_signals import StopSignals
 from gate.isolation.training_output import POLL_SECONDS, FollowedOutput, RunOutput, Take
 from gate.text.untrusted_text import safe_line
@@ -440,11 +440,7 @@ def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunEr
     """Say what was tried; the hint follows the kind of fault."""
     name = safe_line(request.argv[0])
     if isinstance(error, FileNotFoundError):
-        return RunError(
-            f"cannot start {name}: command not found",
-            hint="Install it in the training's environment, or correct train.command; a script "
-            "whose first line names a missing interpreter looks the same.",
-        )
+        return _not_found(name)
     if isinstance(error, PermissionError):
         return _not_permitted(request, name)
     reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -455,16 +451,27 @@ def _cannot_start(request: ProcessRequest, error: OSError | ValueError) -> RunEr
     )
 
 
+def _not_found(name: str) -> RunError:
+    return RunError(
+        f"cannot start {name}: command not found",
+        hint="Install it in the training's environment, or correct train.command; a script "
+        "whose first line names a missing interpreter looks the same.",
+    )
+
+
 def _not_permitted(request: ProcessRequest, name: str) -> RunError:
     """Name the folder that is closed: a link of a virtual environment tells nothing of it."""
     account = request.credentials
+    closed = None if account is None else blocking_folder(request, account)
+    # a closed folder of PATH is all that the kernel tells of, wherever else was looked
+    if closed is None and not is_there(request):
+        return _not_found(name)
     if account is None:
         file = safe_line(Path(request.argv[0]).name)
         return RunError(
             f"cannot start {name}: permission denied",
             hint=f"Make it executable (chmod +x {file}), or start it with python.",
         )
-    closed = blocking_folder(request, account)
     if closed is None:
         return RunError(
             f"cannot start {name}: permission denied",

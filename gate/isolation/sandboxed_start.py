@@ -37,6 +37,14 @@ def blocking_folder(request: ProcessRequest, account: Credentials) -> Path | Non
     return next(filter(None, (first_blocked_folder(place, account) for place in places)), None)
 
 
+def is_there(request: ProcessRequest) -> bool:
+    """Whether a file lies where the command is looked for, may it be executed or not."""
+    name = request.argv[0]
+    folders = ("",) if "/" in name else _path_of(request).split(os.pathsep)
+    places = (request.on_host(request.workdir / folder / name) for folder in folders)
+    return any(os.access(place, os.F_OK) for place in places)
+
+
 def _path_of(request: ProcessRequest) -> str:
     return request.env.get("PATH", os.defpath)
 

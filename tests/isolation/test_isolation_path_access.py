@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,27 @@ def test_a_link_of_an_environment_into_a_closed_home_is_explained(
         f"cannot start python: {top}/home is closed to other accounts (mode 0700)"
     )
     assert f"chmod o+x {top}/home" in caught.value.hint
+
+
+def test_a_command_that_is_nowhere_is_not_found_although_a_folder_of_path_is_closed(
+    top: Path, account: Credentials
+) -> None:
+    request = ProcessRequest(
+        argv=("torchrun",),
+        env={"PATH": f"{top}/home/python/bin:/usr/bin"},
+        workdir=Path("/"),
+        timeout_seconds=120,
+        output_limit_bytes=4096,
+        credentials=account,
+    )
+    with pytest.raises(RunError) as caught:
+        LocalProcesses().run(request, lambda _: None)
+    assert caught.value.message == "cannot start torchrun: command not found"
+    assert caught.value.hint.startswith("Install it in the training's environment")
+    (top / "torchrun").touch(0o644)
+    there = replace(request, env={"PATH": f"{top}/home/python/bin:{top}"})
+    with pytest.raises(RunError, match="cannot start torchrun: permission denied"):
+        LocalProcesses().run(there, lambda _: None)
 
 
 def test_the_callers_own_account_does_not_sound_like_a_fault() -> None:
