@@ -105,7 +105,7 @@ def refresh_command(  # noqa: PLR0913 - each parameter is an option of the comma
     prepared = [prepare(local_call(name, out), progress) for name in config or _settings_files()]
     requests, adapters = [request for request, _ in prepared], prepared[0][1]
     top = requests[0].top
-    # a folder that it may not use is to be told before anything is accepted
+    # before anything is accepted: the folder may be refused
     claim_out(requests[0].out, FILES)
     if source is not None:
         offered = in_folder(adapters, top, source.absolute())
