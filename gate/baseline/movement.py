@@ -13,7 +13,7 @@ from typing import Final
 from gate.baseline.acceptance import FarFromPeers, Movement
 from gate.baseline.entry import BaselineEntry
 from gate.comparison.differences import Comparison, MetricDelta
-from gate.comparison.metric_differences import tolerance_at, tolerances_for
+from gate.comparison.metric_differences import last_step, tolerance_at, tolerances_for
 from gate.evidence.run_evidence import MetricSeries
 from gate.settings.levels import Tolerance
 
@@ -22,10 +22,13 @@ def movement_of(
     comparison: Comparison,
     tolerances: tuple[Tolerance, ...],
     *,
+    replaced: tuple[MetricSeries, ...],
     commit: str,
     outcome: str = "",
 ) -> Movement | None:
-    """The worst of what differs; `commit` is the replaced entry's. None where nothing does.
+    """The worst of what differs. None where nothing does.
+
+    `replaced` are the metrics of the replaced entry, and `commit` is its.
 
     The worst is the farthest beyond its tolerance, where there is one, and else by relative size;
     a difference without a finite size is as large as can be.
@@ -34,7 +37,17 @@ def movement_of(
         return None
     structure = not comparison.comparable or bool(comparison.retyped)
     weights_equal = not comparison.tensors and not comparison.step_faults
-    worst = max(comparison.metrics, key=lambda delta: _severity(delta, tolerances), default=None)
+    ends = {series.name: last_step(series) for series in replaced}
+
+    def multiple_of(delta: MetricDelta) -> float | None:
+        rules = tolerances_for(delta.metric, tolerances)
+        return _multiple(delta, tolerance_at(delta.step, ends.get(delta.metric, 0), rules))
+
+    worst = max(
+        comparison.metrics,
+        key=lambda delta: _severity(delta, multiple_of(delta)),
+        default=None,
+    )
     if worst is None:
         return Movement(
             commit=commit, outcome=outcome, weights_equal=weights_equal, structure=structure
@@ -48,25 +61,23 @@ def movement_of(
         after=worst.observed,
         relative=worst.relative,
         ulp=worst.ulp,
-        tolerances=_multiple(worst, tolerances),
+        tolerances=multiple_of(worst),
         weights_equal=weights_equal,
         structure=structure,
     )
 
 
-def _severity(delta: MetricDelta, tolerances: tuple[Tolerance, ...]) -> tuple[float, float]:
-    multiple = _multiple(delta, tolerances)
+def _severity(delta: MetricDelta, multiple: float | None) -> tuple[float, float]:
     relative = math.inf if delta.relative is None else delta.relative
     # what no tolerance covers has to be equal: any difference is beyond all limits
     return math.inf if multiple is None else multiple, relative
 
 
-def _multiple(delta: MetricDelta, tolerances: tuple[Tolerance, ...]) -> float | None:
+def _multiple(delta: MetricDelta, rule: Tolerance | None) -> float | None:
     """The difference in multiples of its tolerance; of several limits the widest, as any will do.
 
     None where there is no tolerance, or no finite difference.
     """
-    rule = tolerance_at(delta.step, tolerances_for(delta.metric, tolerances))
     if rule is None or delta.absolute is None:
         return None
     pairs = (
@@ -133,8 +144,9 @@ def _points(
             yield math.inf, FarFromPeers(peers=peers, metric=own.name, step=step)
             continue
         there = [one[step] for one in values]
+        rule = tolerance_at(step, last_step(own), rules)
         least, most = min(there), max(there)
-        room = max(most - least, _allowed(step, rules, there), MARGIN * largest)
+        room = max(most - least, _allowed(rule, there), MARGIN * largest)
         outside = max(value - most, least - value, 0.0)
         found = own.name, step, value
         yield _share(outside, room), _far(found, (least, most, room), peers)
@@ -162,8 +174,7 @@ def _share(outside: float, room: float) -> float:
     return outside / room if room > 0 else math.inf
 
 
-def _allowed(step: int, rules: tuple[Tolerance, ...], values: list[float]) -> float:
-    rule = tolerance_at(step, rules)
+def _allowed(rule: Tolerance | None, values: list[float]) -> float:
     if rule is None:
         return 0.0
     return max(rule.absolute, rule.relative * max(map(abs, values)))

@@ -155,9 +155,17 @@ def tolerances_for(name: str, tolerances: tuple[Tolerance, ...]) -> tuple[Tolera
     return tuple(rule for rule in tolerances if fnmatchcase(name, rule.metric))
 
 
-def tolerance_at(step: int, rules: tuple[Tolerance, ...]) -> Tolerance | None:
-    """The first of a metric's tolerances that covers a step, or None: only equal bits will do."""
-    return next((rule for rule in rules if rule.decides(step)), None)
+def last_step(series: MetricSeries) -> int:
+    """The step that a tolerance of the `final` one decides; 0 of a series without points."""
+    return series.points[-1].step if series.points else 0
+
+
+def tolerance_at(step: int, last: int, rules: tuple[Tolerance, ...]) -> Tolerance | None:
+    """The first of a metric's tolerances that covers a step, or None: only equal bits will do.
+
+    `last` is the metric's last step.
+    """
+    return next((rule for rule in rules if rule.decides(step, last)), None)
 
 
 def _fault(
@@ -206,19 +214,16 @@ def _series_deltas(
     # all that there is to do for most series, however long
     if expected.points == observed.points:
         return [], len(expected.points)
-    last = expected.points[-1].step if expected.points else 0
+    last = last_step(expected)
     right = dict(observed.points.pairs())
     pairs = [(step, value, right[step]) for step, value in expected.points.pairs() if step in right]
     deltas = []
     for step, left_value, right_value in pairs:
         # hexadecimal is exact: it tells -0.0 from 0.0, and NaN is equal to itself
         if left_value.hex() != right_value.hex():
-            tolerance = tolerance_at(step, rules)
-            judged = tolerance is None or tolerance.judges(step, last)
+            tolerance = tolerance_at(step, last, rules)
             sides = Point.of(step, left_value), Point.of(step, right_value)
-            # also where a tolerance does not judge the point: a difference is always shown
-            delta = metric_delta(expected.name, *sides, expected.dtype, tolerance)
-            deltas.append(delta if judged else delta.model_copy(update={"within": True}))
+            deltas.append(metric_delta(expected.name, *sides, expected.dtype, tolerance))
     return deltas, len(pairs)
 
 

@@ -15,7 +15,12 @@ from itertools import chain
 from statistics import NormalDist
 
 from gate.comparison.differences import LeastChange, ToleranceUse
-from gate.comparison.metric_differences import FRACTION_BITS, tolerance_at, tolerances_for
+from gate.comparison.metric_differences import (
+    FRACTION_BITS,
+    last_step,
+    tolerance_at,
+    tolerances_for,
+)
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
 from gate.settings.levels import Derivation, Improvement, Tolerance
 
@@ -145,8 +150,9 @@ def _by_rule(series: MetricSeries, tolerances: tuple[Tolerance, ...]) -> dict[in
     rules = tolerances_for(series.name, tolerances)
     places = {id(rule): place for place, rule in enumerate(tolerances)}
     found: dict[int, list[Pair]] = {}
+    last = last_step(series)
     for step, value in series.points.pairs() if rules else ():
-        rule = tolerance_at(step, rules)
+        rule = tolerance_at(step, last, rules)
         if rule is not None:
             found.setdefault(places[id(rule)], []).append((step, value))
     return found
@@ -156,7 +162,9 @@ def _use(
     run: RunEvidence, rule: Tolerance, decided: list[tuple[MetricSeries, list[Pair]]]
 ) -> ToleranceUse:
     named = [series for series in run.metrics if tolerances_for(series.name, (rule,))]
-    covers = any(rule.decides(step) for series in named for step in series.points.steps)
+    covers = any(
+        rule.decides(step, last_step(series)) for series in named for step in series.points.steps
+    )
     changes = chain.from_iterable(_least(series, points, rule) for series, points in decided)
     return ToleranceUse(
         pattern=rule.metric,
@@ -173,12 +181,11 @@ def _use(
 
 
 def _least(series: MetricSeries, decided: list[Pair], rule: Tolerance) -> Iterator[Change]:
-    """How far each judged point may move."""
+    """How far each point that the rule decides may move."""
     fraction_bits, _ = FRACTION_BITS[series.dtype]
-    last = series.points[-1].step if series.points else 0
     for step, value in decided:
         size = abs(value)
-        if size and rule.judges(step, last):
+        if size:
             # a tolerance holds where any one limit does, so the widest of them is what
             # it lets through; a unit in the last place is at most this part of a value
             share = max(rule.absolute / size, rule.relative, rule.ulp * 2.0**-fraction_bits)

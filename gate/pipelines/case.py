@@ -354,7 +354,7 @@ class ClosedCase:
             return None
         tolerances = case.request.settings.compare.tolerances
         # measured, so no claim of a pull request
-        return movement_of(against, tolerances, commit=entry.commit)
+        return movement_of(against, tolerances, replaced=entry.metrics, commit=entry.commit)
 
     @property
     def not_run(self) -> tuple[NotRun, ...]:

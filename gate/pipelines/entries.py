@@ -140,6 +140,7 @@ def _moved(
     return movement_of(
         compared.of(replaced, entry, (BASELINE_SIDE, NEW)),
         settings.compare.tolerances,
+        replaced=replaced.metrics,
         commit=replaced.commit,
         outcome=outcome,
     )

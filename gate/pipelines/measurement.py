@@ -319,11 +319,13 @@ def checked_ranges(ranges: tuple[str, ...]) -> tuple[str, ...]:
             raise SettingsError(
                 f"--steps {error}", hint="Give it once for each range: --steps 1-10 --steps 11-20."
             ) from error
-        if steps is None and place < len(ranges) - 1:
+        if text == EVERY and place < len(ranges) - 1:
             raise SettingsError(
                 f"--steps {text} takes every step that is left",
-                hint=f"Give {FINAL} or {EVERY} last: the first tolerance that fits decides.",
+                hint=f"Give {EVERY} last: the first tolerance that fits decides.",
             )
+        if text == FINAL and FINAL in ranges[:place]:
+            raise SettingsError(f"--steps {FINAL} is given twice", hint="Give it once.")
         if steps is not None and any(
             steps.start < other.stop and other.start < steps.stop for other in taken
         ):

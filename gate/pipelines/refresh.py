@@ -253,6 +253,7 @@ def _judged(
     movement = movement_of(
         compare_results(known, entry, settings.compare, names),
         settings.compare.tolerances,
+        replaced=known.metrics,
         commit=known.commit,
     )
     noise = _noise(movement, entry, baseline)

@@ -105,8 +105,8 @@ class Tolerance(Document):
         default=EVERY,
         max_length=40,
         description="`every` step, the `final` one, or a range such as `1-10`. Other steps are "
-        "left "
-        "to the tolerances after this one.",
+        "left to the tolerances after this one, and must be equal, bit for bit, if none of them "
+        "decides.",
     )
     better_is: Direction | None = Field(
         default=None,
@@ -137,14 +137,12 @@ class Tolerance(Document):
             raise ValueError(message)
         return self
 
-    def decides(self, step: int) -> bool:
-        """Whether a step falls to this tolerance; one that judges the end alone takes them all."""
+    def decides(self, step: int, last: int) -> bool:
+        """Whether a step falls to this tolerance; `last` is the metric's last."""
+        if self.steps == FINAL:
+            return step == last
         steps = steps_of(self.steps)
         return steps is None or step in steps
-
-    def judges(self, step: int, last: int) -> bool:
-        """Whether a difference at a step that it decides counts; `last` is the metric's last."""
-        return self.steps != FINAL or step == last
 
     def better(self, expected: float, observed: float) -> bool | None:
         """Whether a metric improved; None where nothing says so, or it is equal or no number."""

@@ -17,7 +17,13 @@ def _moved(new: RunEvidence, **tolerance: object) -> Movement | None:
     rules = ({"metric": "*", **tolerance},) if tolerance else ()
     compare = settings_of(compare={"tolerances": rules}).compare
     against = compare_results(OLD, new, compare, ("old", "new"))
-    return movement_of(against, compare.tolerances, commit=COMMIT, outcome="code-drift")
+    return movement_of(
+        against,
+        compare.tolerances,
+        replaced=OLD.metrics,
+        commit=COMMIT,
+        outcome="code-drift",
+    )
 
 
 def _words(new: RunEvidence, **tolerance: object) -> str:

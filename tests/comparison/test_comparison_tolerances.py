@@ -45,10 +45,36 @@ def test_a_range_decides_its_own_steps_and_leaves_the_others_to_the_next() -> No
     assert _within((1.0,) * 4, moved, early, Tolerance(metric="*", absolute=1.0)) == "1"
 
 
-def test_a_final_tolerance_takes_every_step_that_no_range_before_it_took() -> None:
-    rules = (Tolerance(metric="*", steps="1-2"), Tolerance(metric="*", absolute=0.1, steps="final"))
-    assert _within((1.0,) * 4, (1.5, 1.0, 9.0, 1.05), *rules) == "1"
-    assert _within((1.0,) * 4, (1.0, 1.0, 9.0, 1.5), *rules) == "4"
+def test_a_final_tolerance_leaves_every_other_step_to_the_next() -> None:
+    final = Tolerance(metric="*", absolute=0.002, steps="final")
+    every = Tolerance(metric="*", absolute=0.01)
+    moved = (0.0, 1.005, 1.005, 1.005)
+    assert _within((1.0,) * 4, moved, final, every) == "1 4"
+    _, second = tolerance_uses(evidence_of(values=moved), (final, every))
+    assert (second.metrics, second.shadowed) == (("loss",), False)
+
+
+STEPS = st.sampled_from(("every", "final", "1-2", "2-4", "6-9"))
+
+
+@given(kinds=st.lists(st.tuples(st.sampled_from(("loss", "*", "acc")), STEPS), max_size=5))
+def test_the_first_tolerance_that_matches_metric_and_step_judges_it(
+    kinds: list[tuple[str, str]],
+) -> None:
+    steps = {"every": {1, 2, 3, 4}, "final": {4}, "1-2": {1, 2}, "2-4": {2, 3, 4}, "6-9": set()}
+    # a limit of its own for each, so that what is within says which rule judged
+    for place, (metric, at) in enumerate(kinds):
+        one = Tolerance(metric=metric, steps=at, absolute=1)
+        rules = [Tolerance(metric=other, steps=where) for other, where in kinds]
+        rules[place] = one
+        first = {
+            step
+            for step in range(1, 5)
+            if next((n for n, (m, s) in enumerate(kinds) if m != "acc" and step in steps[s]), -1)
+            == place
+        }
+        outside = " ".join(str(step) for step in range(1, 5) if step not in first)
+        assert _within((1.0,) * 4, (1.5,) * 4, *rules) == outside
 
 
 @each_row("steps", ["", "3", "5-4", "-1-2", "1 - 2", "1-", "all", "٣-٤", "1-9999999999"])

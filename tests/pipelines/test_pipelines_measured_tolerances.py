@@ -122,7 +122,7 @@ def test_other_code_other_settings_and_no_evidence_are_refused(
     ("ranges", "why"),
     [
         (("every", "1-2"), "--steps every takes every step that is left"),
-        (("final", "1-2"), "--steps final takes every step that is left"),
+        (("final", "final"), "--steps final is given twice"),
         (("1-5", "5-9"), "--steps 5-9 overlaps a range before it"),
         (("1-5", "x"), "--steps must be every, final or a range of steps such as 1-10, not 'x'"),
     ],
