@@ -13,11 +13,12 @@ from gate.report.wording import (
     GOOD,
     SHORT_COMMIT,
     STOPPED,
+    farthest,
     pair,
     percent,
     percentage,
     points_words,
-    worst_first,
+    printed_size,
 )
 from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
@@ -47,10 +48,12 @@ def numbers_words(comparison: Comparison | None) -> str:
             "end; every metric is equal or within tolerance."
         )
     # of the metric that was named: another one's small numbers move by hundreds of percents
-    same = tuple(one for one in comparison.metrics if one.metric == delta.metric)
-    worst = next(iter(worst_first(same)), None)
+    after = tuple(
+        one for one in comparison.metrics if one.metric == delta.metric and one.step > delta.step
+    )
+    worst = farthest(after)
     later = ""
-    if worst is not None and (worst.relative or 0) > (delta.relative or 0) * 1.01:
+    if worst is not None and printed_size(worst) > printed_size(delta) * 1.01:
         later = f"later up to {moved_by(worst)}"
     return f"{delta_words(delta, f'at step {delta.step}', later)}."
 
@@ -97,8 +100,8 @@ def _falls(delta: MetricDelta) -> bool:
 
 def worst_words(comparison: Comparison | None) -> str:
     """How far the worst metric is off, to be put behind a sentence's last word."""
-    worst = next(iter(worst_first(comparison.metrics if comparison else ())), None)
-    if worst is None or worst.relative is None:
+    worst = farthest(comparison.metrics if comparison else ())
+    if worst is None:
         return ""
     return f": {worst.metric} is off by {moved_by(worst)} at step {worst.step}, at most"
 

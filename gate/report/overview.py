@@ -15,12 +15,12 @@ from gate.report.wording import (
     NEUTRAL,
     SHORT_COMMIT,
     WATCH,
+    farthest,
     moved_words,
     not_run_words,
     strict_runs,
     threshold_words,
     why_not_run,
-    worst_first,
 )
 from gate.text.phrases import count
 from gate.verdict.history import HistoryLine
@@ -266,8 +266,8 @@ def _from(event: Event) -> str:
 
 
 def _worst(comparison: Comparison) -> str:
-    worst = next(iter(worst_first(comparison.metrics)), None)
-    if worst is None or worst.relative is None:
+    worst = farthest(comparison.metrics)
+    if worst is None:
         return ""
     return f", {worst.metric} by at most {moved_by(worst)}"
 

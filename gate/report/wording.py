@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gate.comparison.differences import (
@@ -431,10 +431,29 @@ def severity(delta: MetricDelta) -> tuple[bool, float]:
 
     A difference without a finite size (NaN, or a baseline of zero) is as large as can be.
     """
+    return not delta.within, _relative_size(delta)
+
+
+def _relative_size(delta: MetricDelta) -> float:
     relative = delta.relative
     known = relative is not None and math.isfinite(relative)
     # without a finite size nothing says how far it is, so it must not sink to the end of the list
-    return not delta.within, relative if known and relative is not None else math.inf
+    return relative if known and relative is not None else math.inf
+
+
+def printed_size(delta: MetricDelta) -> float:
+    """What is printed of a difference, as a part of one: points of a fraction, else a share."""
+    if points_words(delta.metric, delta.expected, delta.observed):
+        return abs(float(delta.observed) - float(delta.expected))
+    return _relative_size(delta)
+
+
+def farthest(deltas: Sequence[MetricDelta]) -> MetricDelta | None:
+    """Of the metric that is worst the largest number that is printed; None without a size."""
+    worst = max(deltas, key=_relative_size, default=None)
+    same = (one for one in deltas if worst is not None and one.metric == worst.metric)
+    found = max(same, key=printed_size, default=None)
+    return found if found is not None and math.isfinite(printed_size(found)) else None
 
 
 def worst_first(deltas: tuple[MetricDelta, ...]) -> list[MetricDelta]:

@@ -12,10 +12,12 @@ from report_cases import delta, digest
 from gate.report.layout import BLOCKS, GAP, sparkline
 from gate.report.wording import (
     duration,
+    farthest,
     interval,
     magnitude,
     percent,
     percentage,
+    points_words,
     sentences,
     short_if_digest,
     worst_first,
@@ -83,6 +85,25 @@ def test_what_has_no_size_is_worst_then_what_is_outside_then_the_largest() -> No
         delta(4, 0.9, within=True),
     )
     assert worst_first((inside, small, nan, large)) == [nan, large, small, inside]
+
+
+FRACTIONS = st.floats(min_value=0.001, max_value=1)
+
+
+@given(pairs=st.lists(st.tuples(FRACTIONS, FRACTIONS), min_size=1, max_size=20))
+def test_the_farthest_is_the_largest_of_the_numbers_that_are_printed(
+    pairs: list[tuple[float, float]],
+) -> None:
+    deltas = tuple(
+        delta(step, abs(right - left) / left, within=False).model_copy(
+            update={"metric": "file.acc", "expected": repr(left), "observed": repr(right)}
+        )
+        for step, (left, right) in enumerate(pairs, start=1)
+    )
+    found = farthest(deltas)
+    assert found is not None
+    told = points_words("file.acc", found.expected, found.observed)
+    assert told == f"{max(abs(right - left) for left, right in pairs) * 100:.3g} points"
 
 
 @each_row(

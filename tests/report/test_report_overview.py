@@ -107,7 +107,8 @@ def test_equal_metrics_and_other_weights_are_not_within_a_tolerance_that_nobody_
 
 def test_a_difference_without_a_size_has_no_worst() -> None:
     assert CODE_DRIFT.baseline is not None
-    nan = CODE_DRIFT.baseline.metrics[0].model_copy(update={"relative": None, "ulp": None})
+    unsized = {"observed": "nan", "relative": None, "ulp": None}
+    nan = CODE_DRIFT.baseline.metrics[0].model_copy(update=unsized)
     words = answers(CODE_DRIFT, baseline=against_baseline(metrics=(nan,)))["Against the baseline"]
     assert words == "❌ differs: 1 of 48 values, 0 of 12 tensors"
     table = section(
