@@ -28,6 +28,8 @@ NO_CODE: Final = frozenset(("LICENSE", "CHANGELOG", ".gitignore", "CODEOWNERS"))
 NUMBER: Final = re.compile(
     r"(?<![\w.])-?(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+(?![\w.])", re.ASCII
 )
+# without parentheses a number ends where the argument does
+VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
 # a schedule multiplies: the last digits of a product are not those of its factors
 NEAR: Final = 1e-9
 
@@ -110,7 +112,7 @@ def shown_change(
     relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
     opened = frozenset(read)
     data = [hunk for hunk in relevant if hunk.file in opened]
-    ran = _nearest(diagnosis.trace)
+    ran = _ran_before(diagnosis)
     only = all_that_matters(change)
     # proof that it is read says more than that there is nothing else
     proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
@@ -121,6 +123,45 @@ def shown_change(
         or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
     )
     return _with_move(shown, change)
+
+
+def _ran_before(diagnosis: Diagnosis) -> tuple[ChangedLines, ...]:
+    """The nearest hunk that ran, without those that only set what is no cause of the difference.
+
+    Where some are left out and several remain, all of a pair: none of them is known to be it.
+    """
+    changed = diagnosis.trace.changed if diagnosis.trace is not None else ()
+    left = tuple(hunk for hunk in changed if not _only_sets(hunk, diagnosis.settings_beside))
+    if left == changed:
+        return _nearest(diagnosis.trace)
+    return left if len(left) <= PAIR else ()
+
+
+def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...]) -> bool:
+    """Whether the two sides of a hunk differ in numbers of these settings alone."""
+    # a line that is not shown may change anything
+    if not settings or (hunk.gone, hunk.new) != (len(hunk.before), len(hunk.after)):
+        return False
+    before, after = (
+        _without_settings(lines, settings, {getattr(one, side) for one in settings})
+        for lines, side in ((hunk.before, "before"), (hunk.after, "after"))
+    )
+    return before == after
+
+
+def _without_settings(
+    lines: tuple[str, ...], settings: tuple[OptimizerSettingChange, ...], numbers: set[str]
+) -> str:
+    """The text without arguments of that name, and without those numbers."""
+    text = "\n".join(lines)
+    for name in {one.name.partition("/")[0] for one in settings}:
+        text = re.sub(rf"\b{re.escape(name)}\s*=\s*{VALUE}\s*,?", "", text)
+    text = NUMBER.sub(lambda found: "" if _same(found.group(), numbers) else found.group(), text)
+    return re.sub(r"[\s,]+(?=\))|\s+", "", text)
+
+
+def _same(word: str, numbers: set[str]) -> bool:
+    return any(_is_in(number, frozenset((float(word.replace("_", "")),))) for number in numbers)
 
 
 def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:

@@ -240,6 +240,12 @@ class ShownChange(Document):
         """As `train.py:12 and model.py:40`."""
         return " and ".join(hunk.place for hunk in self.hunks)
 
+    @property
+    def candidates(self) -> bool:
+        """Whether it is several changes that ran, and not lines that moved, which are one."""
+        moved = any(hunk.removed for hunk in self.hunks)
+        return self.how is HowKnown.RAN and len(self.hunks) > 1 and not moved
+
 
 class TraceRow(Document):
     """A call of each trace, side by side around the point; empty where one has none there."""

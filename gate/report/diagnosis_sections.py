@@ -30,6 +30,7 @@ CAPTIONS: Final = {
     HowKnown.RAN_BEFORE_NAN: "The nearest changed line that ran before it:",
     HowKnown.RAN: "The nearest changed line that ran before the difference:",
 }
+CANDIDATES: Final = "Changed lines that ran before the difference:"
 
 
 def change_words(change: ShownChange | None) -> ShownLines | None:
@@ -38,7 +39,11 @@ def change_words(change: ShownChange | None) -> ShownLines | None:
         return None
     each = MOST_LINES // len(change.hunks)
     lines = tuple(line for hunk in change.hunks for line in _hunk(hunk, each))
-    return ShownLines(caption=CAPTIONS[change.how], lines=lines)
+    return ShownLines(caption=_caption(change), lines=lines)
+
+
+def _caption(change: ShownChange) -> str:
+    return CANDIDATES if change.candidates else CAPTIONS[change.how]
 
 
 def _hunk(hunk: ChangedLines, most: int) -> Iterator[str]:

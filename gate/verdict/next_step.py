@@ -243,6 +243,8 @@ def _accept(
 
 def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str:
     """A changed line or a setting that is known is named; where another may, what to look at."""
+    if change is not None and change.candidates:
+        return f"{UNINTENDED}: look at {change.places} first, changed lines that ran before it."
     if change is not None and change.how is HowKnown.RAN:
         return f"{UNINTENDED}: look at {change.places} first, the nearest changed line."
     if change is not None:

@@ -23,6 +23,7 @@ from gate.diagnosis.touched_lines import (
 )
 from gate.diagnosis.trace_window import what_explains
 from gate.evidence.trace import Claim, ExecutedLine, HowKnown, ShownChange, TraceFinding
+from gate.report.diagnosis_sections import change_words
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
 
 
@@ -145,6 +146,38 @@ def test_the_line_at_which_two_traces_part_goes_before_the_nearest_that_ran() ->
     assert found(RATE, MODEL, trace=trace) == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
     elsewhere = trace.model_copy(update={"line": 41})
     assert found(RATE, MODEL, trace=elsewhere) == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
+
+
+ADAM = hunk("train.py", 12, "o = Adam(p, lr=0.01)", "o = Adam(p, lr=0.02, betas=(0.9, 0.98))")
+BESIDE = (
+    OptimizerSettingChange(optimizer=0, name="lr", before="0.01", after="0.02"),
+    OptimizerSettingChange(optimizer=0, name="betas/1", before="0.999", after="0.98"),
+)
+
+
+def ran(*hunks: ChangedLines) -> ShownChange | None:
+    trace = TraceFinding(
+        claim=Claim.CODE_PATH, sentence="", file="train.py", line=99, changed=hunks
+    )
+    return found(*hunks, RATE, trace=trace, settings_beside=BESIDE)
+
+
+def test_a_line_that_sets_what_is_no_cause_is_never_the_nearest() -> None:
+    assert ran(ADAM, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(MODEL,))
+    assert ran(ADAM) is None
+    wider = hunk("train.py", 12, "o = Adam(N(64), lr=0.01)", "o = Adam(N(128), lr=0.02)")
+    assert ran(wider, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(wider,))
+
+
+def test_several_changed_lines_that_are_left_are_all_candidates() -> None:
+    other = hunk("corpus.py", 3, "text", "text.lower()")
+    shown = ran(ADAM, MODEL, other)
+    assert shown is not None
+    words = change_words(shown)
+    assert words is not None
+    assert words.caption == "Changed lines that ran before the difference:"
+    assert shown.places == "model.py:40 and corpus.py:3"
+    assert ran(ADAM, MODEL, other, hunk("loss.py", 5, "a", "b")) is None
 
 
 def test_without_a_named_call_only_the_one_part_that_ran_is_near() -> None:
