@@ -15,7 +15,12 @@ from typing import Final
 from gate.checkpoint.parts import compiled
 from gate.comparison.compare import Result, compare_results
 from gate.comparison.differences import EventKind, NotFinite, SelfTestProbe, ThresholdResult
-from gate.comparison.first_difference import Numbering, kind_of_metric, renamed_series
+from gate.comparison.first_difference import (
+    Numbering,
+    kind_of_metric,
+    numbering_of,
+    renamed_series,
+)
 from gate.evidence.run_evidence import MetricSeries, NotFiniteTensor, RunEvidence
 from gate.settings.gate_settings import ComparisonSettings, NotFiniteAllowed
 from gate.settings.levels import Threshold
@@ -51,7 +56,7 @@ def never_passes(strict: tuple[RunEvidence, ...], allowed: tuple[NotFiniteAllowe
 
 def _metric(run: RunEvidence) -> NotFinite | None:
     every = tuple(renamed_series(run))
-    numbering = Numbering(every, len(run.steps))
+    numbering = numbering_of(every, len(run.steps))
     points = [
         (_place(numbering, series.name, step), series.name, step, value)
         for series in every

@@ -22,10 +22,10 @@ from gate.comparison.differences import (
     TensorDelta,
 )
 from gate.comparison.first_difference import (
-    Numbering,
     Recorded,
     first_events,
     first_ranks,
+    numbering_of_both,
     own_metrics,
     pairs_of,
     ranks_apart,
@@ -147,8 +147,8 @@ def compare_results(
     counts = (len(expected.steps), len(observed.steps))
     environments = expected.environment, observed.environment
     work = compare_work(expected, observed)
-    series = (*renamed_series(expected), *renamed_series(observed))
-    numbering, given = Numbering(series, max(counts)), observed.given or expected.given
+    numbering = numbering_of_both((renamed_series(expected), renamed_series(observed)), counts)
+    given = observed.given or expected.given
     world = max(world_size(expected), world_size(observed))
     # a baseline has rank 0's losses alone: to differ in them makes it not the first
     own = own_metrics(expected) | own_metrics(observed) if len(ranks) == world else frozenset()

@@ -2,8 +2,9 @@
 
 The numbering is that of optimizer steps. What the harness records counts them already. A script
 numbers its own metrics as it likes: from 0 or from 1, by steps or by epochs. A series that reaches
-at least half as far as the optimizer did is taken to count steps (from 0 on, its step 0 is the
-first); any other counts something else, and stands behind everything whose step is known.
+as far as the optimizer did, but for less than the distance of two of its points, counts steps (from
+0 on, its step 0 is the first): epochs of two steps end halfway. Any other may count something else,
+and stands behind everything whose step is known.
 
 Ranks that train together all differ soon after one of them does: gradients are summed. So the rank
 at fault is the one whose record differs first, in the order in which one thing causes the next.
@@ -14,7 +15,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Final, Protocol
 
 from gate.comparison.differences import (
@@ -68,27 +71,72 @@ SERIES_KINDS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Numbering:
-    """The optimizer step at which a metric's own step stands; `steps` is how many were taken."""
+    """The optimizer step at which a metric's own step stands.
 
-    def __init__(self, series: Iterable[MetricSeries], steps: int) -> None:
-        self._offsets = {metric.name: _offset(metric, steps) for metric in series}
+    `offsets` says by how much each metric counts less; None of what counts something else.
+    """
+
+    offsets: Mapping[str, int | None]
 
     def step(self, metric: str, own: int | None) -> int | None:
         """The optimizer step, or None when the metric counts something else."""
-        offset = self._offsets.get(metric)
+        offset = self.offsets.get(metric)
         return None if own is None or offset is None else own + offset
 
 
+def numbering_of(series: Iterable[MetricSeries], steps: int, *, certain: bool = True) -> Numbering:
+    """That of a run of so many steps.
+
+    `certain`: only where no epochs can be meant. Else a metric that reaches half as far as the
+    optimizer counts steps, so that it is compared behind the step at which a run was resumed.
+    """
+    offset = _offset if certain else _likely_offset
+    return Numbering(offsets={metric.name: offset(metric, steps) for metric in series})
+
+
+def numbering_of_both(
+    sides: tuple[Iterable[MetricSeries], Iterable[MetricSeries]], steps: tuple[int, int]
+) -> Numbering:
+    """That of two runs: a metric that one side cut short counts what it counts on the other.
+
+    Where they took other numbers of steps, it counts steps only if it does on each.
+    """
+    left, right = (
+        numbering_of(series, taken).offsets for series, taken in zip(sides, steps, strict=True)
+    )
+    offsets: dict[str, int | None] = {}
+    for name in {*left, *right}:
+        found = [one[name] for one in (left, right) if name in one]
+        known = {offset for offset in found if offset is not None}
+        fits = len(known) == 1 and (steps[0] == steps[1] or None not in found)
+        offsets[name] = known.pop() if fits else None
+    return Numbering(offsets=offsets)
+
+
 def _offset(series: MetricSeries, steps: int) -> int | None:
+    """Where no epochs of several steps can be meant."""
+    own = series.points.steps
+    if series.source is MetricSource.HARNESS or not own:
+        return _likely_offset(series, steps)
+    reached = max(own) + _start(own)
+    # written every so many steps it may end before the last; one more is a number before the first
+    apart = min((later - one for one, later in pairwise(own)), default=1)
+    return _start(own) if steps - apart < reached <= steps + 1 else None
+
+
+def _likely_offset(series: MetricSeries, steps: int) -> int | None:
     if series.source is MetricSource.HARNESS:
         return 0
     own = series.points.steps
-    if not own:
-        return None
+    reaches = bool(own) and (max(own) + _start(own)) * 2 >= steps
+    return _start(own) if reaches else None
+
+
+def _start(own: Sequence[int]) -> int:
     # a script that counts from 0 calls the first optimizer step 0
-    offset = 1 if min(own) == 0 else 0
-    return offset if (max(own) + offset) * 2 >= steps else None
+    return 1 if min(own) == 0 else 0
 
 
 def first_events(  # noqa: PLR0913 - each is another kind of what may differ

@@ -18,7 +18,7 @@ from gate.checkpoint.digest import SAVED_LEAF
 from gate.checkpoint.parts import OTHER, part_of
 from gate.comparison.compare import compare_results
 from gate.comparison.differences import Comparison
-from gate.comparison.first_difference import Numbering
+from gate.comparison.first_difference import Numbering, numbering_of
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import (
     CheckpointManifest,
@@ -95,7 +95,7 @@ def _series_until(metrics: tuple[MetricSeries, ...], step: int) -> Iterator[Metr
 
 def _rest(run: RunEvidence, step: int) -> RunEvidence:
     """The run behind a step, in its own numbers."""
-    numbering = Numbering(run.metrics, len(run.steps))
+    numbering = numbering_of(run.metrics, len(run.steps), certain=False)
     metrics = (_behind(series, numbering, step) for series in run.metrics)
     return run.model_copy(
         update={
@@ -120,7 +120,7 @@ def _behind(series: MetricSeries, numbering: Numbering, step: int) -> MetricSeri
 
 def _moved(run: RunEvidence, whole: RunEvidence, step: int) -> RunEvidence:
     """A resumed run in the numbers of the uninterrupted one, of the metrics that one has."""
-    numbering = Numbering(whole.metrics, len(whole.steps))
+    numbering = numbering_of(whole.metrics, len(whole.steps), certain=False)
     there = {series.name for series in _rest(whole, step).metrics}
     metrics = (
         _counted_on(series, numbering, step) for series in run.metrics if series.name in there

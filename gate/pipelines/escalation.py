@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gate.comparison.differences import Comparison, EventKind, NotFinite
-from gate.comparison.first_difference import Numbering, kind_of_metric
+from gate.comparison.first_difference import kind_of_metric, numbering_of
 from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
     Reach,
@@ -112,7 +112,7 @@ def trace_not_finite(
 def _window_of(number: NotFinite, run: RunEvidence, budget: Budget) -> TraceWindow:
     """Its step and the one before, whose update may have made it; of a tensor the last ones."""
     total = max(1, len(run.steps))
-    step = Numbering(run.metrics, total).step(number.name, number.step) or total
+    step = numbering_of(run.metrics, total).step(number.name, number.step) or total
     written = number.step is not None and kind_of_metric(number.name) is not EventKind.LOSS
     end = EarlyEnd(step=step, optimizers=optimizers_of(run), written=written)
     return TraceWindow(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gate.comparison.checks import first_not_finite, never_passes
 from gate.comparison.compare import compare_results, missed_share, runs_of_the_same_work
 from gate.comparison.differences import EventKind, FingerprintDifference, MetricDelta
-from gate.comparison.first_difference import Numbering, first_events
+from gate.comparison.first_difference import first_events, numbering_of
 from gate.comparison.tolerances import tolerance_uses
 from gate.evidence.columns import Points
 from gate.evidence.run_evidence import MetricSeries, MetricSource, NotFiniteTensor, RunEvidence
@@ -55,6 +55,47 @@ def test_epochs_are_no_steps() -> None:
     assert _first(one, alone) == (EventKind.METRIC, "file.accuracy", "at its step 1")
 
 
+def test_epochs_of_two_steps_stand_behind_the_loss_of_any_step() -> None:
+    losses = tuple(map(float, range(1, 21)))
+    epochs = [(epoch, 0.5) for epoch in range(10)]
+    one = _with(_own("file.acc", *epochs), run=evidence_of(values=losses))
+    moved = _own("file.acc", *epochs[:6], *((epoch, 0.4) for epoch, _ in epochs[6:]))
+    other = _with(moved, run=evidence_of(values=(*losses[:11], *(0.0,) * 9)))
+    assert _first(one, other) == (EventKind.LOSS, "loss", "at step 12")
+
+
+def test_more_optimizer_steps_explain_epochs_that_one_run_does_not_have() -> None:
+    shorter = _with(
+        _own("stdout.val", (0, 1.0), (1, 1.0), (2, 1.0)), run=evidence_of(values=(1.0,) * 6)
+    )
+    longer = _with(
+        _own("stdout.val", *((epoch, 1.0) for epoch in range(5))),
+        run=evidence_of(values=(1.0,) * 10),
+    )
+    assert _first(shorter, longer) == (EventKind.STEPS, "optimizer steps", "at step 7")
+    assert _first(longer, shorter) == (EventKind.STEPS, "optimizer steps", "at step 7")
+
+
+@given(
+    epochs=st.integers(1, 40),
+    of_each=st.integers(2, 5),
+    start=st.integers(0, 1),
+    every=st.integers(1, 7),
+)
+def test_epochs_of_several_steps_are_never_taken_for_steps(
+    epochs: int, of_each: int, start: int, every: int
+) -> None:
+    own = _own("file.a", *((start + epoch, 0.5) for epoch in range(0, epochs, every)))
+    assert numbering_of((own,), epochs * of_each).step("file.a", start) is None
+
+
+@given(steps=st.integers(1, 60), start=st.integers(0, 1), every=st.integers(1, 7))
+def test_what_is_written_every_few_steps_counts_steps(steps: int, start: int, every: int) -> None:
+    own = _own("file.a", *((start + step, 0.5) for step in range(0, steps, every)))
+    known = numbering_of((own,), steps).step("file.a", start)
+    assert known == 1 or len(own.points) == 1
+
+
 def test_another_number_of_steps_is_one_event_and_not_one_for_each_series() -> None:
     shorter = evidence_of(values=(2.5, 2.25))
     found = compare_results(EQUAL, shorter, COMPARE, ("a", "b"))
@@ -62,7 +103,7 @@ def test_another_number_of_steps_is_one_event_and_not_one_for_each_series() -> N
 
 
 def test_a_metric_of_one_run_alone_is_called_that() -> None:
-    more = _with(_own("file.now_and_then", (2, 1.0)))
+    more = _with(_own("file.now_and_then", (2, 1.0), (3, 1.0)))
     assert _first(EQUAL, more) == (EventKind.METRIC_MISSING, "file.now_and_then", "at step 2")
 
 
@@ -181,7 +222,7 @@ def test_weights_written_by_hand_stand_behind_their_update_and_before_who_uses_t
     names = [("weights.last", 1), ("parameters.0", 1), ("weights.first", 2)]
     shuffled = [[*deltas, *(_fingerprint(*one) for one in names)][place] for place in order]
     events = first_events(
-        Numbering(losses, 3),
+        numbering_of(losses, 3),
         steps=(3, 3),
         fingerprints=[one for one in shuffled if isinstance(one, FingerprintDifference)],
         deltas=[one for one in shuffled if isinstance(one, MetricDelta)],
@@ -204,7 +245,7 @@ def test_a_metric_of_a_step_stands_behind_all_that_any_optimizer_did_in_it(
     names = [seen, metric]
     is_number = seen.startswith("loss")
     events = first_events(
-        Numbering([_loss(name, 2) for name in names], 3),
+        numbering_of([_loss(name, 2) for name in names], 3),
         steps=(3, 3),
         fingerprints=[] if is_number else [_fingerprint(seen, 2)],
         deltas=[_delta(name, 2) for name in (names if is_number else [metric])],
