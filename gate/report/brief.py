@@ -208,7 +208,7 @@ def _within(verdict: Verdict) -> str:
         if verdict.answers.base_run is not Answer.EQUAL:
             how = f"the same result within tolerance{worst_words(verdict.base_run)}"
         words = (
-            f"The committed baseline no longer applies on this machine{_since(verdict.baseline)}. "
+            f"The committed baseline {_why_not_applied(verdict, 'no longer applies')}. "
             f"The base commit, run here{_in_its_own(verdict)}, gives {how}."
         )
     else:
@@ -248,10 +248,17 @@ def _code_drift(verdict: Verdict) -> str:
     if verdict.base_run is not None:
         return (
             f"{numbers_words(verdict.base_run)} That is against the base commit run here"
-            f"{_in_its_own(verdict)}: the committed baseline does not apply on this machine"
-            f"{_since(verdict.baseline)}."
+            f"{_in_its_own(verdict)}: the committed baseline {_why_not_applied(verdict)}."
         )
     return numbers_words(verdict.baseline)
+
+
+def _why_not_applied(verdict: Verdict, words: str = "does not apply") -> str:
+    """Numbers of other data say nothing of a machine."""
+    if not verdict.data_moved:
+        return f"{words} on this machine{_since(verdict.baseline)}"
+    moved = _moved(verdict.baseline)
+    return f"{words}, since the declared data changed{f', and {moved}' if moved else ''}"
 
 
 def _base_gives_the_entry(verdict: Verdict) -> bool:

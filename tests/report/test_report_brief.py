@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from each_row import each_row
 from hypothesis import example, given
@@ -12,8 +14,12 @@ from report_outcomes import (
     CASES,
     CODE_DRIFT,
     ENVIRONMENT_DRIFT,
+    MINI,
+    MOVED_DATA,
     NONDETERMINISTIC,
     REPRODUCED,
+    REQUEST,
+    WITH_DATA,
     WITHIN_TOLERANCE,
     base_runs,
     both,
@@ -398,6 +404,22 @@ def test_settings_that_the_baseline_was_not_recorded_with_are_the_changes_where_
     other = OtherSetting(key="train.env", before="{}", after='{"OMP_NUM_THREADS": "1"}')
     update = {"baseline": None, "other_settings": (other,), "settings_from": settings_from}
     assert brief_of(CASES["not-comparable"].model_copy(update=update)).this_change == answer
+
+
+def test_where_the_declared_data_changed_no_machine_is_named() -> None:
+    verdict = judged(
+        both(first="batch", since=2),
+        against=WITH_DATA,
+        base=base_runs(first="batch", since=4),
+        request=replace(REQUEST, settings=MINI),
+        data=MOVED_DATA,
+        base_data=MOVED_DATA,
+    )
+    assert verdict.outcome is Outcome.CODE_DRIFT
+    assert (
+        "That is against the base commit run here: the committed baseline does not apply, since "
+        "the declared data changed."
+    ) in brief_of(verdict).happened
 
 
 def test_a_metric_that_was_not_compared_is_no_result_that_did_not_move() -> None:
