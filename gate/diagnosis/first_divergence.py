@@ -313,7 +313,12 @@ REMEDIES: Final[dict[SuspectKind, Callable[[Suspect], str]]] = {
     SuspectKind.ENTROPY: lambda one: (
         f"Draw from a generator with a constant seed instead of {one.call}() at {one.place}"
     ),
-    SuspectKind.DRAW: lambda one: f"Give the thread at {one.place} a seeded generator of its own",
+    SuspectKind.DRAW: lambda one: (
+        f"Either give the thread at {one.place} a seeded generator of its own, or take what "
+        "threads hand over in a fixed order"
+        if one.possible
+        else f"Give the thread at {one.place} a seeded generator of its own"
+    ),
     SuspectKind.COMPLETION: lambda one: (
         f"Receive from each rank by its number (src=) at {one.place}, in a fixed order"
         if one.call in FROM_ANY_RANK

@@ -77,6 +77,9 @@ POSSIBLE: Final = frozenset(
     (SuspectKind.ADDRESS, SuspectKind.THREAD, SuspectKind.CHILD, SuspectKind.CLOCK)
 )
 ORDER: Final = tuple(SuspectKind)
+# what comes to a line piece by piece is told at some counts, these at most apart
+ARRIVALS: Final = frozenset(("queue.Queue.get", "multiprocessing.Queue.get"))
+TOLD_LATE: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,11 +228,23 @@ def _of_sources(first: Event, sources: Iterable[Source], *, timed: bool) -> Iter
             before=source.before if turned else "",
             after=source.after if turned else "",
             used=used_in(first),
-            possible=kind in POSSIBLE and not clock,
+            possible=(kind in POSSIBLE and not clock) or _is_open(source, first),
             stack=source.stack,
             code_place=CodePlace.known(source.file, source.line),
             rank=source.rank,
         )
+
+
+def _is_open(source: Source, first: Event) -> bool:
+    """Whether what a line did may have been the same in both runs where they first differ.
+
+    That a thread draws is no difference: with the generator in one state, what it hands over may
+    arrive in another order. An order that was told later may have differed only then.
+    """
+    if source.kind is SourceKind.DRAW:
+        return first.kind is not EventKind.RANDOM
+    late = first.step is not None and source.step > first.step
+    return late and source.kind is SourceKind.COMPLETION
 
 
 def _of_children(
@@ -252,6 +267,8 @@ def _fits(suspect: Suspect, first: Event) -> bool:
     """Whether the line ran early enough, and can change this at all."""
     # what a script writes of a step it may compute behind the step's update
     late = 1 if first.kind is EventKind.METRIC else 0
+    if suspect.kind is SuspectKind.COMPLETION and suspect.call in ARRIVALS:
+        late = TOLD_LATE
     if first.step is not None and suspect.step > first.step + late:
         return False
     kind = suspect.kind

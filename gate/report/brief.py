@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gate.comparison.differences import Comparison, EventKind, MetricDelta
-from gate.diagnosis.diagnosis import Diagnosis
+from gate.diagnosis.diagnosis import Diagnosis, SuspectKind
 from gate.report.diagnosis_sections import change_words, traced_words, tried_sentence
 from gate.report.entry_words import (
     delta_words,
@@ -153,6 +153,10 @@ def _traced(verdict: Verdict) -> str:
     return f"{traced_words(trace, drift=drift)}."
 
 
+# a thread that draws and a queue that takes what comes: either may be what differs
+RACING = frozenset((SuspectKind.COMPLETION, SuspectKind.DRAW))
+
+
 def cause_words(diagnosis: Diagnosis) -> str:
     """The cause in one line: what is known to differ in each run, else what happened.
 
@@ -169,6 +173,9 @@ def cause_words(diagnosis: Diagnosis) -> str:
         suspect = diagnosis.suspects[0]
         other = diagnosis.ranks and suspect.rank not in diagnosis.ranks
         of_rank = f"{rank_words((suspect.rank,))}: " if other else ""
+        if {one.kind for one in diagnosis.suspects[:PAIR]} == RACING:
+            both = "; or ".join(map(paired_words, diagnosis.suspects[:PAIR]))
+            return f"{diagnosis.cause}. Possibly: {of_rank}{both}"
         return f"{diagnosis.cause}. Possibly: {of_rank}{suspect_words(suspect)}"
     changed = "; ".join(map(setting_words, diagnosis.settings_beside))
     return f"{diagnosis.cause}. Also changed: {changed}" if changed else diagnosis.cause

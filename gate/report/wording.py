@@ -235,6 +235,8 @@ def paired_words(suspect: Suspect) -> str:
         return f"{suspect.place} draws from {suspect.call}()"
     if suspect.kind is SuspectKind.COMPLETION:
         return f"{suspect.place} takes results from {suspect.call}() as they complete"
+    if suspect.kind is SuspectKind.DRAW:
+        return f"{suspect.place} draws from {suspect.call}() in a thread"
     return suspect_words(suspect)
 
 
@@ -260,6 +262,10 @@ def _thread_words(suspect: Suspect) -> str:
     return "starts a thread"
 
 
+# with the generators in one state, both explain that the training gets something else
+DRAW_OPEN = ": what each thread draws, or the order in which it arrives, may differ"
+
+
 def _does(suspect: Suspect) -> str:
     call = f"{suspect.call}()"
     instead = f", {suspect.after} instead of {suspect.before}" if suspect.after else " in each run"
@@ -271,7 +277,7 @@ def _does(suspect: Suspect) -> str:
         SuspectKind.UNSEEDED: f"draws from {call} without a seed",
         SuspectKind.SEED: f"gives {suspect.call} a different seed{instead}",
         SuspectKind.ENTROPY: f"draws from {call}, which no seed sets",
-        SuspectKind.DRAW: f"draws from {call} in a thread",
+        SuspectKind.DRAW: f"draws from {call} in a thread{DRAW_OPEN if suspect.possible else ''}",
         SuspectKind.COMPLETION: f"takes results from {call} as they complete, in a different order",
         SuspectKind.ORDER: f"takes names from {call} in the file system's order",
         SuspectKind.PROCESS: f"uses {call}, a different number in each run",

@@ -408,6 +408,50 @@ def test_the_same_tensors_under_each_others_names_are_an_order_of_a_set() -> Non
     assert _diagnose(evidence_of(weights=b"WEIGHTS")).cause_class is CauseClass.CHECKPOINT
 
 
+def _threaded(kind: SourceKind, call: str, line: int, step: int) -> Source:
+    return Source(
+        rank=0, step=step, kind=kind, call=call, before="", after="", file="train.py",
+        line=line, stack=(), worker=False, thread=True,
+    )  # fmt: skip
+
+
+def _explained_by(*sources: Source) -> Diagnosis:
+    compared = compare_results(
+        evidence_of(), evidence_of(values=(2.5, 9.0, 9.0)), settings_of().compare, ("one", "two")
+    )
+    found = diagnose_repeat(compared, KnownLines(sources=sources), one_cpu_thread=True)
+    assert found is not None
+    return found
+
+
+SHUFFLED = _threaded(SourceKind.DRAW, "random.shuffle", 18, 1)
+
+
+def test_a_draw_in_a_thread_is_a_possibility_where_no_generator_differs() -> None:
+    found = _explained_by(SHUFFLED)
+    assert found.likely == ()
+    assert (
+        "Possibly: train.py:18 draws from random.shuffle() in a thread: what each thread draws, or "
+        "the order in which it arrives, may differ"
+    ) in cause_words(found)
+    assert found.remedy.startswith(
+        "Either give the thread at train.py:18 a seeded generator of its own, or take what threads "
+        "hand over in a fixed order. If that is not it: "
+    )
+
+
+def test_a_queue_whose_order_was_told_a_little_later_is_possible_beside_the_draw() -> None:
+    taken = _threaded(SourceKind.COMPLETION, "queue.Queue.get", 41, 4)
+    found = _explained_by(SHUFFLED, taken)
+    assert found.likely == ()
+    assert cause_words(found).endswith(
+        "Possibly: train.py:41 takes results from queue.Queue.get() as they complete; or "
+        "train.py:18 draws from random.shuffle() in a thread"
+    )
+    in_time = _explained_by(SHUFFLED, taken.model_copy(update={"step": 2}))
+    assert [one.call for one in in_time.likely] == ["queue.Queue.get"]
+
+
 def test_a_line_that_makes_a_set_is_named_where_an_order_differs() -> None:
     made = Source(
         rank=0, step=1, kind=SourceKind.ADDRESS, call="set", before="", after="", file="train.py",
