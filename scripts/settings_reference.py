@@ -90,6 +90,8 @@ compare:
     - metric: "*accuracy"      # counted, so it moves in steps
       absolute: 0.002
       steps: final
+    - metric: "*accuracy"      # the steps before the last
+      absolute: 0.01
     - metric: "*loss"          # what the first pattern does not match
       absolute: 0.00094        # written by `repro-gate baseline calibrate`
       steps: 1-10

@@ -54,7 +54,7 @@ SHOWN_BY = {
     "compare.tolerances.relative": "comparison/metrics: any_one_limit_suffices",
     "compare.tolerances.ulp": "comparison/metrics: any_one_limit_suffices",
     "compare.tolerances.steps": "comparison/metrics: "
-    "a_rule_for_the_final_step_lets_earlier_ones_go",
+    "a_rule_for_the_final_step_alone_leaves_the_earlier_ones_to_equal_bits",
     "compare.tolerances.better_is": "comparison/tolerances: "
     "better_beyond_the_tolerance_is_outside_unless_that_is_chosen",
     "compare.tolerances.improvement": "comparison/tolerances: "
