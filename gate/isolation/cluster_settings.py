@@ -163,6 +163,7 @@ class ClusterSettings(Document):
         default=1200.0,
         gt=0,
         le=7 * 86400,
+        allow_inf_nan=False,
         description="How long the job may wait in the queue, in seconds. Then it is cancelled, "
         "which is an error.",
     )
@@ -170,6 +171,7 @@ class ClusterSettings(Document):
         default=1800.0,
         gt=0,
         le=86400,
+        allow_inf_nan=False,
         description="Time limit of one run on the nodes, in seconds. The job's own limit is that, "
         "times the number of runs that a call can need.",
     )

@@ -221,6 +221,7 @@ class FetchSettings(Document):
         default=3600.0,
         gt=0,
         le=7 * 24 * 3600.0,
+        allow_inf_nan=False,
         description="Time limit for fetching one entry of `data`, in seconds.",
     )
 
@@ -238,7 +239,10 @@ class PreprocessSettings(Document):
         "find it there, as the second run of the command wrote it."
     )
     timeout_seconds: float = Field(
-        default=1800.0, gt=0, description="Time limit of one run of it, in seconds."
+        default=1800.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Time limit of one run of it, in seconds.",
     )
     max_bytes: int = Field(
         default=10 * GIB,

@@ -107,7 +107,10 @@ class TrainSettings(Document):
         "no change.",
     )
     timeout_seconds: float = Field(
-        default=1800.0, gt=0, description="Time limit of one run, in seconds of wall-clock time."
+        default=1800.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Time limit of one run, in seconds of wall-clock time.",
     )
     output_limit_bytes: int = Field(
         default=1_048_576,

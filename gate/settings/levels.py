@@ -72,7 +72,10 @@ class Derivation(Document):
         description="The largest standard deviation at any step, in the metric's unit, rounded up.",
     )
     confidence: float = Field(
-        gt=0.5, lt=1, description="Confidence that the limit covers 95 % of all runs."
+        gt=0.5,
+        lt=1,
+        allow_inf_nan=False,
+        description="Confidence that the limit covers 95 % of all runs.",
     )
 
 

@@ -214,6 +214,7 @@ class RecordSettings(Document):
         default=0.02,
         gt=0,
         le=100,
+        allow_inf_nan=False,
         description="The share of the steps' time that digests may take. If they take more, they "
         "are "
         "recorded at every 2nd, 4th, 8th, ... step. The first step, the last and every loss are "
@@ -223,6 +224,7 @@ class RecordSettings(Document):
         default=2.0,
         ge=0,
         le=3600,
+        allow_inf_nan=False,
         description="Digests may always take this many seconds of a run: on any step of a run "
         "below 100 "
         "steps, on the first ten of a longer one.",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, get_origin
 
 import pytest
@@ -115,11 +116,30 @@ def test_an_empty_file_shows_a_minimal_one(text: str) -> None:
         ("  metrics: {stdout_pattern: 'x'}", "needs a named group for each metric"),
         ("  env: {A: 3}", "must be a valid string"),
         ("  seed: -1", "must be greater than or equal to 0"),
+        ("  timeout_seconds: .inf", "line 5: train.timeout_seconds: must be a finite number"),
+        ("  timeout_seconds: 1.0e+400", "line 5: train.timeout_seconds: must be a finite number"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused(lines: str, fault: str) -> None:
     (found,) = _faults(f"{MINIMAL_FILE}{lines}\n")
     assert fault in found
+
+
+def _numbers(part: object) -> Iterator[dict[str, Any]]:
+    """Every number with a fraction in a schema of pydantic's core."""
+    if isinstance(part, dict):
+        if part.get("type") == "float":
+            yield part
+        yield from (number for below in part.values() for number in _numbers(below))
+    elif isinstance(part, list | tuple):
+        yield from (number for below in part for number in _numbers(below))
+
+
+def test_no_setting_may_be_infinite_or_no_number() -> None:
+    GateSettings.model_rebuild(force=True)
+    numbers = list(_numbers(GateSettings.__pydantic_core_schema__))
+    assert len(numbers) > 20
+    assert [number for number in numbers if number.get("allow_inf_nan") is not False] == []
 
 
 def test_a_metrics_file_and_a_pattern_may_be_given() -> None:
