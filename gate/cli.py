@@ -12,12 +12,14 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from gate.checkpoint.tensor_hashing import gc_paused
 from gate.commands.program import INTERRUPTS
 from gate.errors import TRACEBACK, GateError, InternalError, StorageError
+from gate.system.output_streams import prepare_streams, unwritten
 from gate.system.version import VERSION
 from gate.text.untrusted_text import safe_block
 
@@ -35,12 +37,18 @@ SIGNAL_BASE: Final = 128
 
 def main() -> None:
     """Run the command that the program was called with."""
+    prepare_streams()
     if sys.argv[1:2] != [OF_THE_RUNNER] and os.environ.get("GITHUB_ACTIONS"):
         # slow to import
         from gate.system.console import free_of_commands  # noqa: PLC0415
 
         free_of_commands(os.environ)
-    answer(sys.argv[1:], own_process=True)
+    try:
+        answer(sys.argv[1:], own_process=True)
+    finally:
+        # the last words are still in a buffer, whose fault would end in an exit code of Python's
+        if (fault := unwritten()) is not None:
+            raise _ended(fault)
 
 
 def answer(words: Sequence[str], *, own_process: bool = False) -> None:
@@ -66,6 +74,10 @@ def answer(words: Sequence[str], *, own_process: bool = False) -> None:
             )
         ) from error
     except Exception as error:  # the last handler: what was raised may quote a pull request
+        if own_process and isinstance(error, OSError):
+            fault = unwritten(after_fault=True)
+            if fault is not None:
+                raise _ended(fault) from error
         if os.environ.get(TRACEBACK) == "1" or "--verbose" in words or "-v" in words:
             sys.stderr.write(f"{safe_block(''.join(traceback.format_exception(error)))}\n")
         raise _ended(InternalError(error)) from error
@@ -84,7 +96,9 @@ def _leave_at_signals() -> None:
 
 
 def _ended(fault: GateError) -> SystemExit:
-    sys.stderr.write(f"error: {safe_block(str(fault))}\n")
+    # where nobody can be told, the exit code still tells
+    with suppress(OSError):
+        sys.stderr.write(f"error: {safe_block(str(fault))}\n")
     return SystemExit(int(fault.exit_code))
 
 

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from gate.commands.options import console
 from gate.commands.program import FILES
 from gate.pipelines.delivery import DeliveredVerdict
 from gate.report.terminal import next_text, quiet_line, verdict_view
+from gate.system.output_streams import unwritten
 from gate.text.documents import write_document
-from gate.text.untrusted_text import safe_block
+from gate.text.untrusted_text import safe_block, safe_line
 
 
 def print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool = False) -> None:
-    """The verdict for a person, or the document itself; `quiet` makes it one line."""
+    """The verdict for a person, or the document itself; `quiet` makes it one line.
+
+    Output that cannot be written changes no verdict: its exit code stays.
+    """
+    try:
+        _print_outcome(outcome, as_json=as_json, quiet=quiet)
+        sys.stdout.flush()
+    except OSError:
+        fault = unwritten(after_fault=True)
+        if fault is None:
+            raise
+        with suppress(OSError):
+            sys.stderr.write(
+                f"note: {fault.message}; the verdict is in {safe_line(str(outcome.out))}\n"
+            )
+
+
+def _print_outcome(outcome: DeliveredVerdict, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         sys.stdout.write(write_document(outcome.verdict).decode("utf-8"))
         return

@@ -181,3 +181,15 @@ def test_repeats_below_those_of_the_settings_are_refused(project: Project, run: 
     assert ended.code == 2
     assert "--repeats 2: the settings ask for 3" in ended.err
     assert run("gate", "--repeats", "11").code == 2
+
+
+@pytest.mark.usefixtures("project")
+def test_a_full_disk_below_standard_output_changes_no_verdict(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = run("gate", "-q").code
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        ended = run("gate", "-q")
+    assert ended.code == code
+    assert "note: standard output cannot be written: No space left on device; the ver" in ended.err
