@@ -308,8 +308,7 @@ def accept_command(
         )
     if artifact and not run:
         raise SettingsError("--artifact needs --run", hint="Name a downloaded one with --from.")
-    # whoever names a proposal may want to look at it first
-    if not source and not run:
+    if reason and not source and not run:
         refuse_no_reason(reason)
     request, adapters = prepare(local_call(config, out), QuietProgress())
     if run:
@@ -322,6 +321,7 @@ def accept_command(
     else:
         proposal = last_proposal(request, adapters)
     console().print(proposal_view(proposal.entry, proposal.known, proposal.head))
+    # only now: whoever has to give a reason wants to see for what
     refuse_no_reason(reason)
     before = work_tree_baseline(request, adapters)
     baseline = accepted(request, adapters, proposal, reason, who_accepts(request.top))
