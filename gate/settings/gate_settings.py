@@ -18,7 +18,9 @@ from gate.settings.delivery_sections import (
     SigningSettings,
 )
 from gate.settings.levels import (
+    PARTS_SENTENCE,
     CostSettings,
+    EnvironmentParts,
     Level,
     LevelPolicy,
     NoiseSettings,
@@ -210,10 +212,10 @@ class ComparisonSettings(Document):
         "any other tensor, and in every metric, such a number is an error.",
     )
     # torch, CUDA, driver and device are not among them: their kernels are the arithmetic
-    comparable_environment: tuple[str, ...] = Field(
+    comparable_environment: EnvironmentParts = Field(
         default=("cpu", "cpu_capability", "os", "packages", "python"),
         description="Parts of the environment that may differ from the baseline's: a result within "
-        "tolerance then still passes.",
+        f"tolerance then still passes. {PARTS_SENTENCE}",
     )
 
 

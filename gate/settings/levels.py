@@ -6,7 +6,7 @@ No clock is asked here: from `since` to `until` is a bounded span, whenever the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -189,6 +189,51 @@ def _day(value: str) -> str:
 Day = Annotated[str, AfterValidator(_day)]
 
 
+# in the words of `baseline/select.py`, which puts them in order
+ENVIRONMENT_PARTS: Final = (
+    "cpu",
+    "cpu_capability",
+    "cublas",
+    "cuda",
+    "cudnn",
+    "device",
+    "driver",
+    "nccl",
+    "nodes",
+    "numpy",
+    "os",
+    "packages",
+    "python",
+    "threads",
+    "torch",
+    "variables",
+    "world_size",
+)
+PARTS_SENTENCE: Final = "The parts: " + ", ".join(f"`{part}`" for part in ENVIRONMENT_PARTS) + "."
+
+
+def _known_parts(names: Iterable[str]) -> None:
+    """Refuse a part that no environment has: it would match nothing, and nobody would notice."""
+    for name in names:
+        if name not in ENVIRONMENT_PARTS:
+            parts = ", ".join(ENVIRONMENT_PARTS)
+            message = f"{name[:40]!r} is no part of the environment; name one of {parts}"
+            raise ValueError(message)
+
+
+def _patterns_of_parts(patterns: dict[str, str]) -> dict[str, str]:
+    _known_parts(patterns)
+    return patterns
+
+
+def _parts(names: tuple[str, ...]) -> tuple[str, ...]:
+    _known_parts(names)
+    return names
+
+
+EnvironmentParts = Annotated[tuple[str, ...], AfterValidator(_parts)]
+
+
 class Quarantine(Document):
     """An entry of the baseline that does not judge, why, and until when."""
 
@@ -199,11 +244,12 @@ class Quarantine(Document):
     until: Day = Field(
         description="The last day (UTC), 30 days after `since` at most. After that it has expired."
     )
-    environment: dict[str, Pattern] = Field(
+    environment: Annotated[dict[str, Pattern], AfterValidator(_patterns_of_parts)] = Field(
         default_factory=dict,
         max_length=20,
         description="Which entries: shell-style patterns of parts of their environment, for "
-        "example `cpu: AMD EPYC*`. All must match; without any, the rule covers every entry.",
+        "example `cpu: AMD EPYC*`. All must match; without any, the rule covers every entry. "
+        f"{PARTS_SENTENCE}",
     )
     metrics: tuple[Pattern, ...] = Field(
         default=(),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from each_row import each_row
 
+from gate.baseline.select import KEY
 from gate.errors import SettingsError
-from gate.settings.levels import Quarantine
+from gate.harness.lifecycle.environment_survey import _READERS
+from gate.settings.levels import ENVIRONMENT_PARTS, Quarantine
 from gate.settings.load import parse_settings
 
 FILE = """\
@@ -84,6 +86,29 @@ def test_a_reason_is_needed() -> None:
     with pytest.raises(SettingsError) as caught:
         parse_settings(text.encode(), "repro-gate.yml")
     assert "baseline.quarantine[0].reason" in str(caught.value)
+
+
+@each_row(
+    ("lines", "place"),
+    [
+        ("compare: {comparable_environment: [gpu]}", "line 3: compare.comparable_environment: "),
+        (
+            "baseline: {quarantine: [{reason: a, since: x, until: y, environment: {gpu: x}}]}",
+            "line 3: baseline.quarantine[0].environment: ",
+        ),
+    ],
+)
+def test_a_part_that_no_environment_has_is_refused(lines: str, place: str) -> None:
+    text = f"version: 1\ntrain: {{command: python train.py, max_steps: 3}}\n{lines}\n"
+    with pytest.raises(SettingsError) as caught:
+        parse_settings(text.encode(), "repro-gate.yml")
+    told = "'gpu' is no part of the environment; name one of cpu, cpu_capability, cublas, cuda, "
+    assert any(line.startswith(f"{place}{told}") for line in caught.value.details)
+
+
+def test_the_parts_that_settings_name_are_those_that_entries_are_chosen_by() -> None:
+    assert sorted(ENVIRONMENT_PARTS) == sorted(KEY)
+    assert set(_READERS) < set(ENVIRONMENT_PARTS)
 
 
 def test_metrics_and_parts_are_patterns() -> None:
