@@ -213,3 +213,8 @@ def test_no_baseline_is_left_to_do() -> None:
         ".repro-gate/baseline: no baseline is committed",
     )
     assert "baseline record" in row.fix
+
+
+def test_the_advice_to_record_names_the_settings_that_the_call_names() -> None:
+    row = examined_baseline(None, "b", None, Environment(parts={}), config="nlp/my gate.yml")
+    assert row.fix.startswith("Run `repro-gate baseline record --config 'nlp/my gate.yml'` on ")

@@ -157,7 +157,7 @@ def examine(asked: Checks, adapters: Adapters, probes: Probes) -> DoctorReport:
         examined_driver(settings, training, host),
         examined_shared_memory(training, isolation),
         *_rows("disk", lambda: (_room(asked.out, probes, work.fault),)),
-        *_rows("baseline", lambda: (_baseline(adapters, settings, path, training),)),
+        *_rows("baseline", lambda: (_baseline(asked, adapters, settings, path, training),)),
     )
     return DoctorReport(version=VERSION, examined=rows)
 
@@ -399,7 +399,11 @@ def _read_apart(output: bytes, timed_out: bool) -> TrainingSeen:  # noqa: FBT001
 
 
 def _baseline(
-    adapters: Adapters, settings: GateSettings, path: Path | None, training: TrainingSeen
+    asked: Checks,
+    adapters: Adapters,
+    settings: GateSettings,
+    path: Path | None,
+    training: TrainingSeen,
 ) -> Examined:
     """Judged by the entries as they lie there; what decides on a pull request is the base's."""
     if path is None:
@@ -423,4 +427,4 @@ def _baseline(
         settings.compare.comparable_environment,
     )
     entry = chosen.entry if chosen.same_training else None
-    return examined_baseline(baseline, name, entry, here, chosen.nearest)
+    return examined_baseline(baseline, name, entry, here, chosen.nearest, config=asked.config)

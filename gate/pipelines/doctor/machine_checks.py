@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 
@@ -12,7 +13,6 @@ from gate.settings.gate_settings import Device, GateSettings
 from gate.system.machine import GIVE_ONE, GpuMissed, GpuObstacle, GpusSeen, TrainingSeen
 from gate.training.environment import DEVICE, PACKAGES, Environment, moved_packages
 
-RECORD = "Run `repro-gate baseline record` on this kind of machine, and commit the folder."
 CONFIRM = "It is ignored until another call gives the same bits: record it again, and commit."
 SHOWN_PARTS = 4
 # a GPU with its compute capability, multiprocessors and memory takes about 70
@@ -25,29 +25,40 @@ def examined_baseline(
     entry: BaselineEntry | None,
     here: Environment,
     nearest: BaselineEntry | None = None,
+    *,
+    config: str = "",
 ) -> Examined:
     """`entry` is the one that a run here would be judged by, None when no entry fits it.
 
-    `nearest` is then one of another kind of accelerator.
+    `nearest` is then one of another kind of accelerator. `config` is the settings file as the call
+    names it, the empty text where it names none.
 
     What moved may still be compared within tolerance, or judged by running the base commit.
     """
+    record = _recording(config)
     if baseline is None or not baseline.entries:
-        return _row(CheckResult.TODO, f"{path}: no baseline is committed", RECORD)
+        return _row(CheckResult.TODO, f"{path}: no baseline is committed", record)
     if nearest is not None:
         recorded, now = nearest.environment.part(DEVICE)[:SHOWN], here.part(DEVICE)[:SHOWN]
         found = f"{path}: has no entry for {now}, only for {recorded}"
-        return _row(CheckResult.FAIL, found, RECORD)
+        return _row(CheckResult.FAIL, found, record)
     if entry is None:
         found = f"{path}: recorded with another command, seed, step count or thread count"
-        return _row(CheckResult.FAIL, found, RECORD)
+        return _row(CheckResult.FAIL, found, record)
     if not here.parts:
         found = f"{path}: {len(baseline.entries)} entries; this environment is unknown"
         return _row(CheckResult.WARN, found, "")
-    return _beside(entry, path, here)
+    return _beside(entry, path, here, record)
 
 
-def _beside(entry: BaselineEntry, path: str, here: Environment) -> Examined:
+def _recording(config: str) -> str:
+    option = f" --config {shlex.quote(config)}" if config else ""
+    return (
+        f"Run `repro-gate baseline record{option}` on this kind of machine, and commit the folder."
+    )
+
+
+def _beside(entry: BaselineEntry, path: str, here: Environment, record: str) -> Examined:
     """What separates this machine from the entry, where the entry may judge at all."""
     if entry.provisional:
         found = f"{path}: the nearest entry is far from those of other environments"
@@ -66,7 +77,7 @@ def _beside(entry: BaselineEntry, path: str, here: Environment) -> Examined:
     shown = every[:SHOWN_PARTS]
     rest = f" and {len(every) - SHOWN_PARTS} more" if len(every) > SHOWN_PARTS else ""
     return _row(
-        CheckResult.WARN, f"{path}: the closest entry differs in {', '.join(shown)}{rest}", RECORD
+        CheckResult.WARN, f"{path}: the closest entry differs in {', '.join(shown)}{rest}", record
     )
 
 
