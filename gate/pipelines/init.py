@@ -288,6 +288,7 @@ def _seen_from(folder: str, training: Training, files: Files, top: Path) -> Trai
         found = found or inside
         below.append(path.relative_to(folder).as_posix() if inside else word)
     if not found:
+        _refuse_told_from_folder(folder, training, files, top)
         raise SettingsError(
             f"settings in {folder} start their training there, and `{training.command}` names no "
             "file in it",
@@ -295,6 +296,18 @@ def _seen_from(folder: str, training: Training, files: Files, top: Path) -> Trai
             f"{own_config(training)}.",
         )
     return replace(training, command=shlex.join(below), workdir=".")
+
+
+def _refuse_told_from_folder(folder: str, training: Training, files: Files, top: Path) -> None:
+    """`SettingsError` for a command that would be right if it were read where the settings lie."""
+    words = shlex.split(training.command)
+    there = [word for word in words if _exists(files, top / folder / word)]
+    if there:
+        meant = shlex.join(f"{folder}/{word}" if word in there else word for word in words)
+        raise SettingsError(
+            f"`{training.command}` is read from the current folder, not from {folder}",
+            hint=f"Name the file in {folder}: --command {shlex.quote(meant)}",
+        )
 
 
 def planned(  # noqa: PLR0913 - what was found, and what was asked for

@@ -159,6 +159,20 @@ def test_settings_in_a_folder_that_the_command_does_not_name_are_refused(
     assert not (fresh.path / "lab").exists()
 
 
+def test_a_command_as_it_would_be_typed_beside_the_settings_is_told_how_to_name_its_file(
+    fresh: Repository, run: Run
+) -> None:
+    fresh.write("vision/train.py", LOOP)
+    ended = run("init", "--config", "vision/repro-gate.yml", "--command", "python train.py")
+    assert (ended.code, ended.err.splitlines()) == (
+        2,
+        [
+            "error: `python train.py` is read from the current folder, not from vision",
+            "hint: Name the file in vision: --command 'python vision/train.py'",
+        ],
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
