@@ -339,7 +339,8 @@ def private_pem(key: PrivateKey, passphrase: bytes | None, *, allow_plain: bool 
     if passphrase is None and not allow_plain:
         raise AttestationError(
             "a private key is not written without a pass phrase",
-            hint="Give a pass phrase, or ask for a plain key explicitly.",
+            hint="Set REPRO_GATE_PASSPHRASE to the pass phrase, or ask for a plain key with "
+            "--allow-plain.",
         )
     if passphrase is None:
         return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -7,6 +7,7 @@ variable of the program.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 
 from gate.errors import SettingsError
@@ -16,6 +17,7 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_line
 
 MAX_KEY_BYTES = 64 * 1024
+ENCRYPTED_LABEL = "BEGIN ENCRYPTED PRIVATE KEY"
 PASSPHRASE_VARIABLE = "REPRO_GATE_PASSPHRASE"  # noqa: S105 - the name, not the secret
 
 # The runner sets both for a job with the permission `id-token: write`, and for no job of a fork.
@@ -53,6 +55,7 @@ class _Keys(_JobIdentity):
     _key_variable = ""
     _passphrase_variable = ""
     _hint = ""
+    _passphrase_hint = ""
 
     def __init__(
         self, place: SignerPlace | None, files: Files, variables: Mapping[str, str]
@@ -74,26 +77,32 @@ class _Keys(_JobIdentity):
             self._check_named(checkout, allow_plain=allow_plain)
         file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
         if file and not allow_plain and not self._given(self._passphrase_variable):
-            raise SettingsError("the signing key has no pass phrase", hint=self._hint)
+            raise SettingsError("no pass phrase was given for the signing key", hint=self._hint)
 
     def _check_named(self, checkout: Path | None, *, allow_plain: bool) -> None:
         # slow to import, and most calls name no key
         from gate.package.signers import (  # noqa: PLC0415
             check_place,
-            label_in,
-            refuse_label,
+            key_head,
+            refuse_head,
             refuse_programs_below,
         )
 
-        label, shown = self._variables.get(self._key_variable, "").strip(), "the signing key"
+        pem, shown = self._variables.get(self._key_variable, "").strip(), "the signing key"
+        head = key_head(BytesIO(pem.encode()))
         if self._place is not None:
             check_place(self._place, self._files, self._variables)
-            label = ""
             if checkout is not None:
                 refuse_programs_below(checkout, self._place, self._variables)
         if isinstance(self._place, FilePlace):
-            label, shown = label_in(self._place.path), f"{shown} {safe_line(str(self._place.path))}"
-        refuse_label(label, shown, allow_plain=allow_plain)
+            shown = f"{shown} {safe_line(str(self._place.path))}"
+            with self._place.path.open("rb", buffering=0) as file:
+                head = key_head(file)
+        refuse_head(head, shown, allow_plain=allow_plain)
+        if ENCRYPTED_LABEL in head and not self._given(self._passphrase_variable):
+            raise SettingsError(
+                f"{shown} is encrypted, and no pass phrase was given", hint=self._passphrase_hint
+            )
 
     def secret_files(self) -> tuple[Path, ...]:
         """Where key, PIN or token lie in a file; none is opened."""
@@ -132,6 +141,7 @@ class FileSecrets(_Keys):
     """For the command line: the key's place, the pass phrase of a file from one variable."""
 
     _passphrase_variable = PASSPHRASE_VARIABLE
+    _passphrase_hint = f"Set {PASSPHRASE_VARIABLE} to its pass phrase."
     _hint = f"Set {PASSPHRASE_VARIABLE}, or accept a plain key with --allow-plain-key."
 
     def token(self) -> str:
@@ -145,6 +155,7 @@ class InputSecrets(_Keys):
     _key_variable = "INPUT_SIGNING_KEY"
     _passphrase_variable = "INPUT_SIGNING_KEY_PASSPHRASE"  # noqa: S105 - the name, not the secret
     _hint = "Give it as input signing_key_passphrase, from a secret."
+    _passphrase_hint = _hint
 
     def __init__(self, variables: Mapping[str, str], files: Files) -> None:
         place = variables.get("INPUT_SIGNER", "").strip()

@@ -19,13 +19,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, TypeAdapter
 
 from gate.errors import AttestationError, SealServiceError, SettingsError, StorageError
-from gate.package.pkcs11 import TokenSigner, check_token_place, der_of, der_of_ed25519
+from gate.package.keys import ENCRYPT_HINT, object_identifier, other_kind
+from gate.package.pkcs11 import P256, TokenSigner, check_token_place, der_of, der_of_ed25519
 from gate.package.signing import Signer
 from gate.package.sigstore_services import LOOPBACK, Service, ServiceAnswer
 from gate.settings.signer_places import CommandPlace, FilePlace, SignerPlace, TokenPlace, VaultPlace
@@ -104,6 +105,32 @@ OK: Final = 200
 MAX_WORDS: Final = 3
 ECDSA: Final = "ecdsa-p256"
 PLAIN_LABEL: Final = "-----BEGIN PRIVATE KEY-----"
+SEC1_LABEL: Final = "-----BEGIN EC PRIVATE KEY-----"
+PARAMETERS_LABEL: Final = "-----BEGIN EC PARAMETERS-----"
+OTHER_LABELS: Final = tuple(f"-----BEGIN {kind} PRIVATE KEY-----" for kind in ("RSA", "DSA"))
+# the header of RFC 1421, as far as it is read
+OLD_ENCRYPTION: Final = "Proc-Typ"
+MAX_LABEL: Final = 80
+# characters of base64: up to the length of a SEC1 key; up to the name of Ed25519; up to a curve's
+SEC1_HEAD: Final = 8
+ED25519_HEAD: Final = 16
+EC_HEAD: Final = 20
+EC_ID: Final = object_identifier("1.2.840.10045.2.1")
+# Ed25519 is one of these names, which differ in their last byte
+EDWARDS: Final = object_identifier("1.3.101.112")[:-1]
+# RSA, RSA-PSS, X25519, X448, Ed448
+OTHER_IDS: Final = tuple(
+    map(
+        object_identifier,
+        (
+            "1.2.840.113549.1.1.1",
+            "1.2.840.113549.1.1.10",
+            "1.3.101.110",
+            "1.3.101.111",
+            "1.3.101.113",
+        ),
+    )
+)
 ED25519: Final = "ed25519"
 ADDRESS_HINT: Final = f"Set {ADDRESS_VARIABLE}, such as https://vault.example.org:8200."
 ANSWER_HINT: Final = f"Check {ADDRESS_VARIABLE}, and the proxy in between."
@@ -369,28 +396,75 @@ def check_place(place: SignerPlace, files: Files, variables: Mapping[str, str]) 
         )
 
 
-def label_in(path: Path) -> str:
-    """The first line of a file in PEM, and nothing of what is in it."""
-    with path.open("rb", buffering=0) as file:
-        return file.read(len(PLAIN_LABEL)).decode("ascii", "replace")
+def key_head(file: BinaryIO) -> str:
+    """The first line of a key in PEM, and what tells its kind: nothing of the secret behind that.
+
+    The rest is read when no process of a training lives any more.
+    """
+    label = ""
+    while len(label) < MAX_LABEL and not label.endswith("\n"):
+        sign = file.read(1).decode("ascii", "replace")
+        if not sign:
+            break
+        label += sign
+    if label.startswith(SEC1_LABEL):
+        return label + _characters(file, SEC1_HEAD)
+    if not label.startswith(PLAIN_LABEL):
+        return label
+    head = _characters(file, ED25519_HEAD)
+    # behind this much such a key begins its secret; what else there is has longer names
+    return label + head + ("" if EDWARDS in _decoded_head(head) else _characters(file, EC_HEAD))
 
 
-def refuse_label(text: str, shown: str, *, allow_plain: bool) -> None:
-    """`SettingsError` where the first line of PEM says that this can sign nothing.
+def _characters(file: BinaryIO, count: int) -> str:
+    return file.read(count).decode("ascii", "replace")
+
+
+def _decoded_head(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def refuse_head(head: str, shown: str, *, allow_plain: bool) -> None:
+    """`SettingsError` where the beginning of a PEM file says that this can sign nothing.
 
     Else that would only show when everything has been trained.
     """
+    label, _, body = head.partition("\n")
     for kind, words in (("PUBLIC KEY", "a public key"), ("CERTIFICATE", "a certificate")):
-        if kind in text.partition("\n")[0]:
+        if kind in label:
             raise SettingsError(
                 f"{shown} is {words}, which signs nothing",
                 hint="Name the private key: `repro-gate keys generate` calls it signing-key.pem.",
             )
-    if text.startswith(PLAIN_LABEL) and not allow_plain:
+    if _is_other_kind(label, body):
+        fault = other_kind(shown)
+        raise SettingsError(fault.message, hint=fault.hint)
+    if body.startswith(OLD_ENCRYPTION):
+        raise SettingsError(
+            f"{shown} is encrypted in openssl's old way, which is weak", hint=ENCRYPT_HINT
+        )
+    if label.startswith((PLAIN_LABEL, SEC1_LABEL, PARAMETERS_LABEL)) and not allow_plain:
         raise SettingsError(
             f"{shown} is not encrypted",
             hint="Encrypt it (`openssl pkcs8 -topk8 -scrypt`), or allow a plain key explicitly.",
         )
+
+
+def _is_other_kind(label: str, body: str) -> bool:
+    """Whether the beginning says so; where it says nothing that is known, it is no."""
+    if label.startswith(OTHER_LABELS):
+        return True
+    head = _decoded_head(body)
+    if label.startswith(SEC1_LABEL):
+        # the name of the curve stands behind the secret, but no P-256 key has this length's form
+        return head[1:2] == b"\x81"
+    curve = head.partition(EC_ID)[2]
+    return any(kind in head for kind in OTHER_IDS) or (
+        curve[:1] == P256[:1] and not P256.startswith(curve[: len(P256)])
+    )
 
 
 def secret_files(place: SignerPlace, variables: Mapping[str, str]) -> tuple[Path, ...]:

@@ -106,7 +106,7 @@ def test_nothing_of_the_vault_is_asked_for_a_fork(scene: Scene) -> None:
         ({"INPUT_SIGNER": "vault:transit/gate"}, "vault: VAULT_ADDR is not set"),
         ({"INPUT_SIGNER": "no-key.pem"}, "there is no signing key no-key.pem"),
         ({"INPUT_SIGNER": "a", "INPUT_SIGNING_KEY": "b"}, "are two ways to give one key"),
-        ({"INPUT_SIGNING_KEY": "b"}, "the signing key has no pass phrase"),
+        ({"INPUT_SIGNING_KEY": "b"}, "no pass phrase was given for the signing key"),
         ({"INPUT_SIGNER": "exec:/bin/sh WORKSPACE/x"}, "which the pull request controls"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_file_without_a_pass_phrase_is_refused_before_anything_is_trained(
     assert (ended.code, ended.err.splitlines()) == (
         2,
         [
-            "error: the signing key has no pass phrase",
+            "error: no pass phrase was given for the signing key",
             "hint: Set REPRO_GATE_PASSPHRASE, or accept a plain key with --allow-plain-key.",
         ],
     )
@@ -168,7 +168,9 @@ def test_a_file_without_a_pass_phrase_is_refused_before_anything_is_trained(
     [
         ("PUBLIC KEY", "is a public key, which signs nothing"),
         ("CERTIFICATE", "is a certificate, which signs nothing"),
+        ("RSA PRIVATE KEY", "is neither an ECDSA key on P-256 nor an Ed25519 key"),
         ("PRIVATE KEY", "is not encrypted"),
+        ("EC PRIVATE KEY", "is not encrypted"),
     ],
 )
 def test_a_file_that_its_first_line_gives_away_is_refused_before_anything_is_trained(
@@ -184,6 +186,24 @@ def test_a_file_that_its_first_line_gives_away_is_refused_before_anything_is_tra
     if label == "PRIVATE KEY":
         allowed = run("gate", "--out", tmp_path / "out", "--signing-key", key, "--allow-plain-key")
         assert "is not encrypted" not in allowed.err
+
+
+def test_an_encrypted_key_without_its_pass_phrase_is_refused_before_anything_is_trained(
+    project: Project, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.commit()
+    key = tmp_path / "key.pem"
+    key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
+    monkeypatch.delenv("REPRO_GATE_PASSPHRASE")
+    ended = run("gate", "--out", tmp_path / "out", "--signing-key", key, "--allow-plain-key")
+    assert (ended.code, ended.err.splitlines()) == (
+        2,
+        [
+            f"error: the signing key {key} is encrypted, and no pass phrase was given",
+            "hint: Set REPRO_GATE_PASSPHRASE to its pass phrase.",
+        ],
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_signer_that_fails_after_the_training_loses_no_verdict(
