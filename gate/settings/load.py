@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from gate.errors import SettingsError
 from gate.settings.data import Verify
+from gate.settings.fault_words import in_words_of_settings
 from gate.settings.gate_settings import GateSettings
 from gate.settings.train_sections import RANKS_WORD, with_ranks
 from gate.text.digests import sha256_hex
-from gate.text.documents import KeyPath, fault_lines
+from gate.text.documents import KeyPath, lines_of
 from gate.text.json_text import canonical_json
 from gate.text.strict_yaml import parse_yaml
 
@@ -98,14 +99,17 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
             f"{source}: is empty or not a mapping of keys",
             hint=f"A minimal file:\n{MINIMAL_FILE}",
         )
+    # by way of JSON, where strict types take a list for a tuple and a text for an enumeration
+    document = json.dumps(value)
     try:
-        # by way of JSON, where strict types take a list for a tuple and a text for an enumeration
-        return GateSettings.model_validate_json(json.dumps(value))
+        return GateSettings.model_validate_json(document)
     except ValidationError as error:
+        found = error.errors(include_url=False)
+        faults = in_words_of_settings(found, json.loads(document), GateSettings)
         raise SettingsError(
-            f"{source}: {error.error_count()} error(s)",
+            f"{source}: {len(faults)} error(s)",
             hint="`repro-gate schema` prints every key with its type and default.",
-            details=fault_lines(error, lambda path: _line(path, lines), GateSettings),
+            details=lines_of(faults, lambda path: _line(path, lines), GateSettings),
         ) from error
 
 

@@ -88,12 +88,20 @@ def command_words(text: str) -> tuple[str, ...]:
     return words
 
 
+SUCH_AS: Final = "for example `python train.py`"
+
+
 def _split_command(value: object) -> object:
     """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
-    if isinstance(value, str):
-        # split and never handed to a shell: no variable or substitution of the text takes effect
-        return command_words(value)
-    return tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, str | list | tuple):
+        message = f"must be one text or a list of words, {SUCH_AS}"
+        raise ValueError(message)  # noqa: TRY004 - pydantic tells no other
+    # split and never handed to a shell: no variable or substitution of the text takes effect
+    words = command_words(value) if isinstance(value, str) else tuple(value)
+    if not words:
+        message = f"is empty: give a command, {SUCH_AS}"
+        raise ValueError(message)
+    return words
 
 
 def path_inside_project(value: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Final, Generic, TypeVar, get_args
 
@@ -36,7 +36,28 @@ def nearest_key(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
 
 
 def known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[str, ...]:
-    """The keys that stand beside the last part of a path, in the order of the document.
+    """The keys that stand beside the last part of a path, in the order of the document."""
+    return tuple(
+        field.alias or name
+        for each in _models_at(model, path)
+        for name, field in each.model_fields.items()
+    )
+
+
+def description_of(model: type[BaseModel], path: tuple[str | int, ...]) -> str:
+    """What the model says of the last key of a path, or the empty text."""
+    keys = [part for part in path if isinstance(part, str)]
+    fields = (
+        field
+        for each in _models_at(model, path)
+        for name, field in each.model_fields.items()
+        if keys[-1:] in ([name], [field.alias])
+    )
+    return next((field.description for field in fields if field.description), "")
+
+
+def _models_at(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[type[BaseModel], ...]:
+    """The models that the last part of a path may be a key of.
 
     A part that is no key of a model is a place in a list, or a key of a mapping: what is below is
     the same models.
@@ -51,9 +72,7 @@ def known_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> tuple[str
             for found in _models(field.annotation)
         ]
         models = tuple(below) or models
-    return tuple(
-        field.alias or name for each in models for name, field in each.model_fields.items()
-    )
+    return models
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:
@@ -139,7 +158,13 @@ def fault_lines(
 
     `model` is what was read: its keys that are nearest to an unknown one are named.
     """
-    faults = error.errors(include_url=False)
+    return lines_of(error.errors(include_url=False), where, model)
+
+
+def lines_of(
+    faults: Sequence[ErrorDetails], where: Callable[[KeyPath], str], model: type[Document]
+) -> tuple[str, ...]:
+    """The same of faults that are put in other words."""
     lines = tuple(
         f"{where(fault['loc'])}{_key_path(fault['loc'])}: {_wrong(fault, model)}"
         for fault in faults[:MAX_FAULTS]

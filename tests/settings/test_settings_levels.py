@@ -31,7 +31,7 @@ def test_whole_settings_of_both_levels_are_taken() -> None:
         (SEEDS, "seeds: needs policy.level: statistical or scientific, and it is numerical"),
         (f"seeds: [42, 1]\n{MARGIN}", "seeds: needs at least 3 seeds, not 2"),
         (f"seeds: [42]\n{MARGIN}", "seeds: needs at least 3 seeds, not 1"),
-        (f"seeds: {list(range(1000))}\n{MARGIN}", "seeds: Tuple should have at most 20 items"),
+        (f"seeds: {list(range(1000))}\n{MARGIN}", "seeds: must have at most 20 entries"),
         (f"seeds: [42, 1, 1]\n{MARGIN}", "seeds: names seed 1 twice: it would count as two"),
         (f"seeds: [42, 1, -1]\n{MARGIN}", "seeds[2]: must be greater than or equal to 0"),
         (f"seeds: [42, 1, true]\n{MARGIN}", "seeds[2]: must be a valid integer"),
@@ -49,7 +49,7 @@ def test_whole_settings_of_both_levels_are_taken() -> None:
         ),
         (
             f"{SEEDS}variants: {{a: {{arguments: --x}}, ../b: {{arguments: --y}}}}\n{RANKING}",
-            "should match pattern",
+            "must match the pattern",
         ),
     ],
 )

@@ -125,6 +125,42 @@ def test_a_value_that_cannot_work_is_refused(lines: str, fault: str) -> None:
     assert fault in found
 
 
+@each_row(
+    ("lines", "fault"),
+    [
+        (
+            "isolation: {image: 'python:3.12'}",
+            "isolation.image: has another form than it needs. Image that the training runs in, ",
+        ),
+        (
+            "runs: {parallel: 1}",
+            "runs.parallel: must be 'auto' or 'never', or must be greater than or equal to 2",
+        ),
+        (
+            "slo: {targets: {M11: 0.5}}",
+            "slo.targets.M11: is no key here: a key must be 'M1', 'M2', 'M3', 'M4', 'M5', 'M6', ",
+        ),
+        (
+            "preprocess: {out: a, command: 5}",
+            "preprocess.command: must be one text or a list of words, for example `python train.p",
+        ),
+        (
+            "preprocess: {out: a, command: ''}",
+            "preprocess.command: is empty: give a command, for example `python train.py`",
+        ),
+        ("compare: {tolerances: 3}", "compare.tolerances: must be a list"),
+        ("cost: 3", "cost: must be a mapping of keys to values"),
+        (
+            "compare: {tolerances: [{metric: '', absolute: 1}]}",
+            "compare.tolerances[0].metric: must have at least 1 character",
+        ),
+    ],
+)
+def test_a_fault_is_told_in_a_sentence_and_not_in_a_librarys_words(lines: str, fault: str) -> None:
+    (found,) = _faults(f"{MINIMAL_FILE}{lines}\n")
+    assert found.startswith(f"line 5: {fault}")
+
+
 def _numbers(part: object) -> Iterator[dict[str, Any]]:
     """Every number with a fraction in a schema of pydantic's core."""
     if isinstance(part, dict):
@@ -166,7 +202,7 @@ def test_digests_move_with_what_they_cover_only() -> None:
 
 def test_an_operator_name_is_no_list() -> None:
     (found,) = _faults(MINIMAL_FILE + "determinism: {allow_operators: ['put_;cumsum']}\n")
-    assert "determinism.allow_operators[0]: String should match pattern" in found
+    assert "determinism.allow_operators[0]: must match the pattern" in found
 
 
 def test_a_key_at_its_default_leaves_the_digest_as_it_is() -> None:

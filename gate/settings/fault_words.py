@@ -1,0 +1,82 @@
+"""What pydantic says of a setting, in the words of the settings' reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic_core import ErrorDetails
+
+from gate.text.document import Document
+from gate.text.documents import KeyPath, description_of
+
+# a longer expression is no help to a person
+READABLE_PATTERN = 80
+KEY = "[key]"
+LIST, MAPPING = "must be a list", "must be a mapping of keys to values"
+SHAPES = {
+    "list_type": LIST,
+    "tuple_type": LIST,
+    "dict_type": MAPPING,
+    "model_type": MAPPING,
+    "model_attributes_type": MAPPING,
+}
+
+
+def in_words_of_settings(
+    faults: Sequence[ErrorDetails], document: object, model: type[Document]
+) -> list[ErrorDetails]:
+    """The faults at keys that the document has; what one value may be instead, in one of them."""
+    told: dict[KeyPath, ErrorDetails] = {}
+    for fault in faults:
+        place = fault["loc"]
+        if fault["type"] not in {"missing", "extra_forbidden"}:
+            place = tuple(_parts_of(document, fault["loc"]))
+        words = _words(fault, place, model)
+        if place in told:
+            told[place]["msg"] += f", or {words}"
+        else:
+            told[place] = {**fault, "loc": place, "msg": words}
+    return list(told.values())
+
+
+def _parts_of(document: object, path: KeyPath) -> Iterator[str | int]:
+    """The parts of a path that are keys or places; the others name alternatives of a type."""
+    for part in path:
+        below = _below(document)
+        if part in below:
+            yield part
+            document = below[part]
+
+
+def _below(document: object) -> dict[str | int, object]:
+    if isinstance(document, list):
+        return dict(enumerate(document))
+    return document if isinstance(document, dict) else {}
+
+
+def _words(fault: ErrorDetails, place: KeyPath, model: type[Document]) -> str:
+    kind, limits = fault["type"], fault.get("ctx", {})
+    words = SHAPES.get(kind, fault["msg"])
+    if kind == "too_short":
+        words = f"must have at least {_counted(limits['min_length'], 'entry', 'entries')}"
+    elif kind == "too_long":
+        words = f"must have at most {_counted(limits['max_length'], 'entry', 'entries')}"
+    elif kind == "string_too_short":
+        words = f"must have at least {_counted(limits['min_length'], 'character', 'characters')}"
+    elif kind == "string_too_long":
+        words = f"must have at most {_counted(limits['max_length'], 'character', 'characters')}"
+    elif kind == "string_pattern_mismatch":
+        words = _form(str(limits["pattern"]), description_of(model, place))
+    if fault["loc"][-1:] == (KEY,):
+        return f"is no key here: a key {words.replace('Input should be', 'must be')}"
+    return words
+
+
+def _form(pattern: str, description: str) -> str:
+    if len(pattern) <= READABLE_PATTERN or not description:
+        return f"must match the pattern {pattern}"
+    return f"has another form than it needs. {description.partition('. ')[0].removesuffix('.')}"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
