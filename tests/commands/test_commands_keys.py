@@ -141,3 +141,13 @@ def test_an_ed25519_key_is_generated_on_request_added_and_listed(run: Run) -> No
     assert "  Ed25519    active  20" in run("keys", "list").out
     ended = run("keys", "generate", "--out", "more", "--algorithm", "rsa")
     assert (ended.code, "'rsa'" in ended.err) == (2, True)
+
+
+def test_a_key_without_a_pass_phrase_is_refused_with_both_ways_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REPRO_GATE_PASSPHRASE", raising=False)
+    ended = run("keys", "generate", "--out", tmp_path / "keys")
+    told = "hint: Set REPRO_GATE_PASSPHRASE to the pass phrase, or ask for a plain key with --allow"
+    assert (ended.code, told in ended.err) == (1, True)
+    assert not (tmp_path / "keys").exists()
