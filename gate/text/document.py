@@ -68,6 +68,7 @@ SERVICE_ADDRESS = re.compile(
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+SUCH_AS: Final = "for example `python train.py`"
 COMMAND_HINT: Final = "Close every quote; bash -c '...' does what takes a shell."
 SHELL_OPERATORS: Final = frozenset(("&&", "||", "|", ";", "&", "<", ">", ">>", "2>&1"))
 # in quotes, or behind a backslash, an operator is a character of an argument
@@ -86,9 +87,6 @@ def command_words(text: str) -> tuple[str, ...]:
             )
             raise ValueError(message)
     return words
-
-
-SUCH_AS: Final = "for example `python train.py`"
 
 
 def _split_command(value: object) -> object:
