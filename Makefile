@@ -330,4 +330,4 @@ screenshots: ## Show the comment of each outcome as GitHub would, in docs/screen
 
 .PHONY: clean
 clean: ## Remove what the targets made, the environment included
-	rm -rf $(VENV) $(VENV)-3.* $(VENV)-shared $(VENV)-data $(VENV)-signing $(VENV)-mlflow .lint-action $(OUT) repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-shared $(VENV)-data $(VENV)-signing $(VENV)-mlflow .lint-action $(OUT) $(OUT)-keys repro-gate-out .pytest_cache .mypy_cache .ruff_cache .coverage* *.egg-info

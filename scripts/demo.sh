@@ -23,9 +23,10 @@ commit_before_the_drift() {
     git -c user.name=demo -c user.email=demo@invalid commit-tree "$tree" -p HEAD -m "Before the drift"
 }
 
-mkdir -p "$out"
-if [ ! -s "$out/keys/signing-key.pem" ]; then
-    repro-gate keys generate --out "$out/keys" --allow-plain --comment "throw-away key of make demo"
+# beside the folder that the gate makes: it uses none that holds files of somebody else
+keys=$out-keys
+if [ ! -s "$keys/signing-key.pem" ]; then
+    repro-gate keys generate --out "$keys" --allow-plain --comment "throw-away key of make demo"
 fi
 
 # --base counts only where the environment is not the baseline's: then that commit runs twice more on
@@ -35,16 +36,16 @@ base=HEAD
 [ "$example" != drifts ] || base=$(commit_before_the_drift)
 status=0
 repro-gate gate --config "examples/$example/repro-gate.yml" --out "$out" --base "$base" --allow-dirty \
-    --signing-key "$out/keys/signing-key.pem" --allow-plain-key \
-    --trusted-keys "$out/keys/trusted-keys.json" || status=$?
+    --signing-key "$keys/signing-key.pem" --allow-plain-key \
+    --trusted-keys "$keys/trusted-keys.json" || status=$?
 
 if [ -s "$out/package.dsse.json" ]; then
     printf '\n'
-    repro-gate verify "$out/package.tar" --trusted-keys "$out/keys/trusted-keys.json" \
+    repro-gate verify "$out/package.tar" --trusted-keys "$keys/trusted-keys.json" \
         --commit "$(git rev-parse HEAD)"
     # as an auditor does months later, without the baseline
     printf '\n'
-    repro-gate reproduce "$out/package.tar" --trusted-keys "$out/keys/trusted-keys.json" \
+    repro-gate reproduce "$out/package.tar" --trusted-keys "$keys/trusted-keys.json" \
         --repository . --out "$out/again"
 fi
 exit "$status"
