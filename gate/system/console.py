@@ -180,7 +180,13 @@ class CommandFree:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Take text; its whole lines go on."""
+        """Take text; its whole lines go on.
+
+        Raises `TypeError` for bytes: by that a program tells a stream of text from one of bytes.
+        """
+        if not isinstance(text, str):
+            message = f"write() takes text, not {type(text).__name__}"
+            raise TypeError(message)
         for piece in text.splitlines(keepends=True):
             self._line += piece
             if piece.splitlines()[0] != piece:

@@ -160,6 +160,11 @@ def test_a_stream_without_commands_goes_on_as_it_is(texts: list[str]) -> None:
     assert stream.getvalue() == "".join(texts)
 
 
+def test_bytes_are_refused_as_any_text_stream_refuses_them() -> None:
+    with pytest.raises(TypeError, match="takes text, not bytes"):
+        CommandFree(io.StringIO()).write(b"")  # type: ignore[arg-type]
+
+
 def test_a_name_in_json_stays_the_name_that_it_is() -> None:
     stream = io.StringIO()
     free = CommandFree(stream)
@@ -181,5 +186,7 @@ def test_a_command_on_a_runner_repeats_no_command(tmp_path: Path, verb: tuple[st
         check=False,
     )
     said = f"{ended.stdout}\n{ended.stderr}"
+    # a usage error stays one: no fault of the program's own
     assert ended.returncode
+    assert "itself failed" not in said
     assert not any(map(runner_sees_a_command, said.splitlines())), said
