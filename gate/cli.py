@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from gate.checkpoint.tensor_hashing import gc_paused
 from gate.commands.program import INTERRUPTS
 from gate.errors import TRACEBACK, GateError, InternalError, StorageError
-from gate.system.output_streams import prepare_streams, unwritten
+from gate.system.output_streams import free_of_commands, prepare_streams, unwritten
 from gate.system.version import VERSION
 from gate.text.untrusted_text import safe_block
 
@@ -38,10 +38,7 @@ SIGNAL_BASE: Final = 128
 def main() -> None:
     """Run the command that the program was called with."""
     prepare_streams()
-    if sys.argv[1:2] != [OF_THE_RUNNER] and os.environ.get("GITHUB_ACTIONS"):
-        # slow to import
-        from gate.system.console import free_of_commands  # noqa: PLC0415
-
+    if sys.argv[1:2] != [OF_THE_RUNNER]:
         free_of_commands(os.environ)
     try:
         answer(sys.argv[1:], own_process=True)

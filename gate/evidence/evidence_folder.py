@@ -42,6 +42,7 @@ RUN_NAME = r"[a-z0-9][a-z0-9-]{0,39}/evidence\.json"
 # for a person, and in a package at the top, where one looks
 READABLE_NAMES: Final = frozenset((ENVIRONMENT_NAME, CLUSTER_NAME, DATA_NAME, SEEDS_NAME))
 MAX_DOCUMENTS = 1000
+# all documents together: a call of hundreds of runs stays far below
 MAX_BYTES = 512 * 1024 * 1024
 NO_LINKS: Final = "The gate keeps no links; fetch the evidence again from where it was made."
 Record = TypeVar("Record", bound=Document)

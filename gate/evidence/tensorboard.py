@@ -21,7 +21,7 @@ from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingOutputError
-from gate.evidence.logged_folders import logged_names, refuse_link_out
+from gate.evidence.client_logs import logged_names, refuse_link_out
 from gate.evidence.metric_series import SeriesCollector
 from gate.evidence.run_evidence import FloatType, MetricSeries, MetricSource
 from gate.system.files.port import Files
@@ -289,8 +289,7 @@ def _event_files(files: Files, folder: Path, shown: str) -> list[PurePosixPath]:
     while waiting:
         visited += 1
         here = waiting.pop()
-        place = plain_text(str(PurePosixPath(shown) / here))
-        for name in logged_names(files, folder / here, place):
+        for name in logged_names(files, folder / here, str(PurePosixPath(shown) / here)):
             path = here / name
             # anywhere in the name: writers put time and host before it and a suffix behind it
             if EVENT_FILE in name:

@@ -10,15 +10,14 @@ last pages may be in a second file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingOutputError
+from gate.evidence.client_logs import MAX_NAMES, ONE_RUN_HINT, ClientNumbers, logged_names
 from gate.evidence.harness_files import MAX_LINE_BYTES, MAX_LINES_BYTES, line_blocks
-from gate.evidence.logged_folders import MAX_NAMES, logged_names
-from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
+from gate.evidence.metric_series import FlatValues, ReadMetrics
 from gate.evidence.run_evidence import MetricSource
 from gate.system.files.port import Files
 from gate.text.strict_json import parse_json
@@ -32,7 +31,6 @@ LINES_HINT: Final = (
     "Set `train.env: {TRACKIO_DIR: trackio, TRACKIO_STORAGE_MODE: jsonl}`, and check "
     "train.metrics.trackio: the path is that folder, relative to train.workdir."
 )
-ONE_HINT: Final = "Log in one run, for example from rank 0 alone."
 
 
 def trackio_metrics(
@@ -45,8 +43,7 @@ def trackio_metrics(
     Raises `EvidenceError` for a damaged file, a step that comes twice, several runs and, where one
     is `required`, for a folder without a run or without a matching number.
     """
-    collector = SeriesCollector(MetricSource.TRACKIO, shown)
-    values = FlatValues(MetricSource.TRACKIO, "trackio.", keys)
+    numbers = ClientNumbers(MetricSource.TRACKIO, shown, keys)
     fragments, runs, left = _fragments(files, folder, shown), set[str](), MAX_LINES_BYTES
     for path in fragments:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
@@ -57,21 +54,13 @@ def trackio_metrics(
                 if record is not None:
                     run, step, logged = record
                     runs.add(run)
-                    for key, value in _numbers(logged, values):
-                        if any(fnmatchcase(key, pattern) for pattern in keys):
-                            converted = as_float(opened, where, key, value)
-                            collector.add(f"trackio.{key}", step, converted, where=where)
+                    for key, value in _numbers(logged, numbers.values):
+                        numbers.add(opened, where, step, key, value)
         if len(runs) > 1:
-            raise EvidenceError(f"{shown}: contains several runs of the client", hint=ONE_HINT)
-    series = collector.series()
+            raise EvidenceError(f"{shown}: contains several runs of the client", hint=ONE_RUN_HINT)
     if required and not runs:
         raise MissingOutputError(f"{shown}: there is no run of trackio in lines", hint=LINES_HINT)
-    if required and not series:
-        raise MissingOutputError(
-            f"{shown}: no logged number matches train.metrics.trackio_keys",
-            hint="Compare the patterns with the names that the script logs.",
-        )
-    return ReadMetrics(series=series, passed_over=values.passed_over())
+    return numbers.read(shown, required=required)
 
 
 def _fragments(files: Files, folder: Path, shown: str) -> list[Path]:

@@ -16,14 +16,18 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from gate.checkpoint.untrusted_files import UntrustedFile, open_untrusted
 from gate.errors import EvidenceError, MissingOutputError
-from gate.evidence.logged_folders import logged_names, refuse_link_out
-from gate.evidence.metric_series import FlatValues, ReadMetrics, SeriesCollector, as_float
+from gate.evidence.client_logs import (
+    ONE_RUN_HINT,
+    ClientNumbers,
+    logged_names,
+    refuse_link_out,
+)
+from gate.evidence.metric_series import FlatValues, ReadMetrics
 from gate.evidence.run_evidence import MetricSource, WhyPassedOver
 from gate.evidence.tensorboard import BYTES, VARINT, MalformedEventError, protobuf_fields
 from gate.system.files.port import Files
@@ -50,7 +54,6 @@ OFFLINE_HINT: Final = (
     "Set `train.env: {WANDB_MODE: offline}`, and check train.metrics.wandb: the path is relative "
     "to train.workdir, and the client writes below `wandb` by default."
 )
-ONE_HINT: Final = "Log in one run, for example from rank 0 alone."
 
 
 def wandb_metrics(
@@ -65,25 +68,16 @@ def wandb_metrics(
     """
     found = _run_files(files, folder, shown)
     if len(found) > 1:
-        raise EvidenceError(f"{shown}: contains {len(found)} runs of the client", hint=ONE_HINT)
-    collector = SeriesCollector(MetricSource.WANDB, shown)
-    values = FlatValues(MetricSource.WANDB, "wandb.", keys)
+        raise EvidenceError(f"{shown}: contains {len(found)} runs of the client", hint=ONE_RUN_HINT)
+    numbers = ClientNumbers(MetricSource.WANDB, shown, keys)
     for path in found:
         name = plain_text(f"{shown}/{path.relative_to(folder)}")
         with open_untrusted(files, path, name, max_bytes=MAX_FILE_BYTES) as opened:
-            for step, key, value, where in _numbers(opened, values):
-                if any(fnmatchcase(key, pattern) for pattern in keys):
-                    converted = as_float(opened, where, key, value)
-                    collector.add(f"wandb.{key}", step, converted, where=where)
-    series = collector.series()
+            for step, key, value, where in _numbers(opened, numbers.values):
+                numbers.add(opened, where, step, key, value)
     if required and not found:
         raise MissingOutputError(f"{shown}: there is no offline run", hint=OFFLINE_HINT)
-    if required and not series:
-        raise MissingOutputError(
-            f"{shown}: no logged number matches train.metrics.wandb_keys",
-            hint="Compare the patterns with the names that the script logs.",
-        )
-    return ReadMetrics(series=series, passed_over=values.passed_over())
+    return numbers.read(shown, required=required)
 
 
 def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
@@ -93,7 +87,7 @@ def _run_files(files: Files, folder: Path, shown: str) -> list[Path]:
         if name.startswith(RUN_FOLDERS) and files.link_target(folder / name) is not None:
             refuse_link_out(files, folder / name, folder, shown)
         elif name.startswith(RUN_FOLDERS):
-            inside = logged_names(files, folder / name, f"{shown}/{plain_text(name)}")
+            inside = logged_names(files, folder / name, f"{shown}/{name}")
             found += [folder / name / one for one in inside if one.endswith(".wandb")]
     return sorted(found)
 

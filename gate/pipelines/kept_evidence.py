@@ -34,7 +34,6 @@ from gate.text.documents import read_document
 from gate.text.untrusted_text import safe_line
 
 MAX_PACKAGE_BYTES: Final = 2**40
-# all documents together: a call of hundreds of runs stays far below
 MAX_SETTINGS_BYTES: Final = 16 * 1024 * 1024
 IN_PACKAGE: Final = "evidence/"
 BASELINE_MEMBER: Final = "baseline.json"

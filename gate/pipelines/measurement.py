@@ -295,7 +295,6 @@ def _reduction(ended: EndedRuns, label: str) -> tuple[ReductionSpread | None, tu
 
 
 MAX_FOLDERS = 100
-MAX_NAMES = 1000
 LEAST_RESULTS = 2
 
 

@@ -48,8 +48,10 @@ def claim_out(out: Path, files: Files) -> None:
     if not files.exists(out):
         files.fresh_folder(out)
     # or the output would be an uncommitted change of the next call
-    files.write_bytes(out / IGNORE_NAME, IGNORE_ALL)
-    files.write_bytes(out / MARK_NAME, MARK)
+    for path, content in ((out / IGNORE_NAME, IGNORE_ALL), (out / MARK_NAME, MARK)):
+        # a call claims its folder more than once, and each write waits for the disk
+        if not _holds(path, content, files):
+            files.write_bytes(path, content)
 
 
 @contextmanager

@@ -7,18 +7,17 @@ reads a container's two streams one beside the other, so guard and guarded text 
 from __future__ import annotations
 
 import secrets
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import Progress as LiveProgress
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from gate.text.untrusted_text import safe_block, safe_line, without_commands
+from gate.text.untrusted_text import safe_block, safe_line
 
 Reached = Callable[[str], None]
 
@@ -162,62 +161,6 @@ class JobLog:
     def _write(self, line: str) -> None:
         self._stream.write(f"{line}\n")
         self._stream.flush()
-
-
-class CommandFree:
-    """A text stream on which no line is a command of GitHub's runner, whoever chose its words.
-
-    A metric, a tensor or a file may be called `::set-output …`, and a terminal's table begins a
-    line wherever it breaks one. Lines go on as they end, or as they are flushed.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._line = self._written = ""
-        self._taken = 0
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Take text; its whole lines go on.
-
-        Raises `TypeError` for bytes: by that a program tells a stream of text from one of bytes.
-        """
-        if not isinstance(text, str):
-            message = f"write() takes text, not {type(text).__name__}"
-            raise TypeError(message)
-        for piece in text.splitlines(keepends=True):
-            self._line += piece
-            if piece.splitlines()[0] != piece:
-                self._go_on()
-                self._line, self._written, self._taken = "", "", 0
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Take several texts."""
-        for line in lines:
-            self.write(line)
-
-    def flush(self) -> None:
-        """Let what there is of a line go on too."""
-        self._go_on()
-        self._stream.flush()
-
-    def _go_on(self) -> None:
-        """What is new of the line; a blank where an end would make a command of its beginning."""
-        safe = without_commands(self._line)
-        begun = safe.startswith(self._written)
-        rest = safe[len(self._written) :] if begun else f" {self._line[self._taken :]}"
-        self._stream.write(rest)
-        self._written += rest
-        self._taken = len(self._line)
-
-
-def free_of_commands(variables: Mapping[str, str]) -> None:
-    """Let nothing that this process prints be a command, where the runner reads it."""
-    if variables.get("GITHUB_ACTIONS") == "true":
-        sys.stdout, sys.stderr = CommandFree(sys.stdout), CommandFree(sys.stderr)
 
 
 def quoted(text: str) -> str:

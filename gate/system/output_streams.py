@@ -1,7 +1,8 @@
 """Standard output and standard error of this process, whatever they lead to.
 
 A character that a stream cannot encode is escaped, and a stream that is closed takes all. A disk
-that is full is a fault of that stream, and not one of the program.
+that is full is a fault of that stream, and not one of the program. On a runner no line of them is a
+command.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO
 
 from gate.errors import StorageError
+from gate.text.untrusted_text import without_commands
 
 STREAMS: Final = {"stdout": "standard output", "stderr": "standard error"}
 
@@ -27,6 +30,62 @@ def prepare_streams() -> None:
             setattr(sys, name, nowhere)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+class CommandFree:
+    """A text stream on which no line is a command of GitHub's runner, whoever chose its words.
+
+    A metric, a tensor or a file may be called `::set-output …`, and a terminal's table begins a
+    line wherever it breaks one. Lines go on as they end, or as they are flushed.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line = self._written = ""
+        self._taken = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Take text; its whole lines go on.
+
+        Raises `TypeError` for bytes: by that a program tells a stream of text from one of bytes.
+        """
+        if not isinstance(text, str):
+            message = f"write() takes text, not {type(text).__name__}"
+            raise TypeError(message)
+        for piece in text.splitlines(keepends=True):
+            self._line += piece
+            if piece.splitlines()[0] != piece:
+                self._go_on()
+                self._line, self._written, self._taken = "", "", 0
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Take several texts."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Let what there is of a line go on too."""
+        self._go_on()
+        self._stream.flush()
+
+    def _go_on(self) -> None:
+        """What is new of the line; a blank where an end would make a command of its beginning."""
+        safe = without_commands(self._line)
+        begun = safe.startswith(self._written)
+        rest = safe[len(self._written) :] if begun else f" {self._line[self._taken :]}"
+        self._stream.write(rest)
+        self._written += rest
+        self._taken = len(self._line)
+
+
+def free_of_commands(variables: Mapping[str, str]) -> None:
+    """Let nothing that this process prints be a command, where the runner reads it."""
+    if variables.get("GITHUB_ACTIONS") == "true":
+        sys.stdout, sys.stderr = CommandFree(sys.stdout), CommandFree(sys.stderr)
 
 
 def unwritten(*, after_fault: bool = False) -> StorageError | None:

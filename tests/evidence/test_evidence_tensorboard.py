@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from collected_metrics import collected_names
 from each_row import each_row
 from event_files import event, plain, record
-from evidence_cases import record_of
 from harness_folder import HarnessFolder
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,6 @@ from protobuf_bytes import number, text, varint
 
 from gate.errors import EvidenceError
 from gate.evidence import tensorboard
-from gate.evidence.collect import collect_run
 from gate.evidence.run_evidence import MetricSeries, MetricSource
 from gate.evidence.tensorboard import (
     MalformedEventError,
@@ -26,7 +25,6 @@ from gate.evidence.tensorboard import (
     scalars,
     tensorboard_series,
 )
-from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
@@ -128,16 +126,7 @@ def test_folder_and_tags_are_those_of_the_settings(harness: HarnessFolder) -> No
     other = record(event(1, b"seconds", plain(9.0)))
     (folder / "events.out.tfevents.1").write_bytes(losses(0.5, 0.25) + other)
     metrics = MetricsSettings(tensorboard="events", tensorboard_tags=("lo*",))
-    evidence = collect_run(
-        files=LocalFiles(),
-        run=record_of(),
-        out=harness.path,
-        workdir_tree=harness.path.parent,
-        output=b"",
-        train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
-    )
-    names = [series.name for series in evidence.metrics]
-    assert names == ["loss", "tensorboard.loss"]
+    assert collected_names(harness, metrics) == ["loss", "tensorboard.loss"]
 
 
 def test_only_matching_tags_count(tmp_path: Path) -> None:

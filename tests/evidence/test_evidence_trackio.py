@@ -7,16 +7,14 @@ import math
 from pathlib import Path
 
 import pytest
+from collected_metrics import collected_names
 from each_row import each_row
-from evidence_cases import record_of
 from harness_folder import HarnessFolder
 
 from gate.errors import EvidenceError, GateError, MissingOutputError
-from gate.evidence.collect import collect_run
 from gate.evidence.metric_series import ReadMetrics
 from gate.evidence.run_evidence import MetricSource
 from gate.evidence.trackio_runs import trackio_metrics
-from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
@@ -129,16 +127,16 @@ def test_a_link_in_place_of_a_folder_or_a_file_leads_nowhere(tmp_path: Path) -> 
         read(tmp_path)
 
 
+def test_a_name_of_a_writer_is_never_shown_raw(tmp_path: Path) -> None:
+    """Whoever writes there chooses it, and it stands in the message."""
+    (write(tmp_path, line(0, {"loss": 1})) / "inbox" / "\x1b[2K\n::x").write_text("")
+    with pytest.raises(EvidenceError) as refused:
+        read(tmp_path)
+    assert refused.value.message.isprintable()
+
+
 def test_folder_and_keys_are_those_of_the_settings(harness: HarnessFolder) -> None:
     harness.whole()
     write(harness.path.parent, line(0, {"loss": 0.5, "seconds": 3.0}))
     metrics = MetricsSettings(trackio="trackio", trackio_keys=("lo*",))
-    evidence = collect_run(
-        files=LocalFiles(),
-        run=record_of(),
-        out=harness.path,
-        workdir_tree=harness.path.parent,
-        output=b"",
-        train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
-    )
-    assert [series.name for series in evidence.metrics] == ["loss", "trackio.loss"]
+    assert collected_names(harness, metrics) == ["loss", "trackio.loss"]

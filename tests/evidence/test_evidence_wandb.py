@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from collected_metrics import collected_names
 from each_row import each_row
 from event_files import FIRST, FULL, HEAD, LAST, MIDDLE, history, log, piece
-from evidence_cases import record_of
 from growth import grows_too_fast
 from harness_folder import HarnessFolder
 from hypothesis import given
@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 from protobuf_bytes import text
 
 from gate.errors import EvidenceError, MissingOutputError
-from gate.evidence.collect import collect_run
 from gate.evidence.metric_series import ReadMetrics
 from gate.evidence.run_evidence import MetricSource
 from gate.evidence.wandb_runs import BLOCK_BYTES, wandb_metrics
-from gate.settings.gate_settings import TrainSettings
 from gate.settings.train_sections import MetricsSettings
 from gate.system.files.files import LocalFiles
 
@@ -136,15 +134,7 @@ def test_folder_and_keys_are_those_of_the_settings(harness: HarnessFolder) -> No
     place.mkdir(parents=True)
     (place / "run-1.wandb").write_bytes(log(history(0, loss=0.5, seconds=3.0)))
     metrics = MetricsSettings(wandb="logs", wandb_keys=("lo*",))
-    evidence = collect_run(
-        files=LocalFiles(),
-        run=record_of(),
-        out=harness.path,
-        workdir_tree=harness.path.parent,
-        output=b"",
-        train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
-    )
-    assert [series.name for series in evidence.metrics] == ["loss", "wandb.loss"]
+    assert collected_names(harness, metrics) == ["loss", "wandb.loss"]
 
 
 @each_row(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from client_runs import run_client
 
 from gate.evidence.trackio_runs import trackio_metrics
 from gate.system.files.files import LocalFiles
@@ -26,20 +24,7 @@ trackio.log({"late": float("nan"), "weights": trackio.Histogram([1.0, 2.0])}, st
 @pytest.mark.slow
 def test_a_run_of_the_client_is_read_exactly(tmp_path: Path) -> None:
     pytest.importorskip("trackio")
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "TRACKIO_DIR": "tracked",
-        "TRACKIO_STORAGE_MODE": "jsonl",
-    }
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr.decode()
+    run_client(SCRIPT, tmp_path, {"TRACKIO_DIR": "tracked", "TRACKIO_STORAGE_MODE": "jsonl"})
     found = trackio_metrics(LocalFiles(), tmp_path / "tracked", "tracked", ("*",))
     values = {series.name: list(series.points.pairs()) for series in found.series}
     ((late, number),) = values.pop("trackio.late")

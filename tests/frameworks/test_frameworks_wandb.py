@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from client_runs import run_client
 
 from gate.evidence.wandb_runs import wandb_metrics
 from gate.system.files.files import LocalFiles
@@ -25,15 +23,7 @@ run.finish()
 @pytest.mark.slow
 def test_an_offline_run_of_the_client_is_read_exactly(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "WANDB_MODE": "offline"}
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr.decode()
+    run_client(SCRIPT, tmp_path, {"WANDB_MODE": "offline"})
     found = wandb_metrics(LocalFiles(), tmp_path / "wandb", "wandb", ("*",))
     assert {series.name: list(series.points.pairs()) for series in found.series} == {
         "wandb.eval.accuracy": [(step, float(step)) for step in range(5)],

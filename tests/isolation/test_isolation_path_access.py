@@ -26,6 +26,18 @@ def top(open_folder_for_all: Path) -> Path:
     return open_folder_for_all
 
 
+def asked(account: Credentials, command: str, path: str) -> ProcessRequest:
+    """A command by its name, looked for on a PATH."""
+    return ProcessRequest(
+        argv=(command,),
+        env={"PATH": path},
+        workdir=Path("/"),
+        timeout_seconds=120,
+        output_limit_bytes=4096,
+        credentials=account,
+    )
+
+
 @pytest.mark.parametrize("target", ["home/python/bin/python", "./x/../home/python/bin/python"])
 def test_the_closed_folder_behind_a_link_is_named(top: Path, target: str) -> None:
     (top / "x").mkdir()
@@ -56,14 +68,7 @@ def test_a_link_of_an_environment_into_a_closed_home_is_explained(
     top: Path, account: Credentials
 ) -> None:
     (top / "python").symlink_to("home/python/bin/python")
-    request = ProcessRequest(
-        argv=("python", "-c", ""),
-        env={"PATH": str(top)},
-        workdir=Path("/"),
-        timeout_seconds=120,
-        output_limit_bytes=4096,
-        credentials=account,
-    )
+    request = asked(account, "python", str(top))
     with pytest.raises(RunError) as caught:
         LocalProcesses().run(request, lambda _: None)
     assert caught.value.message == (
@@ -75,14 +80,7 @@ def test_a_link_of_an_environment_into_a_closed_home_is_explained(
 def test_a_command_that_is_nowhere_is_not_found_although_a_folder_of_path_is_closed(
     top: Path, account: Credentials
 ) -> None:
-    request = ProcessRequest(
-        argv=("torchrun",),
-        env={"PATH": f"{top}/home/python/bin:/usr/bin"},
-        workdir=Path("/"),
-        timeout_seconds=120,
-        output_limit_bytes=4096,
-        credentials=account,
-    )
+    request = asked(account, "torchrun", f"{top}/home/python/bin:/usr/bin")
     with pytest.raises(RunError) as caught:
         LocalProcesses().run(request, lambda _: None)
     assert caught.value.message == "cannot start torchrun: command not found"

@@ -22,7 +22,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from runner_commands import runner_sees_a_command
 
-from gate.system.console import CommandFree, ConsoleProgress, QuietProgress
+from gate.system.console import ConsoleProgress, QuietProgress
+from gate.system.output_streams import CommandFree
 from gate.text.untrusted_text import safe_line
 
 ROOT = Path(__file__).resolve().parents[2]

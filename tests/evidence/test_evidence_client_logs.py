@@ -9,7 +9,7 @@ import pytest
 from event_files import event, history, log, plain, record
 
 from gate.errors import EvidenceError
-from gate.evidence.logged_folders import MAX_NAMES
+from gate.evidence.client_logs import MAX_NAMES
 from gate.evidence.tensorboard import tensorboard_series
 from gate.evidence.trackio_runs import trackio_metrics
 from gate.evidence.wandb_runs import wandb_metrics

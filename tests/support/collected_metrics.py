@@ -1,0 +1,24 @@
+"""The metrics of a run of played files, by the settings that ask for them."""
+
+from __future__ import annotations
+
+from evidence_cases import record_of
+from harness_folder import HarnessFolder
+
+from gate.evidence.collect import collect_run
+from gate.settings.gate_settings import TrainSettings
+from gate.settings.train_sections import MetricsSettings
+from gate.system.files.files import LocalFiles
+
+
+def collected_names(harness: HarnessFolder, metrics: MetricsSettings) -> list[str]:
+    """What is read of a run whose work folder is the one that holds the harness's."""
+    evidence = collect_run(
+        files=LocalFiles(),
+        run=record_of(),
+        out=harness.path,
+        workdir_tree=harness.path.parent,
+        output=b"",
+        train=TrainSettings(command=("python", "train.py"), max_steps=2, metrics=metrics),
+    )
+    return [series.name for series in evidence.metrics]
