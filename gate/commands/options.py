@@ -32,7 +32,10 @@ AllowDirty = Annotated[
     bool, typer.Option("--allow-dirty", help="Train uncommitted changes too; never sealed.")
 ]
 BaseToRun = Annotated[
-    str, typer.Option("--base", help="Commit to run here too when the environment changed.")
+    str,
+    typer.Option(
+        "--base", help="Commit to compare with: names changed lines, and runs where results differ."
+    ),
 ]
 CommitToTrain = Annotated[
     str, typer.Option("--commit", help="Commit to train; default: HEAD, clean.")

@@ -41,6 +41,7 @@ from gate.verdict.facts import Decision, Facts, answer_of
 from gate.verdict.failure_mode import with_failure_mode
 from gate.verdict.moved_data import moved_data_findings
 from gate.verdict.next_step import (
+    ReaderPlace,
     after_entropy,
     after_fault,
     after_missed_threshold,
@@ -293,9 +294,8 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     decision = assessment.decision
     not_finite = _not_finite(assessment.facts)
     if not_finite is not None and decision.outcome is Outcome.ERROR:
-        return where_not_finite(
-            not_finite, assessment.change, own_settings=request.settings_from != "base"
-        )
+        place = _place(assessment, request)
+        return where_not_finite(place, not_finite, own_settings=request.settings_from != "base")
     if decision.missed_threshold:
         return after_missed_threshold()
     if assessment.facts.unrepeated is not None:
@@ -316,9 +316,20 @@ def _next_steps(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
     return _by_outcome(assessment, request)
 
 
+def _place(assessment: Assessment, request: GateRequest) -> ReaderPlace:
+    """The reader's place, with what of the change is shown and what it is compared with."""
+    entry = assessment.entry
+    other = entry is not None and entry.commit != assessment.evidence.commit
+    return replace(
+        reader_place(request, assessment.proposed),
+        change=assessment.change,
+        recorded_from=entry.commit if entry is not None and other else "",
+    )
+
+
 def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep, ...]:
     decision, facts = assessment.decision, assessment.facts
-    place, proposed = reader_place(request, assessment.proposed), bool(assessment.proposed)
+    place, proposed = _place(assessment, request), bool(assessment.proposed)
     if decision.other_training and facts.other_settings:
         return where_settings_differ(place, facts.other_settings, proposed=proposed)
     fault = None if facts.resume is None else facts.resume.fault
@@ -334,7 +345,6 @@ def _by_outcome(assessment: Assessment, request: GateRequest) -> tuple[NextStep,
         replace(
             place,
             not_its_own=_not_its_own(assessment, request),
-            change=assessment.change,
             pins=_pins(decision, facts),
             missed=missed,
         ),

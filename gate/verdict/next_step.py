@@ -46,6 +46,7 @@ LOOK_FOR_NAN = (
 )
 NO_ENTRY = "No baseline can be recorded of this result."
 MAX_LINES_LENGTH = 1500
+SHORT_COMMIT = 12
 FEW_PINS = 3
 SAVE_LINES = "docs/resume.md has the lines to copy."
 RESUME_LIST = "See docs/resume.md for what a checkpoint has to hold and in which order to load it."
@@ -62,6 +63,7 @@ class ReaderPlace:
     upload, empty for the usual name. `not_its_own`: the base commit gives the same result here, so
     this pull request did not move it. `change` is what of it is shown first. `pins` are packages
     as they were, `name==version`. `missed`: a threshold is, which no new baseline cures.
+    `recorded_from` is the commit of the entry, empty where it is the one that was trained.
     """
 
     config: str
@@ -75,6 +77,7 @@ class ReaderPlace:
     change: ShownChange | None = None
     pins: tuple[str, ...] = ()
     missed: bool = False
+    recorded_from: str = ""
 
 
 def reader_place(request: GateRequest, proposed: str = "") -> ReaderPlace:
@@ -155,9 +158,10 @@ def after_entropy(call: str, place: str) -> tuple[NextStep, ...]:
 
 
 def where_not_finite(
-    result: NotFiniteResult, change: ShownChange | None, *, own_settings: bool
+    place: ReaderPlace, result: NotFiniteResult, *, own_settings: bool
 ) -> tuple[NextStep, ...]:
     """What to do about NaN and infinity; `own_settings`: those of this very commit decide."""
+    change = place.change
     steps = []
     if result.starts_differ:
         steps.append(_step(UNWRITTEN))
@@ -167,6 +171,7 @@ def where_not_finite(
         steps.append(_step(f"Undo the change to {change.places}. {NO_ENTRY}"))
     else:
         steps.append(_step(f"{LOOK_FOR_NAN} {NO_ENTRY}"))
+        steps += _with_a_base(place)
     if result.number.step is None:
         where = "repro-gate.yml" if own_settings else "repro-gate.yml of the base branch"
         steps.append(
@@ -280,7 +285,15 @@ def _no_baseline(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, ...
 
 def _code_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
     intended = _accept(place, INTENDED, "intended change of the result")
-    return (_step(_look(diagnosis, place.change)), *intended)
+    return (_step(_look(diagnosis, place.change)), *_with_a_base(place), *intended)
+
+
+def _with_a_base(place: ReaderPlace) -> tuple[NextStep, ...]:
+    """How to see the changed lines, where this call had no commit to compare with."""
+    if place.base_commit or place.on_runner or not place.recorded_from:
+        return ()
+    command = f"repro-gate gate{_at(place)} --base {place.recorded_from[:SHORT_COMMIT]}"
+    return (_step("To see which changed line it is, compare with the baseline's commit:", command),)
 
 
 def _environment_drift(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[NextStep, ...]:
@@ -328,6 +341,7 @@ def _not_comparable(place: ReaderPlace, _: Diagnosis | None) -> tuple[NextStep, 
             if place.change is not None
             else f"{UNINTENDED}: revert what changed the settings, steps, metrics or tensors."
         ),
+        *_with_a_base(place),
         *_accept(place, INTENDED, "new settings, steps, metrics or tensors"),
     )
 
@@ -338,7 +352,7 @@ def _nondeterministic(place: ReaderPlace, diagnosis: Diagnosis | None) -> tuple[
         steps.append(
             _step(
                 "To see whether the base commit differs as well, gate it:",
-                f"repro-gate gate{_at(place)} --commit {place.base_commit[:12]}",
+                f"repro-gate gate{_at(place)} --commit {place.base_commit[:SHORT_COMMIT]}",
             )
         )
     return tuple(steps)

@@ -8,7 +8,12 @@ import pytest
 from evidence_cases import evidence_of, settings_of
 
 from gate.comparison.compare import compare_results
-from gate.comparison.differences import EventKind, OptimizerSettingChange, OtherSetting
+from gate.comparison.differences import (
+    EventKind,
+    NotFinite,
+    OptimizerSettingChange,
+    OtherSetting,
+)
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_repeat
 from gate.diagnosis.suspects import KnownLines
@@ -20,9 +25,10 @@ from gate.verdict.next_step import (
     ReaderPlace,
     after_fault,
     next_steps,
+    where_not_finite,
     where_settings_differ,
 )
-from gate.verdict.verdict import Outcome
+from gate.verdict.verdict import NotFiniteResult, Outcome
 
 HERE = ReaderPlace(
     config="repro-gate.yml", out="out", baseline="b", base_commit="", on_runner=False
@@ -121,3 +127,30 @@ def test_where_a_threshold_is_missed_no_baseline_is_offered() -> None:
     steps = next_steps(Outcome.CODE_DRIFT, replace(HERE, missed=True), passes=False)
     assert not any(step.accepts for step in steps)
     assert steps[-1].text == OTHER_THRESHOLD
+
+
+RECORDED = replace(HERE, recorded_from="ea2370b0" * 5)
+NAMES_THE_BASE = "repro-gate gate --base ea2370b0ea23"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CODE_DRIFT, Outcome.NOT_COMPARABLE])
+def test_a_drift_without_a_base_says_which_commit_shows_the_changed_lines(outcome: Outcome) -> None:
+    asked = next_steps(outcome, RECORDED, passes=False)
+    assert NAMES_THE_BASE in [step.command for step in asked]
+    # where they are shown already, cannot be, or are none, it would be a step for nothing
+    elsewhere = (
+        replace(RECORDED, base_commit="1" * 40),
+        replace(RECORDED, on_runner=True),
+        HERE,
+    )
+    for place in elsewhere:
+        steps = next_steps(outcome, place, passes=False)
+        assert not any("--base" in step.command for step in steps)
+
+
+def test_a_number_that_is_not_finite_is_traced_with_a_base() -> None:
+    result = NotFiniteResult(
+        number=NotFinite(run="strict-1", name="loss", step=1, value="inf", infinite=True)
+    )
+    steps = where_not_finite(RECORDED, result, own_settings=True)
+    assert [step.command for step in steps] == ["", NAMES_THE_BASE]
