@@ -58,10 +58,19 @@ class CauseQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A class of cause: what happened, and where to look."""
+    """A class of cause: what happened, where to look, and what may have done it.
+
+    `guess` follows the sentence until two traced runs show what it was.
+    """
 
     sentence: str
     remedy: str
+    guess: str = ""
+
+    @property
+    def with_guess(self) -> str:
+        """The sentence, and what may have done it."""
+        return f"{self.sentence}: {self.guess}" if self.guess else self.sentence
 
 
 REPEAT = {
@@ -90,10 +99,10 @@ REPEAT = {
         "Sort what parameters are collected from: sets, id(), hash order, directory listings.",
     ),
     EventKind.INITIAL: Cause(
-        "the same model starts from different weights: from an unseeded random source, or from a "
-        "different file",
+        "the same model starts from different weights",
         "Look for a generator seeded from the time, torch.seed(), np.random.default_rng() without "
         "a seed, and for a checkpoint that is loaded.",
+        "from an unseeded random source, or from a different file",
     ),
     EventKind.RANDOM: Cause(
         "the state of a random generator differs: the runs drew from it, or seeded it, differently",
@@ -297,8 +306,8 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
     begin = comparison.unrecorded_from
     if begin is not None and first.kind not in OF_ITSELF:
         said = UNRECORDED.get(first.kind)
-        sentence = cause.sentence if said is None else said.format(step=first.step)
-        return replace(cause, sentence=f"{sentence}{last_recorded(begin)}")
+        sentence = cause.with_guess if said is None else said.format(step=first.step)
+        return replace(cause, sentence=f"{sentence}{last_recorded(begin)}", guess="")
     if first.step is None or not cause.sentence.startswith(LOSS):
         return cause
     # the number that differs stands before it, and is mostly a later step's
@@ -476,10 +485,10 @@ def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Caus
     # nothing was seen before the first loss: it may come from the weights as well as from the data
     if first.step == 1 and "initial" not in compared:
         return Cause(
-            "the very first loss differs: different initial weights or a different first batch, "
-            "so an unseeded random source",
+            "the very first loss differs",
             "Look for np.random.default_rng() without a seed, a generator seeded from the time, "
             "os.urandom, or an order taken from a set or an unsorted directory.",
+            "different initial weights or a different first batch, so an unseeded random source",
         )
     # the batch of a DataLoader, or else what the model was called with
     seen = next((name for name in SEEN_INPUTS if name in compared), "")
@@ -488,17 +497,19 @@ def _loss(first: Event, comparison: Comparison, question: CauseQuestion) -> Caus
     if question.one_cpu_thread:
         what = "a random draw or input of the script itself"
         what = what if seen else f"the batch, or {what}"
-        return Cause(f"{differs}: {what}", OWN_SOURCE_REMEDY)
+        return Cause(differs, OWN_SOURCE_REMEDY, what)
     operator = "a nondeterministic operator in the forward pass"
     if seen:
         return Cause(
-            f"{differs}: {operator}",
+            differs,
             "Look for custom kernels and for input that does not come from the data loader.",
+            operator,
         )
     return Cause(
-        f"{differs}: a different batch or random draw, or {operator}",
+        differs,
         "Look at data loading and augmentation first, then at custom kernels. With a torch "
         "DataLoader the gate could distinguish batches.",
+        f"a different batch or random draw, or {operator}",
     )
 
 
@@ -512,14 +523,14 @@ def _gradients(first: Event, comparison: Comparison, question: CauseQuestion) ->
         )
     if question.one_cpu_thread:
         return Cause(
-            "the loss is equal, but the gradients are not: the script changes them, or the "
-            "backward pass",
+            "the loss is equal, but the gradients are not",
             OWN_SOURCE_REMEDY,
+            "the script changes them, or the backward pass",
         )
     return Cause(
-        "the loss is equal, but the gradients are not: a nondeterministic operator of the "
-        "backward or forward pass",
+        "the loss is equal, but the gradients are not",
         OPERATOR_REMEDY,
+        "a nondeterministic operator of the backward or forward pass",
     )
 
 
@@ -528,12 +539,12 @@ def _parameters(comparison: Comparison, question: CauseQuestion) -> Cause:
         return UPDATE
     if question.one_cpu_thread:
         return Cause(
-            "the loss is equal, but the updated parameters are not: the script changes gradients "
-            "or weights",
+            "the loss is equal, but the updated parameters are not",
             OWN_SOURCE_REMEDY,
+            "the script changes gradients or weights",
         )
     return Cause(
-        "the loss is equal, but the updated parameters are not: a nondeterministic operator in "
-        "the backward pass, or the optimizer",
+        "the loss is equal, but the updated parameters are not",
         OPERATOR_REMEDY,
+        "a nondeterministic operator in the backward pass, or the optimizer",
     )

@@ -175,7 +175,8 @@ class Diagnosis(Document):
     """Where two results first differ and what class of cause that points to.
 
     `kind` is what differs first and `subject` its name; `cause` is one sentence without its full
-    stop, `details` are whole ones on what followed and what was not seen. `cause_class` is None
+    stop, at whose end `guess` is only what may have done it; `details` are whole ones on what
+    followed and what was not seen. `cause_class` is None
     where fingerprints leave several open. `optimizer_settings` are those that explain it, such as
     `lr`, and `settings_beside` those that differ as early and do not; `suspects` are lines that
     would explain it, likeliest first, and `decides` says what would tell the first two apart.
@@ -194,6 +195,7 @@ class Diagnosis(Document):
     remedy: str
     cause_class: CauseClass | None = None
     details: str = ""
+    guess: str = ""
     suspects: tuple[Suspect, ...] = ()
     decides: str = ""
     optimizer_settings: tuple[OptimizerSettingChange, ...] = ()

@@ -24,6 +24,10 @@ METRICS: Final = (*WRITTEN, EventKind.LOSS)
 IN_THE_STATE: Final = (
     *(EventKind.BACKWARD, EventKind.GRADIENTS, EventKind.PARAMETERS, EventKind.OPTIMIZER),
 )
+# what did it, in place of what may have done it
+SHOWN: Final = frozenset(
+    (Claim.UNINITIALISED, Claim.NONDETERMINISTIC_OPERATOR, Claim.ARRIVAL, Claim.COLLECTIVE)
+)
 OPTIMIZER: Final = re.compile(r"state(?:\.rank(\d{1,6}))?/optimizer/(\d{1,6})/", re.ASCII)
 
 
@@ -191,6 +195,9 @@ def with_trace(
         return diagnosis
     if drift:
         diagnosis = _begun_at(diagnosis, trace)
+    elif trace.names_a_call and trace.claim in SHOWN:
+        cause = diagnosis.cause.removesuffix(f": {diagnosis.guess}")
+        diagnosis = diagnosis.model_copy(update={"cause": cause, "guess": ""})
     known = diagnosis.suspects or diagnosis.optimizer_settings
     remedy = diagnosis.remedy
     if trace.names_a_call and trace.remedy and not known:

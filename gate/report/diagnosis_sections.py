@@ -233,9 +233,13 @@ def _none(tried: TriedSettings) -> str:
     if not compared:
         return "No setting could be tried."
     # chance may make a few runs agree: that is shown in the table, and no lead
-    sure = " for certain" if any(one.helps for one in compared) else ""
+    helps = any(one.helps for one in compared)
+    sure = " for certain" if helps else ""
     if len(compared) == 1:
-        return f"Moving {compared[0].written} alone does not make the runs agree{sure}."
+        written = compared[0].written
+        if helps:
+            return f"With {written} the runs agree, but so few may agree by chance."
+        return f"Moving {written} alone does not make the runs agree."
     return f"None of the {len(compared)} settings tried makes the runs agree{sure}."
 
 

@@ -171,3 +171,30 @@ def test_a_trace_that_found_nothing_leaves_the_remedy() -> None:
     told = _diagnosis(TraceFinding(claim=Claim.NOT_FOUND, sentence="not found"))
     assert told is not None
     assert told.remedy == "Look here."
+
+
+@pytest.mark.parametrize(
+    ("claim", "operator", "told"),
+    [
+        (Claim.UNINITIALISED, "aten::empty", "the loss differs"),
+        (Claim.NONDETERMINISTIC_OPERATOR, "aten::scatter_add_", "the loss differs"),
+        # what a trace leaves open, the guess still fits
+        (Claim.OUTSIDE_VALUE, "aten::lift_fresh", "the loss differs: a random draw"),
+        (Claim.NOT_FOUND, "", "the loss differs: a random draw"),
+    ],
+)
+def test_what_a_trace_shows_takes_the_place_of_a_guess(
+    claim: Claim, operator: str, told: str
+) -> None:
+    known = Diagnosis(
+        first_step=1,
+        kind=EventKind.LOSS,
+        subject="loss",
+        cause="the loss differs: a random draw",
+        guess="a random draw",
+        remedy="Look here.",
+    )
+    found = TraceFinding(claim=claim, sentence="it", operator=operator)
+    diagnosis = with_trace(known, found, drift=False)
+    assert diagnosis is not None
+    assert diagnosis.cause == told
