@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from each_row import each_row
 from evidence_cases import evidence_of, manifest_of, series_of
 from hypothesis import given
