@@ -284,7 +284,8 @@ class PolicySettings(LevelPolicy):
     data_drift: Literal["fail", "pass"] = Field(
         default="fail",
         description="When declared data is not what the baseline was recorded with, and the bits "
-        "differ: `fail`, or `pass` where the result is within tolerance anyway.",
+        "differ: `fail`, or `pass` where the result is within tolerance anyway. What `level` lets "
+        "pass, passes either way.",
     )
     resume: Literal["fail", "warn"] = Field(
         default="fail",

@@ -72,6 +72,7 @@ SUCH_AS: Final = "for example `python train.py`"
 COMMAND_HINT: Final = "Close every quote; bash -c '...' does what takes a shell."
 SHELL_OPERATORS: Final = frozenset(("&&", "||", "|", ";", "&", "<", ">", ">>", "2>&1"))
 # in quotes, or behind a backslash, an operator is a character of an argument
+REDIRECTION: Final = re.compile(r"(?:[0-9]|&)?(?:>>?|<)(?=\S)", re.ASCII)
 QUOTED: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 
 
@@ -80,7 +81,7 @@ def command_words(text: str) -> tuple[str, ...]:
     words = tuple(shlex.split(text))
     for word in QUOTED.sub("_", text).split():
         operator = ";" if word.endswith(";") else word
-        if operator in SHELL_OPERATORS:
+        if operator in SHELL_OPERATORS or REDIRECTION.match(word):
             message = (
                 f"{operator} belongs to a shell, and the command starts without one: write "
                 "bash -c '...', or name a script that does all of it"

@@ -58,6 +58,9 @@ def test_every_fault_is_told_at_once_with_key_and_line() -> None:
         ("python a.py 2>&1", "2>&1"),
         ("python a.py; python b.py", ";"),
         ("python a.py &", "&"),
+        ("python a.py >log.txt", ">log.txt"),
+        ("python a.py 2>/dev/null", "2>/dev/null"),
+        ("python a.py <answers.txt", "<answers.txt"),
     ],
 )
 def test_a_command_that_takes_a_shell_is_refused_with_the_remedy(
