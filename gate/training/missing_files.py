@@ -22,9 +22,10 @@ from gate.system.files.port import Files
 from gate.text.untrusted_text import plain_text
 from gate.training.runs import Snapshot
 
-# as Python, pyarrow, HDF5, torch and libraries with words of their own tell it
+# as Python, its start, pyarrow, HDF5, torch and libraries with words of their own tell it
 MISSING = re.compile(
     r"No such file or directory: '([^'\n]{1,300})'"
+    r"|can't open file '([^'\n]{1,300})': \[Errno 2\]"
     r"|Failed to open local file '([^'\n]{1,300})'.{0,40}No such file or directory"
     r"|name = '([^'\n]{1,300})', errno = 2\b"
     r"|unable to open file <([^>\n]{1,300})>.{0,40}No such file or directory"
@@ -34,6 +35,7 @@ PREPARER: Final = re.compile(
     r"(?:prepare|preprocess|pre_process|download|fetch|get_data|make_data|build_data)"
     r"[A-Za-z0-9_-]{0,60}\.(?:py|sh)"
 )
+PROGRAMS: Final = (".py", ".sh")
 SCRIPT_FOLDERS: Final = ("scripts", "tools", "data")
 MAX_FOLDERS: Final = 20
 MAX_NAMES: Final = 2000
@@ -117,6 +119,9 @@ def inside_tree(path: str, tree: Path, workdir: str) -> str | None:
 
 
 def _hint(path: str, left_out: NotCommitted, tree: Path, project: Project) -> str:
+    if _among(path, left_out.ignored) and path.endswith(PROGRAMS):
+        add = f"git add -f {shlex.quote(project.seen_from(path))}"
+        return f"{path} is ignored by git; the gate trains only committed files. {add}"
     if _among(path, left_out.ignored):
         return (
             f"{path} is ignored by git; the gate trains only committed files. "

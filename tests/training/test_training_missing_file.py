@@ -14,9 +14,13 @@ LEFT_OUT = NotCommitted(ignored=("data/", "sub/corpus.bin"), untracked=("notes.t
 
 
 def _hint(
-    path: str, workdir: str = ".", tree: Path = TREE, left_out: NotCommitted = LEFT_OUT
+    path: str,
+    workdir: str = ".",
+    tree: Path = TREE,
+    left_out: NotCommitted = LEFT_OUT,
+    line: str = "",
 ) -> str:
-    line = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    line = line or f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
     fault = RunError("run strict-1: exited with 1", hint="general", details=("Traceback", line))
     snapshot = Snapshot(commit="a" * 40, tree=tree, workdir=workdir, digest="d")
     project = Project(top=Path("/home/me/model"), folder=".", files=LocalFiles())
@@ -48,6 +52,17 @@ def test_a_file_that_was_never_added_is_told_as_that() -> None:
 
 def test_a_file_that_nobody_knows_is_not_in_the_commit() -> None:
     assert _hint("other.csv").startswith("other.csv is not in the commit.")
+
+
+def test_a_script_that_git_ignores_is_added_and_not_declared() -> None:
+    ignored = NotCommitted(ignored=("train.py",))
+    line = f"python: can't open file '{TREE}/train.py': [Errno 2] No such file or directory"
+    assert _hint("train.py", left_out=ignored, line=line) == (
+        "train.py is ignored by git; the gate trains only committed files. git add -f train.py"
+    )
+    assert _hint("tarin.py", line=line.replace("train", "tarin")).startswith(
+        "tarin.py is not in the commit."
+    )
 
 
 @pytest.mark.parametrize("path", ["/srv/data.bin", "../../etc/passwd"])
