@@ -58,6 +58,18 @@ function drawAlerts() {
   })
 }
 
+// Lines of a diff have GitHub's colours, which its server gives them.
+function colourDiffs() {
+  const kinds = { '+': 'pl-mi1', '-': 'pl-md', '@': 'pl-mdr' }
+  return tree => visit(tree, 'element', code => {
+    if (code.tagName !== 'code' || !code.properties.className?.includes('language-diff')) return
+    code.children = code.children[0].value.trimEnd().split('\n').map(line => ({
+      type: 'element', tagName: 'span', properties: { className: [kinds[line[0]] ?? ''] },
+      children: [{ type: 'text', value: `${line}\n` }],
+    }))
+  })
+}
+
 async function asGitHub(markdown) {
   const read = unified().use(remarkParse).use(remarkGfm).use(remarkBreaks)
     .use(remarkRehype, { allowDangerousHtml: true }).use(rehypeRaw)
@@ -66,7 +78,7 @@ async function asGitHub(markdown) {
   const clean = await unified().use(rehypeSanitize).run(raw)
   const after = inventory(clean)
   const removed = [...before].filter(([name, count]) => count !== after.get(name)).map(([name]) => name)
-  const drawn = await unified().use(drawAlerts).run(clean)
+  const drawn = await unified().use(drawAlerts).use(colourDiffs).run(clean)
   return { html: unified().use(rehypeStringify).stringify(drawn), removed }
 }
 

@@ -13,6 +13,11 @@ done
 browser=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}
 [ -n "$browser" ] || { echo "skipped: screenshots need Chromium; CHROMIUM=... names one"; exit 0; }
 
+# without one every mark of the comment is an empty box
+if command -v fc-list >/dev/null && ! fc-list | grep -qi emoji; then
+  echo "skipped: screenshots need a font with emoji (Debian, Ubuntu: fonts-noto-color-emoji)"; exit 0
+fi
+
 mkdir -p "$tools" "$out" docs/screenshots
 npm install --silent --no-audit --no-fund --no-package-lock --prefix "$tools" \
   github-markdown-css@5 playwright-core@1 rehype-raw@7 rehype-sanitize@6 rehype-stringify@10 \

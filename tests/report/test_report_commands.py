@@ -22,7 +22,8 @@ COMMAND = re.compile(
 
 def test_a_failure_is_an_error() -> None:
     assert annotation_commands(CODE_DRIFT, {})[0] == (
-        "::error title=repro-gate failed%3A this change moves the result::Loss at step 7: 1.338 "
+        "::error file=train.py,line=31,title=repro-gate failed%3A this change moves the "
+        "result::Loss at step 7: 1.338 "
         "instead of 1.336 (+0.2 %25, later up to 3.6 %25). Cause: lr 0.001 → 0.002. "
         "Is it this change? Yes. Same machine and packages as the baseline."
     )

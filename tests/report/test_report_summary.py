@@ -42,8 +42,8 @@ def test_the_summary_is_never_too_long() -> None:
 
 
 def test_hostile_text_does_not_end_a_fold() -> None:
-    # a command and a drawing are in a fenced block, where nothing is a tag
-    bare = {"next_steps": (), "series": ()}
+    # a command, a drawing and a change are in a fenced block, where nothing is a tag
+    bare = {"next_steps": (), "series": (), "change": None}
     verdict = poisoned(CODE_DRIFT, "</details><script>").model_copy(update=bare)
     text = summary_text(verdict, LINKS)
     assert "<script" not in text

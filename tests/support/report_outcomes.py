@@ -291,8 +291,13 @@ WITHIN_TOLERANCE = judged(
     request=replace(REQUEST, settings=TOLERANT),
 )  # fmt: skip
 CODE_DRIFT = judged(
-    both(first="parameters", since=6, rate="0.002"), against=entry(ran(rate="0.001"))
-)
+    both(first="parameters", since=6, rate="0.002"), against=entry(ran(rate="0.001")),
+    change=Change(hunks=(ChangedLines(
+        file="train.py", first=31, last=31, gone=1,
+        before=("RATE_FROM_STEP = {1: 0.0005, 6: 0.001}",),
+        after=("RATE_FROM_STEP = {1: 0.0005, 6: 0.002}",),
+    ),)),
+)  # fmt: skip
 ENVIRONMENT_DRIFT = judged(
     both(since=2), against=entry(ran(parts=MOVED_PARTS), recorded_at="2026-01-31T09:30:00+00:00"),
     base=base_runs(since=2),
