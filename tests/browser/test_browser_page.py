@@ -18,6 +18,12 @@ OUTCOMES = (*PAGES, *CASES)
 # pixels at a width of 1,280, of everything above the folded details
 HIGHEST = 3000
 SCHEMES = ("light", "dark")
+CUT_IN_A_PICTURE = """
+() => [...document.querySelectorAll('svg text')].filter(text => {
+  const box = text.getBBox(), frame = text.closest('svg').viewBox.baseVal;
+  return box.width && (box.x < frame.x - 1 || box.x + box.width > frame.x + frame.width + 1);
+}).map(text => text.textContent)
+"""
 # relative luminance and contrast as WCAG 2 defines them
 CONTRASTS = """
 () => {
@@ -87,6 +93,7 @@ def test_it_fits_the_narrowest_phone(opened: Opened, name: str) -> None:
     page = opened(name, width=320)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert page.evaluate(CUT_IN_A_PICTURE) == []
 
 
 @pytest.mark.parametrize("width", [400, 1280])

@@ -119,7 +119,7 @@ def evenly(count: int, most: int) -> list[int]:
 
 WIDTH, HEIGHT = 720, 210
 # at the right stand the names of the curves
-LEFT, RIGHT, TOP, BOTTOM = 92, 96, 14, 46
+LEFT, RIGHT, TOP, BOTTOM = 116, 96, 14, 46
 MARK_HEIGHT, TITLE_HEIGHT, LABEL_HEIGHT = 20, 20, 18
 MAX_TITLE = 48
 DECADE = 10.0
