@@ -161,6 +161,18 @@ class Suspect(Document):
     rank: int = 0
 
     @property
+    def code_places(self) -> tuple[CodePlace, ...]:
+        """Its line, and those of the script that called it, innermost first."""
+        own = () if self.code_place is None else (self.code_place,)
+        frames = (frame.partition(" ")[0].rpartition(":") for frame in self.stack)
+        callers = (
+            CodePlace(file=file, line=int(line))
+            for file, _, line in frames
+            if file and line.isascii() and line.isdigit()
+        )
+        return tuple(dict.fromkeys((*own, *callers)))
+
+    @property
     def begins_a_message(self) -> bool:
         """Whether it begins a message or a collective that the script did not wait for."""
         return self.kind is SuspectKind.THREAD and self.call.startswith("torch.distributed.")

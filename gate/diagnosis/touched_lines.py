@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -259,10 +259,10 @@ def by_its_files(
     return CauseClass.RUN_SETTINGS if settings else CauseClass.DATA
 
 
-def unchanged(change: Change | None, place: CodePlace | None, folder: str) -> bool:
-    """Whether a known line is certainly none of the change's."""
-    known = change is not None and change.complete and place is not None
-    return known and not _named(change, [place], folder)
+def unchanged(change: Change | None, places: Sequence[CodePlace], folder: str) -> bool:
+    """Whether a known line, and what called it, are certainly none of the change's."""
+    known = change is not None and change.complete and bool(places)
+    return known and not _named(change, places, folder)
 
 
 def _first(how: HowKnown, hunks: list[ChangedLines]) -> ShownChange | None:
@@ -270,9 +270,9 @@ def _first(how: HowKnown, hunks: list[ChangedLines]) -> ShownChange | None:
 
 
 def _places(diagnosis: Diagnosis) -> Iterator[CodePlace | None]:
-    """The line that is named first; without one, that of the call at which two traces part."""
+    """The line that is named first and what called it; else the call at which two traces part."""
     if diagnosis.likely:
-        yield diagnosis.likely[0].code_place
+        yield from diagnosis.likely[0].code_places
     elif diagnosis.trace is not None and diagnosis.trace.names_a_call:
         yield CodePlace.known(diagnosis.trace.file, diagnosis.trace.line)
 

@@ -159,7 +159,7 @@ def beside_the_difference(
         if source.kind is SourceKind.OPENED
     }
     shown = shown_change(evidence.change, diagnosis, opened, folder, drift=drift)
-    named = diagnosis.likely[0].code_place if diagnosis.likely else None
+    named = diagnosis.likely[0].code_places if diagnosis.likely else ()
     return shown, unchanged(evidence.change, named, folder)
 
 

@@ -206,9 +206,20 @@ def test_a_line_counts_from_the_folder_of_the_training() -> None:
     raised = CodePlace(file="train.py", line=49)
     assert where_raised(change, raised, "nlp") is not None
     assert where_raised(change, raised, ".") is None
-    assert not unchanged(change, raised, "nlp")
-    assert unchanged(change, raised, ".")
-    assert not unchanged(change.model_copy(update={"complete": False}), raised, ".")
+    assert not unchanged(change, [raised], "nlp")
+    assert unchanged(change, [raised], ".")
+    assert not unchanged(change.model_copy(update={"complete": False}), [raised], ".")
+
+
+def test_what_called_the_named_line_is_changed_too() -> None:
+    change = Change(hunks=(MODEL,))
+    frames = ("env.py:8 __init__", f"{MODEL.file}:{MODEL.first} main", "torch/a.py:x run")
+    line = CodePlace(file="env.py", line=8)
+    suspect = AT_MODEL.model_copy(update={"place": "env.py:8", "code_place": line, "stack": frames})
+    assert not unchanged(change, suspect.code_places, ".")
+    assert unchanged(change, [line], ".")
+    shown = found(MODEL, drift=False, suspects=(suspect,))
+    assert shown == ShownChange(how=HowKnown.NAMED, hunks=(MODEL,))
 
 
 RATES = setting("0.001", "0.002")
