@@ -5,19 +5,25 @@ them is not, or they run over. Only then are elements looked at one by one. Bit 
 narrow types: P. Micikevicius and others, FP8 Formats for Deep Learning, 2022; the FNUZ types as
 StableHLO specifies them; E8M0 in OCP Microscaling Formats 1.0.
 
-A baseline keeps digests, and two digests say only that something differs. A sketch costs 64 bytes
-and is linear, so the difference of two sketches is the sketch of the difference: each element goes
-into one of 16 sums under a fixed random sign, and the squares of the sums add up to the squared
-norm in the mean (M. Charikar and others, Finding Frequent Items in Data Streams, 2002). A tensor of
-16 elements or fewer is its own sketch, and a scaled tensor has its exact distance; otherwise the
-estimate of a norm is within a factor of 2 in 999 of 1,000 cases.
+A baseline keeps digests, and two digests say only that something differs. A sketch costs 136 bytes.
+The first 16 numbers are linear, so the difference of two sketches is the sketch of the difference:
+each element goes into one of 16 sums under a fixed random sign, and the squares of the sums add up
+to the squared norm in the mean (M. Charikar and others, Finding Frequent Items in Data Streams,
+2002). A tensor of 16 elements or fewer is its own sketch, and a scaled tensor has its exact
+distance; otherwise the estimate of a norm is within a factor of 2 in 999 of 1,000 cases.
+
+The signs are known, so whoever wants to finds weights with the same sums. The norms of the 16
+groups, and the least and the largest number, are no sums: what two tensors differ by in these
+bounds their distance from below (the triangle inequality), so no honest result is farther by them.
+Weights that were made to agree in all of it still pass, such as two that changed places.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import shake_256
 from typing import Any, Final, NamedTuple
@@ -140,13 +146,15 @@ def _of_floats(numbers: Pieces) -> tuple[int, int]:
 
 
 SUMS: Final = 16
-SKETCH_LENGTH: Final = SUMS * 8
+# the sums, the norm of each group, the least and the largest number
+FIGURES: Final = 2 * SUMS + 2
 # elements that share one pattern of signs; each block turns the signs of its sums again
 BLOCK: Final = 64 * 1024
 STORED: Final = {"F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8"}
 LARGEST: Final = float(np.finfo(np.float32).max)
 
 Numbers = NDArray[np.float64]
+Figures = tuple[float, ...]
 
 
 def sketches(leaves: Sequence[Leaf], threads: int, most: int) -> dict[str, str]:
@@ -182,37 +190,72 @@ def relative_distance(left: str, right: str) -> float | None:
     if not left or not right:
         return None
     one, other = _unpacked(left), _unpacked(right)
+    # a NaN is larger than no limit, so a sketch that was edited would be near to all
+    if not all(map(math.isfinite, (*one, *other))):
+        return 2.0
+    found = max(_by_sums(one[:SUMS], other[:SUMS]), _at_least(one[SUMS:], other[SUMS:]))
+    return min(2.0, found)
+
+
+def _by_sums(one: Figures, other: Figures) -> float:
     larger = max(math.hypot(*one), math.hypot(*other))
-    if larger == 0:
-        return 0.0
     # divided first: the sum of two finite norms may not be finite
-    return min(2.0, math.hypot(*(a / larger - b / larger for a, b in zip(one, other, strict=True))))
+    return math.hypot(*(a / larger - b / larger for a, b in _pairs(one, other))) if larger else 0.0
 
 
-def _unpacked(sketch: str) -> tuple[float, ...]:
-    return struct.unpack(f"<{SUMS}f", bytes.fromhex(sketch))
+def _at_least(one: Figures, other: Figures) -> float:
+    """What the norms of groups, and the two ends, bound the distance by."""
+    larger = max(math.hypot(*one[:SUMS]), math.hypot(*other[:SUMS]))
+    if not larger:
+        return 0.0
+    apart = [abs(a / larger - b / larger) for a, b in _pairs(one, other)]
+    return max(math.hypot(*apart[:SUMS]), *apart[SUMS:])
+
+
+def _pairs(one: Figures, other: Figures) -> Iterable[tuple[float, float]]:
+    return zip(one, other, strict=True)
+
+
+def _unpacked(sketch: str) -> Figures:
+    return struct.unpack(f"<{FIGURES}f", bytes.fromhex(sketch))
+
+
+@dataclass(slots=True)
+class _Figures:
+    """What a sketch is made of, block by block."""
+
+    sums: Numbers = field(default_factory=lambda: np.zeros(SUMS))
+    squares: Numbers = field(default_factory=lambda: np.zeros(SUMS))
+    least: float = math.inf
+    largest: float = -math.inf
+
+    def packed(self) -> str:
+        """The sketch in hexadecimal; empty for what no float32 holds."""
+        figures = np.concatenate((self.sums, np.sqrt(self.squares), (self.least, self.largest)))
+        if not np.isfinite(figures).all() or float(np.abs(figures).max()) > LARGEST:
+            return ""
+        return struct.pack(f"<{FIGURES}f", *figures.tolist()).hex()
 
 
 def _sketch_into(found: dict[Hashable, str], key: Hashable, leaf: TensorLeaf) -> None:
-    sums = np.zeros(SUMS)
+    figures = _Figures()
     width = np.dtype(STORED[leaf.dtype]).itemsize * BLOCK
     held = bytearray()
     number = 0
     for piece in leaf.source.pieces(width):
         # most pieces are whole blocks; what lies in several files may come in others
         if not held and len(piece) == width:
-            _add(sums, _numbers(leaf.dtype, piece), number)
+            _add(figures, _numbers(leaf.dtype, piece), number)
             number += 1
             continue
         held += piece
         while len(held) >= width:
-            _add(sums, _numbers(leaf.dtype, held[:width]), number)
+            _add(figures, _numbers(leaf.dtype, held[:width]), number)
             number += 1
             del held[:width]
     if held:
-        _add(sums, _numbers(leaf.dtype, held), number)
-    if np.isfinite(sums).all() and float(np.abs(sums).max()) <= LARGEST:
-        found[key] = struct.pack(f"<{SUMS}f", *sums.tolist()).hex()
+        _add(figures, _numbers(leaf.dtype, held), number)
+    found[key] = figures.packed()
 
 
 def _numbers(dtype: str, data: memoryview | bytearray) -> Numbers:
@@ -223,14 +266,19 @@ def _numbers(dtype: str, data: memoryview | bytearray) -> Numbers:
     return stored.astype(np.float64)
 
 
-def _add(sums: Numbers, numbers: Numbers, block: int) -> None:
+def _add(figures: _Figures, numbers: Numbers, block: int) -> None:
     """Element i of a block belongs to sum i modulo 16, so a small tensor is its own sketch."""
     with np.errstate(all="ignore"):
-        numbers *= _signs(0)[: len(numbers)]
+        figures.least = min(figures.least, float(numbers.min()))
+        figures.largest = max(figures.largest, float(numbers.max()))
         whole = len(numbers) - len(numbers) % SUMS
-        turned = numbers[:whole].reshape(-1, SUMS).sum(axis=0)
-        turned[: len(numbers) - whole] += numbers[whole:]
-        sums += turned * _signs(block + 1)[:SUMS]
+        rows, rest = numbers[:whole].reshape(-1, SUMS), numbers[whole:]
+        figures.squares += np.einsum("ij,ij->j", rows, rows)
+        figures.squares[: len(rest)] += rest * rest
+        numbers *= _signs(0)[: len(numbers)]
+        turned = rows.sum(axis=0)
+        turned[: len(rest)] += rest
+        figures.sums += turned * _signs(block + 1)[:SUMS]
 
 
 @lru_cache(maxsize=2)

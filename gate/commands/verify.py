@@ -33,7 +33,7 @@ from gate.isolation.modes import IsolationMode
 from gate.package.content import check_model, check_states
 from gate.package.instructions import Artifact, TrustFile, outside_sections
 from gate.package.keyless import read_identity_bundle
-from gate.package.model_signing import ModelCheck, PartMatch, model_folder
+from gate.package.model_signing import ModelCheck, model_folder
 from gate.package.provenance import read_provenance
 from gate.package.seal_files import find_seals, seal_places
 from gate.package.seal_opening import Opened, open_seals, opened_seal
@@ -138,6 +138,10 @@ LABEL: Final = 14
 NOT_CHECKED: Final = "whether the training code was honest about its numbers"
 OUTSIDE: Final = "To check it without repro-gate: the same command with --explain."
 UNSIGNED: Final = "keyid and hint in the seal files: they only say which key to try"
+NOT_SEALED_HINT: Final = (
+    "hint: Do not load it as that model. Use the file in the package, or name the file that you "
+    "deploy in train.checkpoint, so that a gate seals it as it is."
+)
 _REPORTED: Final = ", as another job reports it: not checked"
 COUNTED: Final = {1: "one", 2: "two", 3: "three"}
 
@@ -184,19 +188,23 @@ def verified_text(
     ]
     lines = [f"verified: {verified.outcome}, commit {verified.commit}"]
     if model is not None:
-        lines[0] = f"{_model_head(model)}\n{lines[0]}"
-        rows[:0] = [("in the file", part.described) for part in model.parts]
+        lines[:0] = [line for part in _model_head(model) for line in _wrapped(part)]
+        rows[:0] = _in_the_file(model)
     for label, text in rows:
-        lines += textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent=f"  {label:<{LABEL - 2}}",
-            subsequent_indent=" " * LABEL,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _wrapped(text, f"  {label:<{LABEL - 2}}", " " * LABEL)
     lines += ["", OUTSIDE]
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, start: str = "", further: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=start,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _base(found: VerifiedPackage) -> list[tuple[str, str]]:
@@ -210,15 +218,25 @@ def _root(state: StateRoots, recomputed: Sequence[StateName]) -> str:
     return f"{state.root} ({how})"
 
 
-def _model_head(model: ModelCheck) -> str:
-    """The answer for a promotion."""
-    if model.identical:
-        return f"{model.shown} is, value for value, what the sealed run saved"
+def _model_head(model: ModelCheck) -> tuple[str, ...]:
+    """The answer for a promotion, and what to do."""
     if model.holds_the_model:
-        return f"{model.shown} holds the tensors of the sealed run's model"
-    if model.parts[0].answer is PartMatch.EQUAL:
-        return f"{model.shown} holds the sealed run's model, and tensors that the run did not have"
-    return f"{model.shown} does not hold the sealed run's model"
+        if model.identical:
+            return (f"{model.shown} is, value for value, what the sealed run saved",)
+        return (f"{model.shown} holds the tensors of the sealed run's model",)
+    if model.has_the_weights:
+        head = f"{model.shown} is not the sealed model: it holds more than what was sealed"
+        return head, NOT_SEALED_HINT
+    return f"{model.shown} does not hold the sealed run's model", NOT_SEALED_HINT
+
+
+def _in_the_file(model: ModelCheck) -> list[tuple[str, str]]:
+    rows = [part.described for part in model.parts]
+    if model.beyond.count:
+        rows.append(f"not sealed: {model.beyond.described}")
+    if model.values.count:
+        rows.append(f"values that were not sealed: {model.values.described}")
+    return [("in the file", text) for text in (*rows, *model.notes)]
 
 
 def _signed(found: VerifiedPackage) -> list[tuple[str, str]]:

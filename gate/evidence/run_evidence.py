@@ -168,7 +168,7 @@ class RecorderCost(Document):
         return self.observe_seconds / self.step_seconds if self.step_seconds else None
 
 
-SketchText = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+SketchText = Annotated[str, Field(pattern=r"^[0-9a-f]{272}$")]
 Sketches = Annotated[
     dict[Annotated[str, Field(pattern=SHA256_PATTERN)], SketchText], Field(max_length=MAX_SKETCHES)
 ]

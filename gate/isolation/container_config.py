@@ -16,7 +16,7 @@ from typing import Any
 from gate.errors import RunError
 from gate.isolation.engine import RUN_LABEL, Engine
 from gate.isolation.modes import TrainingContainer
-from gate.isolation.private_view import COUNTERS
+from gate.isolation.private_view import COUNTERS, COUNTING_FOLDERS
 from gate.isolation.process_request import ProcessRequest
 from gate.text.untrusted_text import safe_line
 
@@ -102,7 +102,7 @@ HIDDEN = (
     ),
     *(f"/proc/{name}" for name in ("sched_debug", "scsi", "timer_list", "timer_stats")),
     *("/sys/devices/virtual/powercap", "/sys/firmware"),
-    *map(str, COUNTERS),
+    *map(str, (*COUNTERS, *COUNTING_FOLDERS)),
 )
 # said in full: what an engine makes of "gpu" alone is its own default
 CAPABILITIES = ("gpu", "compute", "utility")

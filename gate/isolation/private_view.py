@@ -53,6 +53,12 @@ COUNTERS = tuple(
         *("sys/fs/inode-nr", "sys/fs/inode-state", "sys/fs/dentry-state", "sys/fs/aio-nr"),
     )
 )
+# What each file system of the machine has written and has left, to the block. What is left of
+# one's own statvfs(3) says too; of the control groups libraries read the limits.
+COUNTING_FOLDERS = tuple(
+    Path(name)
+    for name in ("/proc/fs", "/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/f2fs", "/sys/fs/xfs")
+)
 # what no training needs and no overlay can be laid over
 LEFT_OUT = frozenset(
     (
@@ -306,6 +312,9 @@ def _show_kernel_files(top: Path, masks: Sequence[Mounted], own: Collection[str]
         counters = (path for path in COUNTERS if path.exists())
         for path in (*counters, *((KERNEL_LOG,) if log.exists() else ())):
             _bind(os.open(_at(top, NOTHING), HELD), _at(top, path))
+        for folder in (_at(top, path) for path in COUNTING_FOLDERS):
+            if folder.is_dir():
+                _mount_memory(folder, "mode=0555")
     elif top != ROOT:
         _bind(os.open(KERNEL_FILES, FOLDER), place, MS_RECURSIVE)
     terminals, maker = _at(top, TERMINALS), _at(top, TERMINAL_MAKER)

@@ -44,6 +44,8 @@ ARCHITECTURES = {
         calls={
             "socket": 41,
             "socketpair": 53,
+            "setsockopt": 54,
+            "getsockopt": 55,
             "clone": 56,
             "ptrace": 101,
             "syslog": 103,
@@ -53,6 +55,8 @@ ARCHITECTURES = {
             "request_key": 249,
             "keyctl": 250,
             "unshare": 272,
+            "perf_event_open": 298,
+            "open_by_handle_at": 304,
             "setns": 308,
             "process_vm_readv": 310,
             "process_vm_writev": 311,
@@ -101,7 +105,11 @@ ARCHITECTURES = {
             "add_key": 217,
             "request_key": 218,
             "keyctl": 219,
+            "setsockopt": 208,
+            "getsockopt": 209,
             "clone": 220,
+            "perf_event_open": 241,
+            "open_by_handle_at": 265,
             "setns": 268,
             "process_vm_readv": 270,
             "process_vm_writev": 271,
@@ -145,6 +153,10 @@ REFUSED = {
     "io_setup": errno.ENOSYS,
     # inodes of these come from one count for all namespaces (fs/pidfs.c); libraries do without
     "pidfd_open": errno.ENOSYS,
+    # opens one of these by its number, from Linux 6.17 on without any right (FD_PIDFS_ROOT)
+    "open_by_handle_at": errno.EPERM,
+    # the machine numbers these one after the other (perf_event_id in kernel/events/core.c)
+    "perf_event_open": errno.EPERM,
     # its flags lie behind a pointer, where no filter can look (seccomp(2)); the C library falls
     # back to clone, whose flags are an argument
     "clone3": errno.ENOSYS,
@@ -214,6 +226,18 @@ DONE = 0
 FLAGS_OF_PREADV2 = FIRST_ARGUMENT + 5 * 8
 # every CLONE_NEW* of linux/sched.h that clone knows
 NEW_NAMESPACES = 0x7E020000
+# linux/sched.h: what `pidfd_open` gives, for the new process
+CLONE_PIDFD = 0x00001000
+# asm-generic/socket.h
+SOL_SOCKET = 1
+SO_COOKIE, SO_NETNS_COOKIE, SO_PASSPIDFD, SO_PEERPIDFD = 57, 71, 76, 77
+# What the machine numbers one after the other, for all namespaces: sockets and networks by their
+# cookies, and processes by the descriptors that come with a message or for who is connected.
+COUNTED_OPTIONS = {
+    "getsockopt": (SO_COOKIE, SO_NETNS_COOKIE, SO_PEERPIDFD),
+    "setsockopt": (SO_PASSPIDFD,),
+}
+LEVEL_OF_OPTION, NAME_OF_OPTION = FIRST_ARGUMENT + 8, FIRST_ARGUMENT + 2 * 8
 
 
 def seccomp_filter(machine: str, *, network: bool) -> bytes:
@@ -225,13 +249,16 @@ def seccomp_filter(machine: str, *, network: bool) -> bytes:
     """
     known, program = _beginning(machine)
     program += _refused(known, REFUSED)
-    # processes and threads may be made, but in the namespaces of their maker
-    program += _without_flags(known.calls["clone"], FIRST_ARGUMENT, NEW_NAMESPACES, errno.EPERM)
+    # processes and threads may be made, but in the namespaces of their maker, and known by number
+    making = {NEW_NAMESPACES: errno.EPERM, CLONE_PIDFD: errno.ENOSYS}
+    program += _without_flags(known.calls["clone"], FIRST_ARGUMENT, making)
     # a read that would not wait is answered as by a file system that has none
-    no_such_read = errno.EOPNOTSUPP
-    program += _without_flags(known.calls["preadv2"], FLAGS_OF_PREADV2, RWF_NOWAIT, no_such_read)
+    reading = {RWF_NOWAIT: errno.EOPNOTSUPP}
+    program += _without_flags(known.calls["preadv2"], FLAGS_OF_PREADV2, reading)
     # what lies in memory for all no run takes out of it; it is told that it did, since it is advice
-    program += _without_flags(known.calls["fadvise64"], ADVICE_OF_FADVISE, FADV_DONTNEED, DONE)
+    program += _without_flags(known.calls["fadvise64"], ADVICE_OF_FADVISE, {FADV_DONTNEED: DONE})
+    for call, options in COUNTED_OPTIONS.items():
+        program += _without_options(known.calls[call], options)
     for call in () if network else SOCKET_CALLS:
         program += _local_sockets_only(known.calls[call])
     # a list of what is refused and no list of what is allowed: drivers and libraries of
@@ -318,17 +345,43 @@ def _of_itself_alone(number: int, numbers: Sequence[int]) -> list[bytes]:
     ]
 
 
-def _without_flags(number: int, word: int, flags: int, answer: int) -> list[bytes]:
-    """A call is answered with an error where a word of its arguments has one of these bits.
+def _without_flags(number: int, word: int, answers: Mapping[int, int]) -> list[bytes]:
+    """A call is answered where a word of its arguments has one of these bits; the first decides.
 
     Flags are the low 32 bits of an argument, and the filter loads words.
     """
+    refused = [
+        instruction
+        for flags, answer in answers.items()
+        for instruction in (
+            _instruction(IF_ANY_BIT, flags, else_skip=1),
+            _instruction(RETURN, FAIL_WITH | answer),
+        )
+    ]
     return [
-        _instruction(IF_EQUAL, number, else_skip=4),
+        _instruction(IF_EQUAL, number, else_skip=len(refused) + 2),
         _instruction(LOAD_WORD, word),
-        _instruction(IF_ANY_BIT, flags, then_skip=1),
+        *refused,
         _instruction(RETURN, ALLOW),
-        _instruction(RETURN, FAIL_WITH | answer),
+    ]
+
+
+def _without_options(number: int, options: Sequence[int]) -> list[bytes]:
+    """These options of a socket are answered as by a kernel that has none of the name.
+
+    The kernel takes level and name as 32 bits.
+    """
+    known = [
+        _instruction(IF_EQUAL, one, then_skip=len(options) - at) for at, one in enumerate(options)
+    ]
+    return [
+        _instruction(IF_EQUAL, number, else_skip=len(options) + 5),
+        _instruction(LOAD_WORD, LEVEL_OF_OPTION),
+        _instruction(IF_EQUAL, SOL_SOCKET, else_skip=len(options) + 1),
+        _instruction(LOAD_WORD, NAME_OF_OPTION),
+        *known,
+        _instruction(RETURN, ALLOW),
+        _instruction(RETURN, FAIL_WITH | errno.ENOPROTOOPT),
     ]
 
 

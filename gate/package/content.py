@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state
+from gate.checkpoint.digest import LeafDigest, StateDigest, digest_state, roots_of
 from gate.checkpoint.formats.file_formats import UnknownContent
 from gate.checkpoint.formats.formats import open_state
-from gate.checkpoint.parts import MODEL, OPTIMIZER, OTHER
+from gate.checkpoint.leaves import RAW_DTYPE, Leaf, ValueLeaf
+from gate.checkpoint.parts import (
+    DEFAULT_EXCLUSIONS,
+    MODEL,
+    OPTIMIZER,
+    RANDOM,
+    Exclusion,
+    without_excluded,
+)
 from gate.checkpoint.tensor_hashing import ALGORITHM
 from gate.errors import AttestationError
 from gate.evidence.run_evidence import StateName, StateRoots, States
-from gate.package.model_signing import CheckedPart, ModelCheck, PartMatch
+from gate.package.model_signing import Beside, CheckedPart, ModelCheck, PartMatch
 from gate.package.open_members import MAX_BYTES
 from gate.package.saved_states import PackagedStates, open_package
 from gate.system.files.port import Files
 from gate.text.untrusted_text import safe_line, short_text
 
 SHOWN: Final = 3
-# elements of a matrix that may be another one's
-LEAST_TIED: Final = 1024
+# leaves that make a reader import something, and what it does with that
+OBJECT: Final = "object"
+CODE: Final = {OBJECT: "calls", "name": "imports"}
+NUMBERS: Final = frozenset(
+    ("none", "bool", "int", "float", "empty map", "empty sequence", "empty set")
+)
+# the beginning of a step of a path, and a step of what an object is made from
+STEP: Final = re.compile(r"[/\[{<]")
+PART_OF_OBJECT: Final = re.compile(r"/~[a-z]")
 # what an optimizer keeps of a parameter, in the gate's capture and in torch's own state_dict
 KEPT_STATE: Final = re.compile(r"/state(?=[/{])")
 NAME: Final = re.compile(r"[A-Za-z_]\w*")
+Kept = Counter[tuple[str, bytes]]
 OTHER_HINT: Final = "The seal and the package do not belong together; do not use this package."
 
 
@@ -75,31 +91,33 @@ def check_model(model: Path, package: Path, files: Files) -> ModelCheck:
     """Compare a model file, or a folder, with the state in a package whose seal was verified.
 
     Tensors are compared by type, shape and bytes. Their names may stand below other keys
-    (`state_dict`, `module.`), as long as one beginning is common to all of them. Raises
-    `EvidenceError` for a file that cannot be read.
+    (`state_dict`, `module.`), as long as one beginning is common to all of them. All else in the
+    file has to be in the sealed state at the same place. Raises `EvidenceError` for a file that
+    cannot be read.
     """
     shown = safe_line(str(model))
+    # with what a comparison of runs leaves out: an object is one, whatever its key is called
     with open_state(
         files, model, shown, max_bytes=MAX_BYTES, unknown=UnknownContent.BYTES
     ) as content:
-        found = digest_state(content, max_bytes=MAX_BYTES)
+        found = digest_state(content, exclusions=(), max_bytes=MAX_BYTES)
     with open_package(files, package) as opened:
-        captured = digest_state(opened.captured(), exclusions=(), max_bytes=MAX_BYTES)
-        saved = None
+        sealed = [digest_state(opened.captured(), exclusions=(), max_bytes=MAX_BYTES)]
+        rules: Sequence[Exclusion] = DEFAULT_EXCLUSIONS
         if opened.saved_member:
-            saved = digest_state(
-                opened.saved(), exclusions=opened.saved_exclusions(), max_bytes=MAX_BYTES
-            )
-    identical = saved is not None and saved.roots == found.roots
+            sealed.append(digest_state(opened.saved(), exclusions=(), max_bytes=MAX_BYTES))
+            rules = opened.saved_exclusions()
+    beyond, values = _beside(content.leaves, found, _sealed_leaves(sealed), rules)
+    printed = {leaf.path for leaf in without_excluded(content.leaves, DEFAULT_EXCLUSIONS)[0]}
     return ModelCheck(
         shown=shown,
-        root=found.roots.whole,
-        identical=identical or captured.roots == found.roots,
-        parts=(
-            _model(captured, saved, found),
-            _optimizer(captured, found),
-            *_others(found, (captured, *([saved] if saved else []))),
-        ),
+        # the one that `repro-gate digest` prints
+        root=roots_of(leaf for leaf in found.leaves if leaf.path in printed).whole,
+        identical=any(state.roots == found.roots for state in sealed),
+        parts=(_model(sealed, found), _optimizer(sealed, found)),
+        beyond=beyond,
+        values=values,
+        notes=content.notes,
     )
 
 
@@ -107,16 +125,19 @@ def _tensors(state: StateDigest, part: str) -> tuple[LeafDigest, ...]:
     return tuple(leaf for leaf in state.leaves if leaf.part == part and leaf.shape is not None)
 
 
-def _model(captured: StateDigest, saved: StateDigest | None, found: StateDigest) -> CheckedPart:
+def _model(sealed: Sequence[StateDigest], found: StateDigest) -> CheckedPart:
     """Against the capture, or against what the script saved where that fits better.
 
     A script may save an average of its weights, or weights in another type.
     """
     own = _named(_tensors(found, MODEL))
-    against = [_compared(MODEL, _named(_tensors(captured, MODEL)), own)]
-    if saved is not None and (tensors := _named(_tensors(saved, MODEL))):
-        against.append(_compared(MODEL, tensors, own))
-    return max(against, key=lambda part: (part.answer is PartMatch.EQUAL, part.equal))
+    states = [_named(_tensors(state, MODEL)) for state in sealed]
+    # what the script saved need not hold a model
+    return _best(_compared(MODEL, state, own) for state in (states[0], *filter(None, states[1:])))
+
+
+def _best(parts: Iterable[CheckedPart]) -> CheckedPart:
+    return max(parts, key=lambda part: (part.answer is PartMatch.EQUAL, part.equal))
 
 
 def _named(leaves: Iterable[LeafDigest]) -> dict[str, LeafDigest]:
@@ -139,13 +160,8 @@ def _compared(
         return CheckedPart(name=name, answer=PartMatch.ABSENT, sealed=len(sealed), equal=0)
     own = {key: leaf.digest for key, leaf in found.items()}
     differing = [key for key, leaf in sealed.items() if own.get(key, leaf.digest) != leaf.digest]
-    # weights that are tied to others are often saved once
-    held = {leaf.digest for key, leaf in sealed.items() if own.get(key) == leaf.digest}
-    missing = [
-        key
-        for key, leaf in sealed.items()
-        if key not in found and not (leaf.digest in held and _may_be_tied(leaf))
-    ]
+    # also where another has its bytes: that two weights are tied, equal bytes do not show
+    missing = sorted(sealed.keys() - found.keys())
     further = len(found.keys() - sealed.keys())
     same = not (differing or missing or further) and bool(sealed)
     return CheckedPart(
@@ -154,23 +170,18 @@ def _compared(
         sealed=len(sealed),
         equal=len(sealed) - len(differing) - len(missing),
         differing=tuple(map(short_text, sorted(differing)[:SHOWN])),
-        missing=tuple(map(short_text, sorted(missing)[:SHOWN])),
+        missing=tuple(map(short_text, missing[:SHOWN])),
         further=further,
     )
 
 
-def _may_be_tied(leaf: LeafDigest) -> bool:
-    """Two small tensors, or two vectors of zeros, are easily equal and no one weight."""
-    shape = leaf.shape or ()
-    return len(shape) > 1 and math.prod(shape) >= LEAST_TIED
-
-
-def _optimizer(captured: StateDigest, found: StateDigest) -> CheckedPart:
+def _optimizer(sealed: Sequence[StateDigest], found: StateDigest) -> CheckedPart:
     """By content and last name: each framework numbers the places of this state in its own way."""
-    sealed, own = (
-        Counter((_last_name(leaf.path), leaf.digest) for leaf in _kept_tensors(state))
-        for state in (captured, found)
-    )
+    own = _counted(found)
+    return _best(_compared_optimizer(_counted(state), own) for state in sealed)
+
+
+def _compared_optimizer(sealed: Kept, own: Kept) -> CheckedPart:
     total = sealed.total()
     if not own:
         return CheckedPart(name=OPTIMIZER, answer=PartMatch.ABSENT, sealed=total, equal=0)
@@ -183,27 +194,118 @@ def _optimizer(captured: StateDigest, found: StateDigest) -> CheckedPart:
     )
 
 
+def _counted(state: StateDigest) -> Kept:
+    return Counter((_last_name(leaf.path), leaf.digest) for leaf in _kept_tensors(state))
+
+
 def _last_name(path: str) -> str:
     """`exp_avg` of `/optimizer/state{0}/exp_avg`: two moments have one shape and are not one."""
     return str(NAME.findall(path)[-1])
 
 
-def _others(found: StateDigest, sealed: Sequence[StateDigest]) -> tuple[CheckedPart, ...]:
-    """Tensors of the file that no other answer is about, and that the sealed run had nowhere.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _SealedLeaves:
+    """All leaves of the sealed states: (place, digest), places, and digests of random states.
 
-    The weights below a key such as `best` may be the ones that somebody loads.
+    What lies in a file of a folder has its place in the folder too.
     """
-    known = {leaf.digest for state in sealed for leaf in state.leaves}
+
+    leaves: frozenset[tuple[str, bytes]]
+    places: frozenset[str]
+    random: frozenset[bytes]
+
+
+def _sealed_leaves(states: Sequence[StateDigest]) -> _SealedLeaves:
+    leaves = [leaf for state in states for leaf in state.leaves]
+    return _SealedLeaves(
+        leaves=frozenset(
+            (place, leaf.digest) for leaf in leaves for place in _places(leaf.path) if place
+        ),
+        places=frozenset(leaf.path for leaf in leaves),
+        random=frozenset(leaf.digest for leaf in leaves if leaf.part == RANDOM),
+    )
+
+
+def _places(path: str) -> tuple[str, str]:
+    """A path, and what is left of it without its first step; empty where that was the only one."""
+    step = STEP.search(path, 1)
+    return path, path[step.start() :] if step else ""
+
+
+def _beside(
+    leaves: Sequence[Leaf],
+    found: StateDigest,
+    sealed: _SealedLeaves,
+    rules: Sequence[Exclusion],
+) -> tuple[Beside, Beside]:
+    """What no answer about model and optimizer is about, and that the sealed run had nowhere.
+
+    An object runs code when it is loaded, and the weights below a key such as `best` may be the
+    ones that somebody loads. The second are plain values alone.
+    """
+    kept = {leaf.path for leaf in without_excluded(leaves, rules)[0]}
+    objects = {leaf.path for leaf in found.leaves if leaf.kind == OBJECT}
+    beyond: list[LeafDigest] = []
+    values: list[LeafDigest] = []
+    for leaf in _unsealed(found, sealed):
+        plain = leaf.path not in kept or _is_plain_number(leaf, sealed, objects)
+        plain = plain and leaf.shape is None and leaf.kind not in CODE
+        (values if plain else beyond).append(leaf)
+    # what runs code is named first
+    beyond.sort(key=lambda leaf: leaf.kind not in CODE)
+    data = {leaf.path: leaf.data for leaf in leaves if isinstance(leaf, ValueLeaf)}
+    return _told(beyond, data, sealed), _told(values, data, sealed)
+
+
+def _unsealed(found: StateDigest, sealed: _SealedLeaves) -> Iterator[LeafDigest]:
+    """What is at no place of the sealed states, model and optimizer aside."""
     asked = {leaf.path for leaf in (*_tensors(found, MODEL), *_kept_tensors(found))}
-    further = sum(
-        leaf.shape is not None and leaf.path not in asked and leaf.digest not in known
-        for leaf in found.leaves
+    common = _common_steps([leaf.path for leaf in found.leaves])
+    for leaf in found.leaves:
+        places = {(leaf.path, leaf.digest), (leaf.path[common:], leaf.digest)}
+        random = leaf.part == RANDOM and leaf.shape is not None and leaf.digest in sealed.random
+        if leaf.path not in asked and not random and sealed.leaves.isdisjoint(places):
+            yield leaf
+
+
+def _common_steps(paths: Sequence[str]) -> int:
+    """How many characters the steps have that all paths have in common, but for the last step."""
+    # what the first and the last in order have in common, all between them have too
+    ends = zip(min(paths, default=""), max(paths, default=""), strict=False)
+    common = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    return max((step.start() for step in STEP.finditer(common)), default=0)
+
+
+def _is_plain_number(leaf: LeafDigest, sealed: _SealedLeaves, objects: set[str]) -> bool:
+    """Whether it contradicts nothing sealed, and is no part of a model or an object.
+
+    An optimizer and a random state name their parts, so a text of theirs is one too.
+    """
+    above = objects and any(
+        leaf.path[: step.start()] in objects for step in STEP.finditer(leaf.path)
     )
-    if not further:
-        return ()
-    return (
-        CheckedPart(name=OTHER, answer=PartMatch.DIFFERENT, sealed=0, equal=0, further=further),
-    )
+    if above or PART_OF_OBJECT.search(leaf.path):
+        return False
+    if leaf.part == MODEL or leaf.path in sealed.places:
+        return False
+    return leaf.kind in NUMBERS or (leaf.kind == "text" and leaf.part in {OPTIMIZER, RANDOM})
+
+
+def _told(leaves: Sequence[LeafDigest], data: Mapping[str, bytes], sealed: _SealedLeaves) -> Beside:
+    first = tuple(_told_leaf(leaf, data, sealed) for leaf in leaves[:SHOWN])
+    return Beside(count=len(leaves), first=first)
+
+
+def _told_leaf(leaf: LeafDigest, data: Mapping[str, bytes], sealed: _SealedLeaves) -> str:
+    """For example `'/extra' calls 'timeit.timeit' when it is loaded`."""
+    shown = short_text(leaf.path)
+    if leaf.kind in CODE:
+        name = data[leaf.path].decode("utf-8", "replace").replace(":", ".")
+        return f"{shown} {CODE[leaf.kind]} {short_text(name)} when it is loaded"
+    if leaf.kind == RAW_DTYPE:
+        return f"file {shown}"
+    text = f"{'tensor' if leaf.shape is not None else leaf.kind} {shown}"
+    return f"{text}, another than that of the sealed run" if leaf.path in sealed.places else text
 
 
 def _kept_tensors(state: StateDigest) -> Iterator[LeafDigest]:

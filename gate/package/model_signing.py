@@ -121,22 +121,45 @@ class CheckedPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """Some of what a file holds beside the tensors of its parts: how many, and the first ones."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+    @property
+    def described(self) -> str:
+        """For example `int '/epoch'; int '/step'; and 3 more`."""
+        rest = self.count - len(self.first)
+        return "; ".join((*self.first, *((f"and {rest:,} more",) if rest else ())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelCheck:
-    """A file against the sealed state; `identical`: it is, root for root, what the script saved."""
+    """A file against the sealed state; `identical`: it is, value for value, what was sealed.
+
+    `beyond` is what the sealed run did not have and may matter to whoever loads the file, `values`
+    what it did not have either and is a plain number, a place or a time. `notes` are the reader's.
+    """
 
     shown: str
     root: str
     identical: bool
     parts: tuple[CheckedPart, ...]
+    beyond: Beside = Beside()
+    values: Beside = Beside()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_the_weights(self) -> bool:
+        """Whether every tensor of the model is there, and no other one of a model."""
+        return any(one.name == "model" and one.answer is PartMatch.EQUAL for one in self.parts)
 
     @property
     def holds_the_model(self) -> bool:
-        """Whether the model is there, all of it and nothing else.
-
-        What an optimizer keeps may differ: it is a part of its own, and no weights.
-        """
-        answers = {part.name: part.answer for part in self.parts}
-        return answers.get("model") is PartMatch.EQUAL and "other" not in answers
+        """Whether it may stand for the sealed model: all of that, and nothing beyond the seal."""
+        other = any(one.answer is PartMatch.DIFFERENT for one in self.parts)
+        return self.has_the_weights and not other and not self.beyond.count
 
 
 # what the script saved, else what the harness captured

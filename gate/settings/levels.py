@@ -163,8 +163,9 @@ class TensorLimit(Document):
         allow_inf_nan=False,
         description="Limit for each weight and buffer after the last step: the norm of the "
         "difference over the larger of the two norms, estimated within a factor of 2. `0.01` is 1 "
-        "% of its size. A tensor without a known distance is outside. With `0` every tensor must "
-        "be equal, bit for bit.",
+        "% of its size. A tensor without a known distance is outside. It bounds accidents: code "
+        "that wants to can make other weights of the same estimate. With `0` every tensor must be "
+        "equal, bit for bit.",
     )
 
 

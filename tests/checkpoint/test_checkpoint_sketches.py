@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from hashlib import shake_256
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +44,13 @@ def test_a_scaled_tensor_has_its_exact_distance(tmp_path: Path, size: int) -> No
     assert halved == pytest.approx(0.5, rel=1e-5)
 
 
-def test_a_small_tensor_has_the_exact_distance_of_any_change(tmp_path: Path) -> None:
-    one, other = RANDOM.normal(size=SUMS), RANDOM.normal(size=SUMS)
-    found = relative_distance(sketch(tmp_path, one), sketch(tmp_path, other))
-    assert found == pytest.approx(distance(one, other), rel=1e-5)
+@each_row("tails", [0, 1, 4])
+def test_a_small_tensor_has_the_exact_distance_of_any_change(tmp_path: Path, tails: int) -> None:
+    """Its sums are exact, so what norms and ends say is never more than the distance is."""
+    for _ in range(20):
+        one, other = (RANDOM.normal(size=SUMS) ** (1 + 2 * tails) for _ in range(2))
+        found = relative_distance(sketch(tmp_path, one), sketch(tmp_path, other))
+        assert found == pytest.approx(distance(one, other), rel=1e-5)
 
 
 def test_an_estimate_is_within_a_factor_of_two_in_nearly_all_cases(tmp_path: Path) -> None:
@@ -80,6 +84,28 @@ def test_other_blocks_have_other_signs(tmp_path: Path) -> None:
         for place in range(SUMS)
     ]
     assert sum(one is not None and one > 0 for one in far) > SUMS // 4
+
+
+@each_row("factor", [0.0, 0.01, 1.0, 1000.0])
+def test_a_change_that_leaves_the_sums_alone_is_seen_by_norms_and_ends(
+    tmp_path: Path, factor: float
+) -> None:
+    """The signs are in this repository: whoever wants to finds such weights."""
+    bits = np.unpackbits(np.frombuffer(shake_256(b"repro-gate sketch 0").digest(512), np.uint8))
+    turned = np.where(bits.reshape(-1, 2, SUMS), 5.0, -5.0) * [[1.0], [-1.0]]
+    values = RANDOM.normal(size=4096) / 14
+    far = values + factor * turned.reshape(-1)
+    found = relative_distance(sketch(tmp_path, values, "F64"), sketch(tmp_path, far, "F64"))
+    # what norms bound is less than the distance where little moved, and nearly it where much did
+    assert found is not None
+    assert distance(values, far) / 4 <= found <= distance(values, far) + 1e-6
+
+
+def test_a_sketch_of_no_numbers_is_near_to_nothing(tmp_path: Path) -> None:
+    known = sketch(tmp_path, np.ones(40))
+    for at in (0, SUMS, 2 * SUMS):
+        edited = known[: 8 * at] + struct.pack("<f", np.nan).hex() + known[8 * at + 8 :]
+        assert relative_distance(known, edited) == relative_distance(edited, known) == 2
 
 
 def _moved(values: Array, place: int) -> Array:

@@ -46,6 +46,48 @@ def test_a_sealed_pass_verifies(project: Project, run: Run, sealed: Path) -> Non
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_a_model_passes_only_as_what_was_sealed(
+    project: Project, run: Run, sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sealed)
+    with tarfile.open("package.tar") as package:
+        member = package.extractfile("checkpoint/state.safetensors")
+        assert member is not None
+        data = member.read()
+    model = Path("model.safetensors")
+    length = int.from_bytes(data[:8], "little")
+    header, tensors = json.loads(data[8 : 8 + length]), data[8 + length :]
+    commit = project.git("rev-parse", "HEAD")
+
+    def answered(changed: dict[str, object]) -> tuple[int, str]:
+        # as the harness writes it; the played training leaves that out
+        text = json.dumps({"__metadata__": {"repro_gate_names": "paths"}, **changed}).encode()
+        model.write_bytes(len(text).to_bytes(8, "little") + text + tensors)
+        code, told = _verify(run, sealed, commit, "--model", str(model))
+        assert max(map(len, told.splitlines())) <= 80
+        return code, " ".join(told.partition("\nverified: ")[0].split())
+
+    assert answered(header) == (
+        0,
+        "model.safetensors is, value for value, what the sealed run saved",
+    )
+    end = [len(tensors)] * 2
+    more = {**header, "best/w": {"dtype": "F32", "shape": [0], "data_offsets": end}}
+    hint = (
+        "hint: Do not load it as that model. Use the file in the package, or name the file that "
+        "you deploy in train.checkpoint, so that a gate seals it as it is."
+    )
+    assert answered(more) == (
+        1,
+        f"model.safetensors is not the sealed model: it holds more than what was sealed {hint}",
+    )
+    renamed = {name.replace("weight", "other"): entry for name, entry in header.items()}
+    assert answered(renamed) == (
+        1,
+        f"model.safetensors does not hold the sealed run's model {hint}",
+    )
+
+
 def test_the_verify_command_names_the_trust_file_of_the_settings(
     project: Project, run: Run, sealed: Path
 ) -> None:

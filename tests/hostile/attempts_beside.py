@@ -152,14 +152,19 @@ beside(hear, speak)
     probe(
         "beside-counters",
         Threat.RUNS,
-        "reads the machine's locks, and how many terminals, open files, inodes and background "
-        "operations it has",
-        "these files of `/proc` are empty in a run's view",
+        "reads the machine's locks, how many terminals, open files, inodes and background "
+        "operations it has, and what its file systems have written",
+        "these files of `/proc` and `/sys` are empty in a run's view",
         """
 names = ("kernel/pty/nr", "fs/file-nr", "fs/inode-nr", "fs/inode-state", "fs/dentry-state",
     "fs/aio-nr")
 paths = [pathlib.Path("/proc/locks"), *(pathlib.Path("/proc/sys", name) for name in names)]
-told([path.name for path in paths if path.read_text().strip("\\0 \\n")])
+systems = [pathlib.Path("/sys/fs", name) for name in ("btrfs", "ext4", "f2fs", "xfs")]
+paths += [path for one in (pathlib.Path("/proc/fs"), *systems) for path in one.glob("**/*")]
+def content(path):
+    try: return path.read_bytes().strip(b"\\0 \\n")
+    except OSError: return b""
+told([path.name for path in paths if content(path)])
 """,
         control=True,
     ),
@@ -167,13 +172,52 @@ told([path.name for path in paths if path.read_text().strip("\\0 \\n")])
         "counts-by-question",
         Threat.RUNS,
         "asks for what the kernel counts for all: operations in the background (`io_setup`), "
-        "descriptors of processes (`pidfd_open`)",
+        "events (`perf_event_open`), cookies of sockets (`SO_COOKIE`), and processes, by a "
+        "descriptor of one (`pidfd_open`, `clone`, `clone3`, `SO_PEERPIDFD`, `SO_PASSPIDFD`, "
+        "`open_by_handle_at`, `/proc/*/fd`)",
         FILTER,
         """
-context = ctypes.create_string_buffer(8)
-any_of(lambda one: call(*one), (
-    (by_machine(206, 0), 1, context, 0, 0),
-    (434, os.getpid(), 0, 0, 0)))
+import errno, glob
+context, event = ctypes.create_string_buffer(8), bytearray(128)
+struct.pack_into("IIQ", event, 0, 1, 128, 0)
+struct.pack_into("Q", event, 40, 0x60)
+fresh, left, right = ctypes.c_int(-1), *socket.socketpair()
+def number_of(descriptor): return os.fstat(descriptor).st_ino
+def forked(*words):
+    child = call(*words)
+    if child == 0: os._exit(0)
+    os.waitpid(child, 0)
+    return number_of(fresh.value)
+def by_clone():
+    flags = 0x1000 | signal.SIGCHLD
+    return forked(by_machine(56, 220), flags, 0, ctypes.byref(fresh), 0, 0)
+def by_clone3():
+    words = struct.pack("8Q", 0x1000, ctypes.addressof(fresh), 0, 0, signal.SIGCHLD, 0, 0, 0)
+    return forked(435, words, 64)
+def by_peer(): return number_of(struct.unpack("i", left.getsockopt(1, 77, 4))[0])
+def by_message():
+    left.setsockopt(1, 76, 1)
+    right.send(b".")
+    (_, _, data), = left.recvmsg(1, 64)[1]
+    return number_of(struct.unpack("i", data)[0])
+def by_handle():
+    # of the number 1: that there is no such process is an answer too
+    handle = struct.pack("IiQ", 8, 0xFE, 1)
+    try: return call(by_machine(304, 265), -10002, handle, 0)
+    except OSError as fault:
+        if fault.errno == errno.ESTALE: return "no such process"
+        raise
+def by_link():
+    links = glob.glob("/proc/[0-9]*/fd/*")
+    found = [path for path in links if os.path.islink(path) and "pidfd" in os.readlink(path)]
+    if not found: raise OSError
+    return number_of(os.open(found[0], os.O_RDONLY))
+any_of(lambda ask: ask(), (
+    lambda: call(by_machine(206, 0), 1, context, 0, 0),
+    lambda: call(by_machine(298, 241), bytes(event), 0, -1, -1, 0),
+    lambda: call(434, os.getpid(), 0, 0, 0),
+    lambda: struct.unpack("Q", left.getsockopt(1, 57, 8))[0],
+    by_clone, by_clone3, by_peer, by_message, by_handle, by_link))
 """,
         control=True,
     ),

@@ -17,7 +17,7 @@ from gate.isolation.container_config import container_config
 from gate.isolation.containers import ContainerProcesses, Frames, RoutedProcesses
 from gate.isolation.engine import Engine
 from gate.isolation.modes import ContainerSettings, Credentials, TrainingContainer
-from gate.isolation.private_view import COUNTERS
+from gate.isolation.private_view import COUNTERS, COUNTING_FOLDERS
 from gate.isolation.process_request import ProcessRequest, ProcessResult
 from gate.isolation.processes import LocalProcesses
 from gate.isolation.stop_signals import StopSignals
@@ -149,7 +149,7 @@ def test_everything_that_can_be_closed_is_closed(tmp_path: Path) -> None:
         True,
         False,
     )
-    assert set(map(str, COUNTERS)) < set(host["MaskedPaths"])
+    assert set(map(str, (*COUNTERS, *COUNTING_FOLDERS))) < set(host["MaskedPaths"])
     assert (host["CapDrop"], host["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
     assert (host["PidsLimit"], host["ShmSize"], host["Memory"]) == (4096, 1024**3, 0)
     assert host["DeviceRequests"] == []

@@ -86,10 +86,62 @@ def test_io_uring_and_ways_into_other_processes_are_refused(sandboxed: Sandboxed
 
 def test_what_the_kernel_counts_for_all_is_refused(sandboxed: Sandboxed) -> None:
     program = (
-        "setup = {'x86_64': 206, 'aarch64': 0}[os.uname().machine]\n"
-        "print(called(setup, 1, ctypes.create_string_buffer(8)), called(434, os.getpid(), 0))\n"
+        "arm = os.uname().machine == 'aarch64'\n"
+        "made, handle = ctypes.c_int(-1), struct.pack('IiQ', 8, 0xFE, 1)\n"
+        "left, right = socket.socketpair()\n"
+        "def option(ask, *words):\n"
+        "    try: return ask(socket.SOL_SOCKET, *words)\n"
+        "    except OSError as error: return name(error.errno)\n"
+        "print(called((206, 0)[arm], 1, ctypes.create_string_buffer(8)),"
+        " called(434, os.getpid(), 0), called((298, 241)[arm], bytes(128), 0, -1, -1, 0),"
+        " called((304, 265)[arm], -10002, handle, 0),"
+        " called((56, 220)[arm], 0x1011, 0, ctypes.byref(made), 0, 0),"
+        " called(435, struct.pack('8Q', 0x1000, 0, 0, 0, 17, 0, 0, 0), 64))\n"
+        "print(option(left.getsockopt, 77, 4), option(left.setsockopt, 76, 1),"
+        " option(left.getsockopt, 57, 8), option(left.getsockopt, socket.SO_TYPE))\n"
     )
-    assert sandboxed(program).output == b"ENOSYS ENOSYS\n"
+    assert sandboxed(program).output == (
+        b"ENOSYS ENOSYS EPERM EPERM ENOSYS ENOSYS\nENOPROTOOPT ENOPROTOOPT ENOPROTOOPT 1\n"
+    )
+
+
+def test_every_way_in_which_libraries_start_a_process_goes_on_working(
+    sandboxed: Sandboxed,
+) -> None:
+    program = """
+import asyncio, multiprocessing, subprocess, sys, threading
+from concurrent.futures import ProcessPoolExecutor
+asked = [sys.executable, "-c", "print(7)"]
+async def by_loop():
+    made = await asyncio.create_subprocess_exec(*asked, stdout=subprocess.PIPE)
+    return int((await made.communicate())[0]), await made.wait()
+def spawned():
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def forked():
+    child = os.fork()
+    if child == 0: os._exit(5)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def passed_on():
+    left, right = socket.socketpair()
+    socket.send_fds(left, [b"x"], [1])
+    peer = struct.unpack("3i", right.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return len(socket.recv_fds(right, 1, 1)[1]), peer[1] == os.getuid()
+def pooled(kind):
+    with ProcessPoolExecutor(1, multiprocessing.get_context(kind)) as pool:
+        return pool.submit(abs, -3).result()
+print(subprocess.run(asked, capture_output=True).stdout, os.system("exit 3") >> 8)
+print(asyncio.run(by_loop()), spawned(), forked(), passed_on())
+thread = threading.Thread(target=lambda: print("thread"))
+thread.start(); thread.join()
+print(pooled("fork"), pooled("spawn"), pooled("forkserver"))
+"""
+    assert sandboxed(program).output.decode().splitlines() == [
+        "b'7\\n' 3",
+        "(7, 0) 0 5 (1, True)",
+        "thread",
+        "3 3 3",
+    ]
 
 
 def test_what_it_starts_stays_in_the_sandbox(sandboxed: Sandboxed) -> None:

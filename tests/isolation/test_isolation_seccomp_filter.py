@@ -17,6 +17,7 @@ from gate.errors import RunError
 from gate.isolation.seccomp_filter import (
     ANSWERING_REFUSED,
     ARCHITECTURES,
+    COUNTED_OPTIONS,
     OF_ITSELF_ALONE,
     REFUSED,
     SIGNALS,
@@ -31,9 +32,10 @@ NAMES = sorted(ARCHITECTURES)
 HOLDS = {0x15: operator.eq, 0x35: operator.ge, 0x45: operator.and_}
 
 
-def answer(program: bytes, architecture: int, number: int, first: int = 0, sixth: int = 0) -> int:
+def answer(program: bytes, architecture: int, number: int, *arguments: int) -> int:
     """What the kernel would do: a tiny machine with one register, which only ever jumps ahead."""
-    data = struct.pack("<IIQ6Q", number, architecture, 0, first, 0, 0, 0, 0, sixth)
+    words = (*arguments, *(0,) * (6 - len(arguments)))
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *words)
     steps = list(struct.iter_unpack("=HBBI", program))
     register = at = 0
     while True:
@@ -51,20 +53,20 @@ def failing(number: int) -> int:
     return 0x00050000 | number
 
 
-def on(name: str, call: str | int, first: int = 0, sixth: int = 0, *, network: bool = False) -> int:
+def on(name: str, call: str | int, *arguments: int, network: bool = False) -> int:
     machine = ARCHITECTURES[name]
     number = machine.calls[call] if isinstance(call, str) else call
     program = seccomp_filter(name, network=network)
-    return answer(program, machine.architecture, number, first, sixth)
+    return answer(program, machine.architecture, number, *arguments)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nobody_asks_what_is_in_the_page_cache(name: str) -> None:
     nowait, high_priority = 0x8, 0x1
     for flags in (nowait, nowait | high_priority, nowait | 1 << 32):
-        assert on(name, "preadv2", 3, flags) == failing(errno.EOPNOTSUPP)
+        assert on(name, "preadv2", 3, 0, 0, 0, 0, flags) == failing(errno.EOPNOTSUPP)
     for flags in (0, high_priority):
-        assert on(name, "preadv2", 3, flags) == ALLOWED
+        assert on(name, "preadv2", 3, 0, 0, 0, 0, flags) == ALLOWED
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,6 +95,29 @@ def test_no_process_is_made_in_a_namespace_of_its_own(name: str, bit: int) -> No
     assert on(name, "clone", bit | signal.SIGCHLD) == failing(errno.EPERM)
     assert on(name, "clone", 0x003D0F00) == ALLOWED  # a thread, as the C library makes it
     assert on(name, "clone", signal.SIGCHLD) == ALLOWED
+
+
+@each_row("name", NAMES)
+@each_row("more", [0, signal.SIGCHLD, 0x003D0F00, 0x4100, 1 << 32])
+def test_no_process_is_made_with_a_descriptor_of_it(name: str, more: int) -> None:
+    """Its inode would come from a count of the machine's; who lacks it knows a number."""
+    assert on(name, "clone", 0x1000 | more) == failing(errno.ENOSYS)
+    assert on(name, "clone", 0x1000 | more, network=True) == failing(errno.ENOSYS)
+    assert on(name, "clone", 0x1000 | 0x10000000 | more) == failing(errno.EPERM)
+    assert on(name, "clone", more) == ALLOWED
+
+
+@given(st.sampled_from(NAMES), st.integers(0, 300), st.integers(0, 300), st.sampled_from((0, 1)))
+def test_no_option_of_a_socket_tells_a_number_of_the_machine(
+    name: str, level: int, option: int, high: int
+) -> None:
+    for call, refused in COUNTED_OPTIONS.items():
+        for asked, at in ((option, level), *((one, 1) for one in refused)):
+            counted = at == 1 and asked in refused
+            # the kernel looks at 32 bits of both
+            found = on(name, call, 3, at | high << 32, asked | high << 32)
+            assert found == (failing(errno.ENOPROTOOPT) if counted else ALLOWED)
+        assert on(name, call, 3, 6, refused[0]) == ALLOWED
 
 
 def while_answering(name: str, call: str, first: int = 0, *, pid: int = 4711) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attestation_cases import member, pack_to
 from gate_bench import FILES
+from hostile_archives import Opcodes, archive, call, name, pickled, push, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from saved_tensors import Stored, floats, write_state
@@ -162,21 +163,17 @@ def test_whatever_is_other_is_named(
     assert found.parts[0].described.endswith(words)
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "holds"), [(32, 32, True), (1, 3, False), (1, 0, False)]
-)
-def test_a_large_matrix_that_is_tied_may_be_saved_once(
-    tmp_path: Path, rows: int, columns: int, *, holds: bool
-) -> None:
-    shape = (rows, columns) if columns else (rows,)
-    elements = rows * (columns or 1)
-    weight = Stored("F32", shape, bytes(range(4)) * elements)
+def test_a_weight_that_is_missing_is_not_taken_for_a_tied_one(tmp_path: Path) -> None:
+    """Two layers that begin with zeros are equal too."""
+    weight = Stored("F32", (32, 32), bytes(4096))
     tied = {"a.w": weight, "b.w": weight, "c.w": floats(3.0)}
-    capture = {f"model/{name}": one for name, one in tied.items()}
-    package = packed(tmp_path, capture, {"x": floats(0.0)})
+    package = packed(tmp_path, {f"model/{name}": one for name, one in tied.items()}, tied)
     once = {name: one for name, one in tied.items() if name != "b.w"}
-    # two small tensors, or two of zeros, are easily equal
-    assert checked(package, tmp_path, **once).holds_the_model is holds
+    found = checked(package, tmp_path, **once)
+    assert not found.holds_the_model
+    assert found.parts[0].described == ("model: different, 2 of 3 tensors equal ('b.w' is missing)")
+    # where the script itself saves it once, that is what is sealed
+    assert checked(packed(tmp_path, {**CAPTURE}, once), tmp_path, **once).holds_the_model
 
 
 def test_another_optimizer_is_not_the_sealed_one(package: Path, tmp_path: Path) -> None:
@@ -204,6 +201,77 @@ def test_other_weights_beside_the_model_are_named(package: Path, tmp_path: Path,
     further = {f"{key}/{name}": floats(9.0) for name in MODEL}
     model = {f"model/{name}": one for name, one in MODEL.items()}
     found = check_model(capture_file(tmp_path, {**model, **further}), package, FILES)
+    assert (found.has_the_weights, found.holds_the_model) == (True, False)
+    names = "; ".join(f"tensor '/{key}/{name}'" for name in sorted(MODEL))
+    assert found.beyond.described == names
+
+
+WEIGHT, BIAS = tensor(0, (2,)), tensor(2, (2,))
+WEIGHTS = {"weight": Stored("F32", (2,), b"01234567"), "bias": Stored("F32", (2,), b"89abcdef")}
+CALL = call(name("timeit", "timeit"), "stop()")
+
+
+def pairs(**values: object) -> Opcodes:
+    """The opcodes of a dictionary."""
+    items = (push(one) for pair in values.items() for one in pair)
+    return Opcodes(b"}(" + b"".join(items) + b"u")
+
+
+def pickled_file(folder: Path, **values: object) -> Path:
+    """A file of `torch.save` with the sealed weights and more."""
+    model = pairs(weight=WEIGHT, bias=BIAS)
+    return archive(folder, pickled(pairs(model=model, **values)), shown="m.pt")
+
+
+@pytest.fixture
+def pickle_package(tmp_path: Path) -> Path:
+    """A package whose capture has a second state, and whose script saves an object too."""
+    folder = tmp_path / "sealed"
+    folder.mkdir()
+    capture = {f"model/0/{name}": one for name, one in WEIGHTS.items()}
+    state = write_state(folder / "s", **capture, **{"optimizer/0/state/0/step": floats(7.0)})
+    saved = pickled_file(folder, args=call(name("argparse", "Namespace"), "sgd"), epoch=3)
+    members = (
+        member("checkpoint/state.safetensors", state.read_bytes()),
+        member("model/m.pt", saved.read_bytes()),
+        member("repro-gate.yml", SETTINGS.replace(b"m.safetensors", b"m.pt")),
+    )
+    return pack_to(folder / "package.tar", *members).path
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"extra": CALL}, "'/extra' calls 'timeit.timeit' when it is loaded; text '/extra/~argu"),
+        # keys whose plain values no comparison of runs looks at
+        ({"version": CALL}, "'/version' calls 'timeit.timeit' when it is loaded"),
+        ({"log_dir": name("os", "system")}, "'/log_dir' imports 'os.system' when it is loaded"),
+        ({"args": name("os", "system")}, "'/args' imports 'os.system' when it is loaded"),
+        ({"args": call(name("argparse", "Namespace"), "adam")}, "text '/args/~arguments[0]', ano"),
+        ({"args": call(name("argparse", "Namespace"), "sgd", 1)}, "int '/args/~arguments[1]'"),
+        ({"best": pairs(weight=BIAS, bias=WEIGHT)}, "tensor '/best/bias'; tensor '/best/weight'"),
+        ({"best": pairs(weight=WEIGHT, bias=BIAS)}, "tensor '/best/bias'; tensor '/best/weight'"),
+        ({"net": pairs(weight_scale=2)}, "int '/net/weight_scale'"),
+        ({"arch": "resnet"}, "text '/arch'"),
+        ({"epoch": 4}, "int '/epoch', another than that of the sealed run"),
+    ],
+)
+def test_the_sealed_weights_with_what_was_not_sealed_are_not_the_model(
+    pickle_package: Path, tmp_path: Path, more: dict[str, object], words: str
+) -> None:
+    found = check_model(pickled_file(tmp_path, **more), pickle_package, FILES)
     assert not found.holds_the_model
-    assert found.parts[0].answer is PartMatch.EQUAL
-    assert found.parts[2].described == "other: 3 tensors more than the sealed run had"
+    assert not found.identical
+    assert found.beyond.described.startswith(words)
+
+
+def test_what_was_sealed_may_be_there_and_plain_values_are_named(
+    pickle_package: Path, tmp_path: Path
+) -> None:
+    args = call(name("argparse", "Namespace"), "sgd")
+    same = check_model(pickled_file(tmp_path, args=args, epoch=3), pickle_package, FILES)
+    assert (same.identical, same.holds_the_model, same.values.count) == (True, True, 0)
+    some = pickled_file(tmp_path, args=args, step=9, lr=1, loss=2, last=4, log_dir="runs")
+    found = check_model(some, pickle_package, FILES)
+    assert (found.identical, found.holds_the_model) == (False, True)
+    assert found.values.described == "int '/last'; text '/log_dir'; int '/loss'; and 2 more"

@@ -39,7 +39,8 @@ def compare(expected: RunEvidence, observed: RunEvidence, settings: GateSettings
 def with_head(content: bytes, numbers: tuple[float, ...], run: RunEvidence = RUN) -> RunEvidence:
     """The run with a weight of 16 numbers, which are its sketch."""
     sha256 = hashlib.sha256(content).hexdigest()
-    sketch = struct.pack("<16f", *numbers).hex()
+    figures = (*numbers, *map(abs, numbers), min(numbers), max(numbers))
+    sketch = struct.pack("<34f", *figures).hex()
     head = TensorDigest(name="state/model/0/head.weight", dtype="F32", shape=(16,), sha256=sha256)
     tensors = sorted((*run.checkpoint.tensors, head), key=lambda tensor: tensor.name)
     update = {"tensors": tuple(tensors), "sketches": {sha256: sketch}}
