@@ -95,6 +95,9 @@ class TensorChange(StrEnum):
     EXTRA = "extra"
 
 
+ON_ONE_SIDE: Final = frozenset((TensorChange.MISSING, TensorChange.EXTRA))
+
+
 class TensorDelta(Document):
     """One tensor that is not the same.
 
@@ -368,6 +371,16 @@ class Comparison(Document):
     packages_aside: tuple[str, ...] = ()
     ranks_apart: Annotated[tuple[RankDifference, ...], Field(max_length=1000)] = ()
     first_ranks: tuple[int, ...] = ()
+
+    @property
+    def tensors_in_both(self) -> int:
+        """How many tensors that both sides have differ."""
+        return len(self.tensors) - self.tensors_on_one_side
+
+    @property
+    def tensors_on_one_side(self) -> int:
+        """How many tensors only one side has."""
+        return sum(one.kind in ON_ONE_SIDE for one in self.tensors)
 
     @property
     def something_compared(self) -> bool:

@@ -239,7 +239,7 @@ def _none(tried: TriedSettings) -> str:
         written = compared[0].written
         if helps:
             return f"With {written} the runs agree, but so few may agree by chance."
-        return f"Moving {written} alone does not make the runs agree."
+        return f"With {written} the runs still differ."
     return f"None of the {len(compared)} settings tried makes the runs agree{sure}."
 
 

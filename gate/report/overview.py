@@ -242,7 +242,9 @@ def _differing(comparison: Comparison) -> str:
     where = _where(comparison)
     points, tensors = comparison.compared_points, comparison.compared_tensors
     words = f"{len(comparison.metrics):,} of {count(points, 'value')}{_worst(comparison)}"
-    words += f", {len(comparison.tensors):,} of {count(tensors, 'tensor')}"
+    words += f", {comparison.tensors_in_both:,} of {count(tensors, 'tensor')}"
+    if comparison.tensors_on_one_side:
+        words += f" and {comparison.tensors_on_one_side:,} on one side only"
     return f"{where} ({words})" if where else words
 
 

@@ -29,7 +29,13 @@ from report_outcomes import (
 )
 
 from gate.baseline.acceptance import RecordedPrice
-from gate.comparison.differences import EnvironmentChange, KnobCost, KnobCosts, SelfTestProbe
+from gate.comparison.differences import (
+    EnvironmentChange,
+    KnobCost,
+    KnobCosts,
+    SelfTestProbe,
+    TensorChange,
+)
 from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits, Table
 from gate.report.wording import moved_words
@@ -323,3 +329,11 @@ def test_the_digest_of_a_tensor_is_seen_whatever_its_shape() -> None:
     verdict = CODE_DRIFT.model_copy(update={"baseline": only})
     (row,) = section(verdict, "Baseline: tensors that differ (1)").rows
     assert [cell.text for cell in row[2:]] == list(sides.values())
+
+
+def test_tensors_that_only_one_side_has_are_counted_apart() -> None:
+    deltas = (tensor("a"), tensor("b", TensorChange.MISSING), tensor("c", TensorChange.EXTRA))
+    assert CODE_DRIFT.baseline is not None
+    compared = CODE_DRIFT.baseline.model_copy(update={"tensors": deltas, "compared_tensors": 1})
+    told = answers(CODE_DRIFT, baseline=compared)["Against the baseline"]
+    assert "1 of 1 tensor and 2 on one side only" in told

@@ -74,7 +74,7 @@ CASES = {
     ),
     "one that does not help": (
         of(RESTORE),
-        "Moving determinism.on_override: restore alone does not make the runs agree.",
+        "With determinism.on_override: restore the runs still differ.",
     ),
     "none that helps": (
         of(RESTORE, FILL.model_copy(update={"agree": False, "follows": None})),
