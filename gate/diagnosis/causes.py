@@ -303,8 +303,12 @@ def cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> C
 
     What was not observed on both sides cannot be excluded, and is not claimed.
     """
-    between = _between_passes(first)
-    cause = _moved(first, question) if between else _cause_of(first, comparison, question)
+    if _between_passes(first):
+        cause = _moved(first, question)
+    elif starts_later(first, comparison):
+        cause = _given_weights(first, question)
+    else:
+        cause = _cause_of(first, comparison, question)
     begin = comparison.unrecorded_from
     if begin is not None and first.kind not in OF_ITSELF:
         said = UNRECORDED.get(first.kind)
@@ -334,6 +338,26 @@ def _cause_of(first: Event, comparison: Comparison, question: CauseQuestion) -> 
     if first.kind is EventKind.PARAMETERS:
         return _parameters(comparison, question)
     return REPEAT[first.kind]
+
+
+def starts_later(first: Event, comparison: Comparison) -> bool:
+    """Whether the initial weights may be of an optimizer that begins when others made steps.
+
+    What those did may be in its weights. Many optimizers have one fingerprint together.
+    """
+    if first.kind is not EventKind.INITIAL:
+        return False
+    names = [event.name for event in comparison.events]
+    together = f"{PARAMETERS}.0" not in comparison.compared_fingerprints
+    return optimizer_of(first.name) > 0 or (together and any(map(optimizer_of, names)))
+
+
+def _given_weights(first: Event, question: CauseQuestion) -> Cause:
+    number = optimizer_of(first.name)
+    which = f"optimizer {number}" if number else "at least one of the optimizers"
+    where = "than in the baseline" if question.drift else "in the two runs"
+    sentence = f"{which} is given different weights to start from {where}"
+    return Cause(sentence, (DRIFT if question.drift else REPEAT)[first.kind].remedy)
 
 
 def _between_passes(first: Event) -> bool:

@@ -575,3 +575,47 @@ def test_optimizers_and_groups_that_changed_places_have_changed_no_setting(
     one_alone = diagnose_drift(compared.model_copy(update={"optimizer_settings": changes[:1]}))
     assert one_alone is not None
     assert "Also changed" in cause_words(one_alone)
+
+
+@each_row(
+    ("name", "others", "told"),
+    [
+        ("initial", {}, "the training starts from different weights"),
+        (
+            "initial.1",
+            {"parameters.0": "a:1"},
+            "optimizer 1 is given different weights to start from",
+        ),
+        (
+            "initial",
+            {"loss.8": "a:{}"},
+            "at least one of the optimizers is given different weights to start from",
+        ),
+    ],
+)
+def test_weights_that_a_later_optimizer_starts_from_are_no_initialisation(
+    name: str, others: dict[str, str], told: str
+) -> None:
+    before, after = (
+        _with_fingerprints(
+            {
+                "parameters": "a:1",
+                name: f"a:{side}",
+                **{other: text.format(side) for other, text in others.items()},
+            },
+            values=(2.5, side),
+        )
+        for side in (1.0, 2.0)
+    )
+    seed = _seeded().model_copy(update={"before": "47", "after": "54"})
+    found = diagnose_drift(
+        compare_results(before, after, settings_of().compare, ("base", "head")),
+        KnownLines(changed_seeds=(seed,)),
+    )
+    assert found is not None
+    assert found.kind is EventKind.INITIAL
+    assert found.cause == f"{told} than in the baseline"
+    begins = not others
+    assert (found.cause_class is CauseClass.SEED) is begins
+    assert ("Possibly: " in cause_words(found)) is not begins
+    assert ("first used in the initial weights" in cause_words(found)) is begins
