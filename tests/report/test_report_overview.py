@@ -323,3 +323,10 @@ def test_the_digest_of_a_tensor_is_seen_whatever_its_shape() -> None:
     verdict = CODE_DRIFT.model_copy(update={"baseline": only})
     (row,) = section(verdict, "Baseline: tensors that differ (1)").rows
     assert [cell.text for cell in row[2:]] == list(sides.values())
+
+
+def test_where_one_run_was_made_no_runs_are_said_to_differ() -> None:
+    said = answers(
+        ERROR, baseline=against_baseline(), repeat=None, runs=REPRODUCED.runs[:1], answers=Answers()
+    )
+    assert said["Against the baseline"] == "⚪ not compared"
