@@ -27,6 +27,7 @@ from gate.diagnosis.causes import (
     cause_of,
     explaining,
     reordered,
+    starts_later,
 )
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, KnownLines, suspects_of
@@ -104,8 +105,11 @@ def class_of(
         return None
     unseen = not {"gradients", "backward"} & set(comparison.compared_fingerprints)
     skipped = comparison.unrecorded_from is not None
-    # what was not recorded may have come first
-    if (first.kind is EventKind.PARAMETERS and unseen) or (first.kind in FOLLOWING and skipped):
+    # what was not recorded may have come first, as may what other optimizers did
+    unknown = (first.kind is EventKind.PARAMETERS and unseen) or (
+        first.kind in FOLLOWING and skipped
+    )
+    if unknown or starts_later(first, comparison):
         return None
     if first.kind is EventKind.STATE and not drift and reordered(comparison):
         return CauseClass.STRUCTURE
@@ -227,6 +231,7 @@ def _diagnosis(
         known,
         numbers_differ=bool(comparison.optimizer_settings),
         ranks=comparison.first_ranks,
+        later=starts_later(first, comparison),
     )
     settings = explaining(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()
     others = beside(first, comparison)[:SHOWN_SETTINGS] if question.drift else ()

@@ -100,14 +100,21 @@ NOTHING_KNOWN: Final = KnownLines()
 
 
 def suspects_of(
-    first: Event, known: KnownLines, *, numbers_differ: bool, ranks: tuple[int, ...] = ()
+    first: Event,
+    known: KnownLines,
+    *,
+    numbers_differ: bool,
+    ranks: tuple[int, ...] = (),
+    later: bool = False,
 ) -> tuple[Suspect, ...]:
     """The lines that would explain this event, at most `SHOWN_SUSPECTS`.
 
     Those of `ranks`, which differ first, go before those of others, which may have sent them it.
 
     Those that are only possible are given where nothing better is known. `numbers_differ` says that
-    settings of the optimizer are not the same, numbers that the script itself computed.
+    settings of the optimizer are not the same, numbers that the script itself computed. `later`:
+    the initial weights are of an optimizer that may begin behind steps of others, which a line may
+    follow from.
     """
     # a stopping rule, a speed and a schedule ask the clock; elsewhere it is how long something took
     timed = first.kind in TIMED or (numbers_differ and first.kind in UPDATES)
@@ -118,6 +125,9 @@ def suspects_of(
         *_of_children(first, known.children),
     )
     fitting = [one for one in every if _fits(one, first)]
+    if later:
+        open_ = {"possible": True, "used": USED_LATER}
+        fitting = [one.model_copy(update=open_) for one in fitting]
     fitting = [one for one in fitting if not _is_part_of_another(one, fitting)]
     ranked = sorted(dict.fromkeys(fitting), key=lambda one: _rank(one, first, ranks))
     likely = [one for one in ranked if not one.possible]
@@ -154,6 +164,7 @@ def used_in(event: Event) -> str:
     return what if event.step is None else f"step {event.step}'s {what}"
 
 
+USED_LATER: Final = "weights that an optimizer starts from"
 USES: Final = {
     EventKind.ENVIRONMENT: "the environment",
     EventKind.STEPS: "the number of steps",

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from gate.comparison.differences import OptimizerSettingChange
+from gate.comparison.work import CLASS
 from gate.diagnosis.diagnosis import CauseClass, CodePlace, Diagnosis
 from gate.evidence.trace import HowKnown, RankTrace, ShownChange, TraceFinding
 from gate.system.git.changes import MAX_HUNKS, Change, ChangedLines
@@ -30,6 +31,7 @@ NUMBER: Final = re.compile(
 )
 # without parentheses a number ends where the argument does
 VALUE: Final = r"(?:\([^()]*\)|\[[^\[\]]*\]|[-+.\w]+(?=\s*[,)\n]))"
+LISTED: Final = re.compile(r"\blist\(([\w.]+\(\))\)", re.ASCII)
 # a schedule multiplies: the last digits of a product are not those of its factors
 NEAR: Final = 1e-9
 
@@ -138,7 +140,7 @@ def _ran_before(diagnosis: Diagnosis) -> tuple[ChangedLines, ...]:
 
 
 def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...]) -> bool:
-    """Whether the two sides of a hunk differ in numbers of these settings alone."""
+    """Whether the two sides of a hunk differ in these settings alone: numbers, or classes."""
     # a line that is not shown may change anything
     if not settings or (hunk.gone, hunk.new) != (len(hunk.before), len(hunk.after)):
         return False
@@ -152,8 +154,14 @@ def _only_sets(hunk: ChangedLines, settings: tuple[OptimizerSettingChange, ...])
 def _without_settings(
     lines: tuple[str, ...], settings: tuple[OptimizerSettingChange, ...], numbers: set[str]
 ) -> str:
-    """The text without arguments of that name, and without those numbers."""
+    """The text without arguments of that name, without those numbers and those classes."""
     text = "\n".join(lines)
+    kinds = {kind for one in settings if one.name == CLASS for kind in (one.before, one.after)}
+    if kinds:
+        # some classes take a list alone, to which every other makes it
+        text = LISTED.sub(r"\1", text)
+    for kind in kinds:
+        text = re.sub(rf"\b{re.escape(kind)}\b", "", text)
     for name in {one.name.partition("/")[0] for one in settings}:
         text = re.sub(rf"\b{re.escape(name)}\s*=\s*{VALUE}\s*,?", "", text)
     text = NUMBER.sub(lambda found: "" if _same(found.group(), numbers) else found.group(), text)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gate.comparison.differences import Comparison, Event, EventKind
-from gate.diagnosis.causes import OF_THE_RUN, last_recorded
+from gate.diagnosis.causes import DRIFT, OF_ITSELF, OF_THE_RUN, last_recorded
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.trace_alignment import OTHER_RANKS
 from gate.evidence.run_evidence import MetricSeries, RunEvidence
-from gate.evidence.trace import Claim, TraceFinding
+from gate.evidence.trace import Claim, Phase, TraceFinding
 from gate.training.runs import EarlyEnd
 
 # so near to the start the trace begins with the process: what is made before step 1 is seen too
@@ -28,6 +28,8 @@ IN_THE_STATE: Final = (
 SHOWN: Final = frozenset(
     (Claim.UNINITIALISED, Claim.NONDETERMINISTIC_OPERATOR, Claim.ARRIVAL, Claim.COLLECTIVE)
 )
+# what a loader does comes behind these, or they say it themselves
+BEFORE_DATA: Final = OF_ITSELF | {EventKind.RANDOM, EventKind.BATCH}
 OPTIMIZER: Final = re.compile(r"state(?:\.rank(\d{1,6}))?/optimizer/(\d{1,6})/", re.ASCII)
 
 
@@ -215,8 +217,15 @@ def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
         return diagnosis
     cause = diagnosis.cause.removesuffix(last_recorded(begin))
     shown = "agree before it" if step == seen else f"differ from step {step} on"
-    update = {"first_step": step, "cause": f"{cause}, and the operator traces {shown}"}
-    return diagnosis.model_copy(update=update)
+    update: dict[str, object] = {"first_step": step}
+    if trace.phase is Phase.DATA and diagnosis.kind not in BEFORE_DATA:
+        # what a loader does comes before the loss, and only then were the fingerprints missing
+        shown = f"part in the data of step {step}"
+        remedy = DRIFT[EventKind.BATCH].remedy
+        update |= {"kind": EventKind.BATCH, "subject": "batch", "remedy": remedy}
+    return diagnosis.model_copy(
+        update={**update, "cause": f"{cause}, and the operator traces {shown}"}
+    )
 
 
 def _with_message(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:

@@ -189,7 +189,9 @@ def _baseline(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.BASELINE_CHANGE:
         return _answered(answer, verdict.repeat)
     if verdict.baseline is not None and answer is Answer.NOT_COMPARED:
-        return f"{NEUTRAL} not compared: the runs differ"
+        # a run that failed, or has a number that is not finite, has no second one
+        why = ": the runs differ" if verdict.answers.repeat is not Answer.NOT_COMPARED else ""
+        return f"{NEUTRAL} not compared{why}"
     if verdict.baseline is not None:
         # once the base commit was run here too, a pass rests on that and not on the baseline
         outside = WATCH if verdict.passes else BAD

@@ -70,6 +70,9 @@ def _traced(found: TraceFinding) -> CauseClass | None:
     """
     if found.draws:
         return CauseClass.RANDOM_STATE
+    # other shapes of a batch are of other data as well as of another order
+    if found.claim is Claim.CODE_PATH and found.phase is Phase.DATA:
+        return None
     if found.claim is Claim.CODE_PATH:
         return CauseClass.OPTIMIZER if found.phase is Phase.OPTIMIZER else CauseClass.CODE
     return BY_CLAIM.get(found.claim)

@@ -152,6 +152,7 @@ ADAM = hunk("train.py", 12, "o = Adam(p, lr=0.01)", "o = Adam(p, lr=0.02, betas=
 BESIDE = (
     OptimizerSettingChange(optimizer=0, name="lr", before="0.01", after="0.02"),
     OptimizerSettingChange(optimizer=0, name="betas/1", before="0.999", after="0.98"),
+    OptimizerSettingChange(optimizer=1, name="class", before="SparseAdam", after="Adam"),
 )
 
 
@@ -165,6 +166,9 @@ def ran(*hunks: ChangedLines) -> ShownChange | None:
 def test_a_line_that_sets_what_is_no_cause_is_never_the_nearest() -> None:
     assert ran(ADAM, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(MODEL,))
     assert ran(ADAM) is None
+    other = "o = SparseAdam(list(e.parameters()))"
+    kind = hunk("train.py", 13, other, "o = Adam(e.parameters())")
+    assert ran(kind, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(MODEL,))
     wider = hunk("train.py", 12, "o = Adam(N(64), lr=0.01)", "o = Adam(N(128), lr=0.02)")
     assert ran(wider, MODEL) == ShownChange(how=HowKnown.RAN, hunks=(wider,))
 

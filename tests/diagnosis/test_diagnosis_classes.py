@@ -128,6 +128,28 @@ def test_a_trace_gives_the_class_of_a_step_without_fingerprints(
         assert (told.first_step, concluded_class(told, Outcome.CODE_DRIFT)) == (5, None)
 
 
+@each_row(("step",), [(4,), (5,)])
+def test_traces_that_part_in_the_data_of_a_step_say_so_and_leave_the_class_open(step: int) -> None:
+    trace = TraceFinding(
+        claim=Claim.CODE_PATH, sentence="a call", step=step, phase=Phase.DATA, call=3
+    )
+    known = Diagnosis(
+        first_step=5,
+        unrecorded_from=3,
+        kind=EventKind.LOSS,
+        subject="loss",
+        cause="the loss of step 5 differs, and the last fingerprints before it are those of step 2",
+        remedy="look",
+    )
+    told = with_trace(known, trace, drift=True)
+    assert told is not None
+    assert told.cause == (
+        f"the loss of step 5 differs, and the operator traces part in the data of step {step}"
+    )
+    assert (told.kind, told.first_step) == (EventKind.BATCH, step)
+    assert concluded_class(told, Outcome.CODE_DRIFT) is None
+
+
 def test_another_type_of_number_is_precision_where_nothing_else_moved() -> None:
     found = TraceFinding(
         claim=Claim.CODE_PATH, sentence="a call", precision="bfloat16 instead of float32"

@@ -337,3 +337,10 @@ def test_tensors_that_only_one_side_has_are_counted_apart() -> None:
     compared = CODE_DRIFT.baseline.model_copy(update={"tensors": deltas, "compared_tensors": 1})
     told = answers(CODE_DRIFT, baseline=compared)["Against the baseline"]
     assert "1 of 1 tensor and 2 on one side only" in told
+
+
+def test_where_one_run_was_made_no_runs_are_said_to_differ() -> None:
+    said = answers(
+        ERROR, baseline=against_baseline(), repeat=None, runs=REPRODUCED.runs[:1], answers=Answers()
+    )
+    assert said["Against the baseline"] == "⚪ not compared"
