@@ -38,6 +38,7 @@ from gate.pipelines.case import Gated
 from gate.pipelines.committed_policy import with_policy_checked
 from gate.pipelines.kept_line import keep_line
 from gate.pipelines.publish import publish
+from gate.pipelines.signing_key import check_trusted_signer
 from gate.pipelines.snapshots import BADGE, clear_out, held_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text, summary_text
@@ -503,6 +504,13 @@ def run_and_deliver(
     adapters = with_secrets_closed(request, adapters, secrets)
     with held_out(request.out, adapters.files):
         request = with_policy_checked(request, adapters)
+        check_trusted_signer(
+            request,
+            adapters,
+            secrets,
+            trusted_keys=trusted_keys,
+            allow_plain=allow_plain_key,
+        )
         clear_out(request.out, adapters.files)
         delivery = prepared_delivery(
             request,
