@@ -71,6 +71,7 @@ from gate.settings.event import ActionContext
 from gate.settings.gate_settings import GateSettings, is_of_github
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 from gate.system.files.port import Files
+from gate.system.git.objects import submodule
 from gate.system.git.repository import Git
 from gate.system.github.records import TokenSeen
 from gate.system.machine import GpusSeen, TrainingSeen
@@ -101,7 +102,7 @@ class Probes:
     `engine` answers why no container engine can be used, or the empty text; `token` is None when
     there is no token to ask with, and is told whether to ask for `contents: write` too. `holds`
     answers whether a commit has a path, `ignores` whether git leaves one of the work tree out,
-    `program` whether a name on PATH can be started here.
+    `program` whether a name on PATH can be started here. `submodules` names those of a commit.
     """
 
     free_bytes: Callable[[Path], int]
@@ -111,6 +112,7 @@ class Probes:
     holds: Callable[[str, str], bool]
     ignores: Callable[[str], bool]
     program: Callable[[str], bool]
+    submodules: Callable[[str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -294,6 +296,7 @@ def _commit(
     inside = path is not None and asked.top.resolve() in path.resolve().parents
     policy = _policy_paths(asked.top, settings, path) if path and inside else NO_POLICY
     rows = () if asked.event else _rows("work tree", lambda: (_work_tree(git, policy),))
+    rows = (*rows, *_rows("commit", lambda: _submodules(probes.submodules(commit))))
     if path is None or not inside:
         return rows
     if not asked.event:
@@ -323,6 +326,11 @@ def _ignored_data(
 def _work_tree(git: Git, policy: PolicyPaths) -> Examined:
     changed = git.changed_files()
     return examined_work_tree(changed, git.untracked() if changed else (), policy)
+
+
+def _submodules(found: tuple[str, ...]) -> tuple[Examined, ...]:
+    """The first submodule of the commit, as the gate refuses it; nothing where there is none."""
+    return tuple(failed_check("commit", submodule(path)) for path in found[:1])
 
 
 def _policy_paths(top: Path, settings: GateSettings, path: Path) -> PolicyPaths:
