@@ -127,7 +127,7 @@ def assert_reproducible(  # noqa: PLR0913 - each is an argument of the marker
         "max_steps": max_steps,
         "config": os.fspath(config),
         "gate_id": gate_id,
-        "settings": dict(settings or {}),
+        "settings": _plain(settings),
         "out": os.fspath(out),
         "update": wanted,
         "reason": reason or ("pytest --repro-gate-update" if UPDATE[0] else ""),
@@ -137,6 +137,13 @@ def assert_reproducible(  # noqa: PLR0913 - each is an argument of the marker
     if not verdict.passes and not verdict.recorded:
         raise NotReproducibleError(verdict)
     return verdict
+
+
+def _plain(settings: object) -> object:
+    """Settings as JSON has them; what is no mapping is refused where all arguments are checked."""
+    if settings is None:
+        return {}
+    return dict(settings) if isinstance(settings, Mapping) else settings
 
 
 def load_verdict(path: PathLike) -> Verdict:

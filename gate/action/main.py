@@ -57,6 +57,7 @@ from gate.report.runner_files import (
 )
 from gate.report.wording import sentences
 from gate.settings.event import (
+    COMMIT_HASH,
     CONTAINER_ID,
     MAX_EVENT_BYTES,
     ActionContext,
@@ -66,6 +67,7 @@ from gate.settings.event import (
     StepState,
     read_context,
     read_inputs,
+    runner_files,
     state_file_text,
 )
 from gate.settings.gate_settings import FILE_NAME, CommentPolicy, GateSettings, ReportSettings
@@ -235,14 +237,16 @@ def _tell_fault(runner: Runner, known: CallProgress, fault: GateError) -> ExitCo
     runner.say(fault_annotation(fault))
     runner.say(quoted(str(fault)))
     context, inputs = known.context, known.inputs
-    if context is None:
-        return fault.exit_code
+    output_path, summary_path = runner_files(runner.variables)
     told: list[Callable[[], None]] = [
-        lambda: _append_outputs(runner, context, fault_outputs(fault.exit_code)),
-        lambda: _tell_status(runner, context, fault_status(fault)),
+        lambda: _append_outputs(runner, output_path, fault_outputs(fault.exit_code))
     ]
-    if inputs is not None:
+    if context is not None:
+        told.append(lambda: _tell_status(runner, context, fault_status(fault)))
+    if context is not None and inputs is not None:
         told.append(lambda: _comment_fault(runner, context, inputs, known, fault))
+    else:
+        told.append(lambda: _summarize_fault(runner, summary_path, fault))
     for tell in told:
         try:
             tell()
@@ -269,6 +273,16 @@ def _comment_fault(
         runner.say(safe_block(f"no comment: {publication.reason_not_posted}"))
     if context.summary_path is not None:
         _append(runner, context.summary_path, summary_text(verdict, links, gate_id=gate_id))
+
+
+def _summarize_fault(runner: Runner, path: Path | None, fault: GateError) -> None:
+    """The job's summary of a call of which neither the event nor the inputs could be read."""
+    if path is None:
+        return
+    commit = runner.variables.get("GITHUB_SHA", "")
+    known = commit if COMMIT_HASH.match(commit) else ""
+    verdict = fault_verdict(known, runner.clock.now().isoformat(), fault)
+    _append(runner, path, summary_text(verdict, ReportLinks(), gate_id=DEFAULT_GATE))
 
 
 # set in the images of a release alone
@@ -345,7 +359,7 @@ def _run_only(
         )
     folder = _from_workspace(run_only(request, adapters), context)
     runner.say(f"evidence: {folder}; a job with mode judge reads it")
-    _append_outputs(runner, context, run_outputs(folder))
+    _append_outputs(runner, context.output_path, run_outputs(folder))
     return ExitCode.PASS
 
 
@@ -528,7 +542,7 @@ def _tell(
         ),
         proposed_baseline_target=outcome.proposed_target,
     )
-    _append_outputs(runner, context, outputs)
+    _append_outputs(runner, context.output_path, outputs)
 
 
 def _from_workspace(path: Path | None, context: ActionContext) -> str:
@@ -536,11 +550,11 @@ def _from_workspace(path: Path | None, context: ActionContext) -> str:
     return "" if path is None else path.relative_to(context.workspace).as_posix()
 
 
-def _append_outputs(runner: Runner, context: ActionContext, outputs: StepOutputs) -> None:
-    if context.output_path is not None:
+def _append_outputs(runner: Runner, path: Path | None, outputs: StepOutputs) -> None:
+    if path is not None:
         # drawn for every append, after the training has ended
         delimiter = f"repro_gate_{randomness.token_hex(16)}"
-        _append(runner, context.output_path, output_file_text(outputs, delimiter))
+        _append(runner, path, output_file_text(outputs, delimiter))
 
 
 def _append(runner: Runner, path: Path, text: str) -> None:

@@ -138,6 +138,7 @@ def _probes(
         shallow=repository.is_shallow,
         holds=repository.holds,
         ignores=repository.ignores,
+        submodules=repository.submodules,
         program=lambda name: shutil.which(name, path=training_path) is not None,
     )
 

@@ -39,8 +39,9 @@ def gameday_command(  # noqa: PLR0913 - each parameter is an option of the comma
     config: Config = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the copies.")] = OUT,
     only: Annotated[
-        str, typer.Option("--only", help="Faults to plant, such as F3, with commas between them.")
-    ] = "",
+        str | None,
+        typer.Option("--only", help="Faults to plant, such as F3, with commas between them."),
+    ] = None,
     *,
     built_in: Annotated[
         bool, typer.Option("--built-in", help="Plant all into the small built-in training.")

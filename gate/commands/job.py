@@ -47,6 +47,7 @@ from gate.pipelines.diagnose import (
     kept_diagnosis,
 )
 from gate.pipelines.gate import judging, run_only
+from gate.pipelines.imported_evidence import refuse_missing
 from gate.pipelines.kept_evidence import KeptEvidence, open_kept_evidence, read_kept_baseline
 from gate.report.brief import brief_of, cause_words
 from gate.report.context import diagnosis_section
@@ -138,6 +139,8 @@ def judge_command(  # noqa: PLR0913 - each parameter is an option of the command
     place = signer_place(sign, signing_key)
     call = local_call(config, out, base=base, commit=commit or "HEAD", sign=sign)
     request, adapters = prepare(call, progress_for(quiet=quiet or as_json, verbose=False))
+    # before anything: the package of the last call is not emptied for a word that was mistyped
+    refuse_missing(request, adapters.files, evidence)
     outcome = run_and_deliver(
         replace(request, imported_runs=True),
         adapters,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -138,7 +139,9 @@ def serve_metrics(address: str, text: Callable[[], str], refresh_seconds: float)
         ) from error
     with server:
         sys.stderr.write(f"serving http://{host}:{server.server_port}{PATH}\n")
-        server.serve_forever()
+        # a server is ended by a signal: that is no call which was cut short
+        with suppress(CancelledError):
+            server.serve_forever()
 
 
 class _Server(HTTPServer):

@@ -35,8 +35,10 @@ from gate.package.seal_records import Package, SealContext
 from gate.package.signing import Identity, Sealing, SealServices, Secrets, Signer, has_sigstore
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
+from gate.pipelines.committed_policy import with_policy_checked
 from gate.pipelines.kept_line import keep_line
 from gate.pipelines.publish import publish
+from gate.pipelines.signing_key import check_trusted_signer
 from gate.pipelines.snapshots import BADGE, clear_out, held_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
 from gate.report.comment import comment_text, summary_text
@@ -51,7 +53,7 @@ from gate.system.git.repository import Git
 from gate.system.version import VERSION
 from gate.text.digests import sha256_hex
 from gate.text.documents import document_chunks, write_document
-from gate.text.untrusted_text import masked
+from gate.text.untrusted_text import masked, safe_line
 from gate.verdict.assemble import error_verdict, fault_place, fault_verdict
 from gate.verdict.named_places import with_named_places
 from gate.verdict.request import GateRequest
@@ -105,6 +107,7 @@ def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:
 
 
 NOTHING_TRAINED = "nothing was run: the seal of the package that the entry came from stands"
+MAX_NAMED = 3
 IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-token: write`."
 
 
@@ -173,6 +176,9 @@ def _why_never(verdict: Verdict, request: GateRequest) -> str:
         return "the settings, which decide, come with the pull request"
     if verdict.changed_files:
         return "there were uncommitted changes, so no commit can be sealed"
+    if request.uncommitted_policy:
+        names = ", ".join(map(safe_line, request.uncommitted_policy[:MAX_NAMED]))
+        return f"it was judged by what no commit has: {names}"
     return ""
 
 
@@ -497,6 +503,14 @@ def run_and_deliver(
     refuse_unusable_key(request, secrets, allow_plain=allow_plain_key)
     adapters = with_secrets_closed(request, adapters, secrets)
     with held_out(request.out, adapters.files):
+        request = with_policy_checked(request, adapters)
+        check_trusted_signer(
+            request,
+            adapters,
+            secrets,
+            trusted_keys=trusted_keys,
+            allow_plain=allow_plain_key,
+        )
         clear_out(request.out, adapters.files)
         delivery = prepared_delivery(
             request,

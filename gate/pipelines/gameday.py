@@ -123,18 +123,18 @@ class _Answer:
 FORM: Final[RecordForm[_Answer]] = RecordForm(_Answer)
 
 
-def chosen_faults(only: str) -> tuple[Fault, ...]:
+def chosen_faults(only: str | None) -> tuple[Fault, ...]:
     """All faults, or those that `--only` names; `SettingsError` for one that is not known."""
-    if not only:
+    if only is None:
         return FAULTS
+    hint = f"Name some of {', '.join(fault.code for fault in FAULTS)}."
     names = {name.strip().lower() for name in only.split(",") if name.strip()}
-    known = {fault.code.lower() for fault in FAULTS}
-    if not names or names - known:
-        wrong = ", ".join(sorted(names - known)) or "nothing"
-        raise SettingsError(
-            f"--only {wrong[:100]}: there is no such fault",
-            hint=f"Name some of {', '.join(fault.code for fault in FAULTS)}.",
-        )
+    if not names:
+        raise SettingsError("--only names no fault", hint=hint)
+    unknown = names - {fault.code.lower() for fault in FAULTS}
+    if unknown:
+        wrong = ", ".join(sorted(unknown))
+        raise SettingsError(f"--only {wrong[:100]}: there is no such fault", hint=hint)
     return tuple(fault for fault in FAULTS if fault.code.lower() in names)
 
 

@@ -21,6 +21,7 @@ from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.evidence.step_work import SeedResults
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Case, ClosedCase, Gated, case_of, open_case
+from gate.pipelines.committed_policy import with_policy_checked
 from gate.pipelines.comparisons import Budget, beside_the_difference, most_telling, repeats_of
 from gate.pipelines.entries import compared_entry, recorded_data, with_compared
 from gate.pipelines.escalation import escalate, trace_not_finite
@@ -58,6 +59,7 @@ from gate.verdict.verdict import Outcome
 def run_only(request: GateRequest, adapters: Adapters) -> Path:
     """The first of two jobs: train, judge nothing; the folder with the evidence."""
     with held_out(request.out, adapters.files):
+        request = with_policy_checked(request, adapters)
         clear_out(request.out, adapters.files)
         change = lines_of_the_change(request, adapters.git)
         baselines = read_baselines(request, adapters)

@@ -46,7 +46,7 @@ from gate.pipelines.tree_files import locks_of_commits
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import settings_digest, training_digest
 from gate.system.files.port import Files
-from gate.text.untrusted_text import short_text
+from gate.text.untrusted_text import safe_line, short_text
 from gate.training.plan import (
     plan_base,
     plan_base_here,
@@ -219,13 +219,7 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     Raises `EvidenceError` for whatever is missing, altered, of another commit, or made under other
     settings; the output folder then holds nothing to judge.
     """
-    _refuse_own_folder(request, folder)
-    if not adapters.files.exists(folder / MANIFEST_NAME):
-        raise EvidenceError(
-            f"there is no evidence in {folder}",
-            hint="The job that runs the training failed, or its artifact was not downloaded to "
-            "that folder: look at that job's log.",
-        )
+    refuse_missing(request, adapters.files, folder)
     for name in adapters.files.list_names(folder, max_names=MAX_NAMES):
         # an artifact can hold links, and one that leads out would be read as evidence
         adapters.files.refuse_links(folder / name, below=folder)
@@ -258,6 +252,17 @@ def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> Importe
     )
     documents = EvidenceFolder(adapters.files, request.out / "evidence").write(evidence)
     return ImportedRuns(evidence=evidence, isolation=isolation, documents=documents)
+
+
+def refuse_missing(request: GateRequest, files: Files, folder: Path) -> None:
+    """`EvidenceError` for a folder without evidence, or one that the call would empty."""
+    _refuse_own_folder(request, folder)
+    if not files.exists(folder / MANIFEST_NAME):
+        raise EvidenceError(
+            f"there is no evidence in {folder}",
+            hint="The job that runs the training failed, or its artifact was not downloaded to "
+            "that folder: look at that job's log.",
+        )
 
 
 def _refuse_own_folder(request: GateRequest, folder: Path) -> None:
@@ -333,7 +338,8 @@ def _check_origin(evidence: EvidenceSet, request: GateRequest, tree_digest: str)
         raise EvidenceError(
             f"the evidence is of commit {short_text(evidence.commit[:12])}, not of "
             f"{request.commit[:12]}",
-            hint=ALTERED_HINT,
+            hint=f"To judge that commit, give --commit {safe_line(evidence.commit[:12])}; or let "
+            "`repro-gate run` train this one.",
         )
     if evidence.changed_files or evidence.snapshot_digest != tree_digest:
         raise EvidenceError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -153,6 +154,7 @@ def _own_settings(
 
 
 def _changes(call: PythonCall) -> dict[str, Any]:
+    _refuse_two_answers(call)
     train: dict[str, Any] = {}
     if call.command is not None:
         train["command"] = list(call.command)
@@ -160,6 +162,32 @@ def _changes(call: PythonCall) -> dict[str, Any]:
         train["max_steps"] = call.max_steps
     # what determinism costs is no question of a test, and would be two trainings more
     return _joined({"cost": {"when": "never"}, "train": {}}, call.settings, {"train": train})
+
+
+def _refuse_two_answers(call: PythonCall) -> None:
+    """`SettingsError` where an argument and the settings of one call say two things."""
+    section = call.settings.get("train")
+    own = section if isinstance(section, dict) else {}
+    if call.max_steps is not None and own.get("max_steps", call.max_steps) != call.max_steps:
+        name = "max_steps"
+    elif call.command is not None and not _same_command(own.get("command"), call.command):
+        name = "command"
+    else:
+        return
+    raise SettingsError(
+        f"{name} is given twice: as an argument, and otherwise as train.{name} of settings",
+        hint="Leave one of the two out.",
+    )
+
+
+def _same_command(other: object, command: tuple[str, ...]) -> bool:
+    if other is None:
+        return True
+    try:
+        words = shlex.split(other) if isinstance(other, str) else other
+    except ValueError:
+        return False
+    return isinstance(words, list) and tuple(words) == command
 
 
 def _joined(*documents: dict[str, Any]) -> dict[str, Any]:

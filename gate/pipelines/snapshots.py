@@ -13,7 +13,7 @@ from gate.checkpoint.parts import compiled
 from gate.errors import RepositoryError, RunError, SettingsError, StorageError
 from gate.package.seal_files import PACKAGE, seal_paths
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.doctor.commit_checks import uncommitted, uncommitted_fault
+from gate.pipelines.doctor.commit_checks import policy_of, uncommitted, uncommitted_fault
 from gate.system.files.folder_lock import LOCK
 from gate.system.files.port import Files
 from gate.system.git.changes import Change
@@ -168,8 +168,9 @@ def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
 def _changed_files(request: GateRequest, git: Git) -> tuple[str, ...]:
     changed = git.changed_files()
     if changed and not request.allow_dirty:
-        raise uncommitted_fault(uncommitted(changed, git.untracked()))
-    return changed
+        policy = policy_of(request.settings, request.project, request.config_name)
+        raise uncommitted_fault(uncommitted(changed, git.untracked(), policy))
+    return tuple(sorted({*changed, *request.uncommitted_policy}))
 
 
 def export_all(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gate.errors import SettingsError
 from gate.settings.signer_places import SignerPlace, read_signer_place
@@ -158,7 +158,7 @@ def read_inputs(variables: Mapping[str, str]) -> ActionInputs:
     """The action's inputs from `INPUT_*`; an empty input is an absent one."""
     gate_id = _gate_id(variables)
     return ActionInputs(
-        config=_input(variables, "config"),
+        config=_config(variables),
         base=_input(variables, "base"),
         out=_folder(variables, "out", default=output_folder(gate_id or DEFAULT_GATE)),
         comment=_flag(variables, "comment", default=True),
@@ -219,6 +219,17 @@ def _folder(variables: Mapping[str, str], name: str, *, default: str) -> str:
     except ValueError as error:
         raise SettingsError(
             f"input {name}: {text[:80]!r} {error}", hint=f"Name a folder such as {default}."
+        ) from error
+
+
+def _config(variables: Mapping[str, str]) -> str:
+    """The settings file, which is read from commits; empty for the usual one."""
+    text = _input(variables, "config")
+    try:
+        return PurePosixPath(path_inside_project(text)).as_posix() if text else ""
+    except ValueError as error:
+        raise SettingsError(
+            f"input config: {text[:80]!r} {error}", hint="Name a file such as ml/repro-gate.yml."
         ) from error
 
 
@@ -291,6 +302,7 @@ def read_context(
     pull_request_or_origin = pull_request or origin
     on_default_branch = _on_default_branch(name, event, variables)
     queue_base, queue_branch = _queue_base(event) if name == QUEUE_EVENT else (None, "")
+    output_path, summary_path = runner_files(variables)
     return ActionContext(
         repository=_repository(variables),
         workspace=Path(variables.get("GITHUB_WORKSPACE", ".")),
@@ -305,8 +317,8 @@ def read_context(
         queue_branch=queue_branch,
         on_default_branch=on_default_branch,
         nightly=on_default_branch or name == "workflow_dispatch",
-        output_path=_path(variables, "GITHUB_OUTPUT"),
-        summary_path=_path(variables, "GITHUB_STEP_SUMMARY"),
+        output_path=output_path,
+        summary_path=summary_path,
     )
 
 
@@ -369,6 +381,11 @@ def _commit(variables: Mapping[str, str]) -> str:
 def _path(variables: Mapping[str, str], name: str) -> Path | None:
     text = variables.get(name, "")
     return Path(text) if text else None
+
+
+def runner_files(variables: Mapping[str, str]) -> tuple[Path | None, Path | None]:
+    """Where outputs and the job's summary are appended to, as far as the runner says."""
+    return _path(variables, "GITHUB_OUTPUT"), _path(variables, "GITHUB_STEP_SUMMARY")
 
 
 def run_url_of(variables: Mapping[str, str]) -> str:

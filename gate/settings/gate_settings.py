@@ -174,6 +174,10 @@ class TrainSettings(Document):
     ) -> dict[str, str] | tuple[str, ...]:
         for name in value:
             check_variable_name(name)
+        for name, text in value.items() if isinstance(value, dict) else ():
+            if "\0" in text:
+                message = f"{name} contains a zero byte, which no variable can hold"
+                raise ValueError(message)
         return value
 
 

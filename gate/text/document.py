@@ -97,8 +97,18 @@ def _split_command(value: object) -> object:
         raise ValueError(message)  # noqa: TRY004 - pydantic tells no other
     # split and never handed to a shell: no variable or substitution of the text takes effect
     words = command_words(value) if isinstance(value, str) else tuple(value)
-    if not words:
+    if not words or words[0] == "":
         message = f"is empty: give a command, {SUCH_AS}"
+        raise ValueError(message)
+    if any(isinstance(word, str) and "\0" in word for word in words):
+        message = "contains a zero byte, which no program can be given"
+        raise ValueError(message)
+    name, assigns, _ = str(words[0]).partition("=")
+    if assigns and VARIABLE_NAME.match(name):
+        message = (
+            f"{name}=… sets a variable, which only a shell does: put it under train.env, or begin "
+            "with the word env"
+        )
         raise ValueError(message)
     return words
 

@@ -34,7 +34,7 @@ class GateRequest:
     `study`: the `study.json` of this very commit that goes into the package, empty for none.
     `repeats`: strict runs to make, where the caller wants more than the settings. `nightly`: no
     event of a pull request, a merge queue or a branch other than the default one is the reason for
-    the call.
+    the call. `uncommitted_policy`: files that judge this call and are in no commit as they are.
     """
 
     top: Path
@@ -65,6 +65,7 @@ class GateRequest:
     named_gate: str = ""
     artifact: str = ""
     study: bytes = b""
+    uncommitted_policy: tuple[str, ...] = ()
 
     @property
     def gate_id(self) -> str:

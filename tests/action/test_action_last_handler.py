@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from action_scene import Scene
+from each_row import each_row
 from harmless import log_faults, markdown_faults
 
 from gate.errors import ExitCode
@@ -83,3 +84,34 @@ def test_settings_that_are_wrong_replace_an_older_green_too(scene: Scene) -> Non
     assert scene.run() == ExitCode.USAGE
     assert "repro-gate could not check" in scene.comment
     assert "repro-gate.yml: 1 error" in scene.comment
+
+
+@each_row(
+    ("changed", "sentence"),
+    [
+        ({"INPUT_MODE": "trust"}, "input mode: 'trust' is not one of"),
+        ({"INPUT_COMMENT": "maybe"}, "input comment: 'maybe' is neither true nor false"),
+        ({"INPUT_SIGN": "gpg"}, "input sign: 'gpg' is not one of"),
+        ({"INPUT_GATE_ID": "a b"}, "input gate_id: 'a b' is not the id of a gate"),
+        ({"INPUT_OUT": "../x"}, "input out: '../x' must be a relative path inside the project"),
+        ({"INPUT_EVIDENCE": "/x"}, "input evidence: '/x' must be a relative path"),
+        (
+            {"INPUT_CONFIG": "../x.yml"},
+            "input config: '../x.yml' must be a relative path inside the project, without '..'",
+        ),
+        ({"GITHUB_EVENT_NAME": "pull_request_target"}, "event pull_request_target: refused"),
+        ({"GITHUB_EVENT_NAME": ""}, "event '': not supported"),
+        ({"GITHUB_EVENT_PATH": "/nowhere/event.json"}, "/nowhere/event.json"),
+    ],
+)
+def test_a_fault_before_the_settings_has_outputs_and_a_summary(
+    scene: Scene, changed: dict[str, str], sentence: str
+) -> None:
+    for name in ("output", "summary"):
+        (scene.folder / name).unlink(missing_ok=True)
+    code = scene.run(changed)
+    assert code != ExitCode.PASS
+    assert scene.output("exit_reason") == code.name.lower()
+    assert scene.output("exit_code") == str(int(code))
+    assert any(sentence in line for line in scene.said)
+    assert "repro-gate" in (scene.folder / "summary").read_text()

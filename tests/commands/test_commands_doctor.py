@@ -181,6 +181,17 @@ def test_an_untracked_environment_is_one_thing_to_do(project: Project, run: Run)
     assert _found(run("doctor", "--json").out)["work tree"]["health"] == "ok"
 
 
+def test_a_submodule_is_refused_by_the_doctor_as_by_the_gate(project: Project, run: Run) -> None:
+    head = project.git("rev-parse", "HEAD")
+    project.git("update-index", "--add", "--cacheinfo", f"160000,{head},libs/other")
+    project.git("commit", "-qm", "a submodule")
+    (project.path / "libs" / "other").mkdir(parents=True)
+    row = _found(run("doctor", "--json").out)["commit"]
+    assert row["health"] == "fail"
+    assert row["found"] == "libs/other is a separate repository (a submodule)"
+    assert "libs/other is a separate repository (a submodule)" in run("gate", "-q").err
+
+
 def test_a_repository_without_a_commit_is_told_what_to_do(project: Project, run: Run) -> None:
     shutil.rmtree(project.path / ".git")
     project.git("init", "-q")

@@ -211,8 +211,7 @@ def test_a_signal_in_the_middle_of_a_request_ends_the_server(tmp_path: Path) -> 
         time.sleep(0.5)
         server.send_signal(signal.SIGTERM)
         _, told = server.communicate(timeout=120)
-    assert told.startswith("error: cancelled by SIGTERM")
-    assert "Traceback" not in told
+    assert (server.returncode, told) == (0, "")
 
 
 def test_serve_answers_a_scrape(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ def test_run_then_judge_come_to_a_verdict(project: Project, run: Run) -> None:
     other = run("judge", "ran/evidence", "--out", "judged")
     assert other.code == 3
     assert "error: the evidence is of commit" in other.err
+    assert f"give --commit {verdict['commit'][:12]}; or let " in other.err
 
 
 def test_a_training_that_fails_leaves_no_evidence_to_judge(project: Project, run: Run) -> None:
@@ -28,3 +29,11 @@ def test_a_training_that_fails_leaves_no_evidence_to_judge(project: Project, run
     judged = run("judge", "ran/evidence", "--out", "judged")
     assert judged.code == 3
     assert "there is no evidence in ran/evidence" in judged.err
+
+
+def test_evidence_that_is_not_there_empties_no_output_folder(project: Project, run: Run) -> None:
+    assert run("gate", "-q", "--out", "out").code == 1
+    kept = (project.path / "out" / "package.tar").read_bytes()
+    judged = run("judge", "nope", "--out", "out")
+    assert (judged.code, "error: there is no evidence in nope" in judged.err) == (3, True)
+    assert (project.path / "out" / "package.tar").read_bytes() == kept

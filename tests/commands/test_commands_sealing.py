@@ -99,6 +99,44 @@ def test_the_verify_command_names_the_trust_file_of_the_settings(
     assert "--trusted-keys mine.json --commit" in (sealed / "comment.md").read_text()
 
 
+def _listed(project: Project, run: Run, sealed: Path, *words: str) -> None:
+    """The key's trust file as the project's own, after `keys` with these words; committed."""
+    trust = project.path / ".repro-gate" / "trusted-keys.json"
+    shutil.copy(sealed.parent / "keys" / "trusted-keys.json", trust)
+    if words:
+        (key,) = json.loads(trust.read_text())["keys"]
+        assert run("keys", words[0], key["key_id"][:16], *words[1:]).code == 0
+    project.commit()
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [(("retire",), "retired"), (("revoke", "--reason", "lost"), "revoked")]
+)
+def test_a_key_that_no_longer_counts_is_refused_before_anything_is_trained(
+    project: Project, run: Run, sealed: Path, words: tuple[str, ...], status: str
+) -> None:
+    _listed(project, run, sealed, *words)
+    key = sealed.parent / "keys" / "signing-key.pem"
+    ended = run("gate", "--out", sealed, "--signing-key", key)
+    assert ended.code == 2
+    assert f" is {status} in .repro-gate/trusted-keys.json: no seal of it counts" in ended.err
+    assert "strict" not in ended.err
+    assert (sealed / "package.tar").exists()
+
+
+def test_a_key_that_the_trust_file_lacks_is_told_at_the_start(
+    project: Project, run: Run, sealed: Path
+) -> None:
+    _listed(project, run, sealed)
+    assert run("keys", "generate", "--out", sealed.parent / "others").code == 0
+    key = sealed.parent / "others" / "signing-key.pem"
+    ended = run("gate", "--out", sealed, "--signing-key", key)
+    assert ended.code == 0, ended.err
+    assert "is not listed in .repro-gate/trusted-keys.json: its seal verifies only " in ended.err
+    listed = run("gate", "--out", sealed, "--signing-key", sealed.parent / "keys/signing-key.pem")
+    assert (listed.code, "not listed" in listed.err) == (0, False)
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl command here")
 @pytest.mark.parametrize("form", ["dsse.json", "sigstore.json"])
 def test_what_is_explained_works_as_printed_where_the_command_was_called(

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.pipelines.doctor.commit_checks import (
+    PolicyPaths,
     examined_work_tree,
     named_paths,
     uncommitted,
@@ -29,6 +30,37 @@ def test_a_folder_beside_changes_is_one_line_of_them() -> None:
     assert seen.summary == "the work tree has 3 uncommitted changes"
     assert seen.entries == ("out/ (2 untracked files)", "train.py", "new.py")
     assert seen.fix.endswith("add what does not belong to the project to .gitignore")
+
+
+POLICY = PolicyPaths(baseline=".repro-gate/baseline", settings="repro-gate.yml", trust="keys.json")
+
+
+@each_row(
+    ("changed", "untracked", "hint"),
+    [
+        (
+            (".repro-gate/baseline/a.json",),
+            (".repro-gate/",),
+            "`git add .repro-gate && git commit -m Baseline`; or --allow-dirty: ",
+        ),
+        (
+            ("repro-gate.yml",),
+            (),
+            "`git add repro-gate.yml && git commit -m repro-gate`; or --allow-dirty: ",
+        ),
+        (
+            ("keys.json", "x.py"),
+            ("x.py",),
+            "`git add keys.json && git commit -m repro-gate`. For the rest: Commit them, ",
+        ),
+    ],
+)
+def test_what_judges_is_to_be_committed_and_never_ignored_or_put_aside(
+    changed: tuple[str, ...], untracked: tuple[str, ...], hint: str
+) -> None:
+    fault = uncommitted_fault(uncommitted(changed, untracked, POLICY))
+    assert fault.hint.startswith(hint)
+    assert "stash" not in fault.hint
 
 
 @given(st.lists(NAMES, min_size=1, max_size=30, unique=True), st.sets(NAMES, max_size=3))

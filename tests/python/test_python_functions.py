@@ -121,6 +121,11 @@ def test_a_training_that_fails_is_an_error_with_a_hint(project: Project) -> None
         ({"command": COMMAND, "max_steps": 0}, "train.max_steps: must be greater than or equal"),
         ({"command": [], "max_steps": 1}, "command"),
         ({"command": COMMAND, "max_steps": 1, "settings": {"colour": 1}}, "colour: is not a known"),
+        ({"command": COMMAND, "max_steps": 1, "settings": [1]}, "settings: "),
+        (
+            {"command": COMMAND, "max_steps": 4, "settings": {"train": {"max_steps": 9}}},
+            "max_steps is given twice: as an argument, and otherwise as train.max_steps",
+        ),
         ({"command": COMMAND, "max_steps": 1, "gate_id": "../x"}, "report.gate_id"),
         ({"command": COMMAND, "max_steps": 1, "config": "nope.yml"}, "nope.yml: no such file"),
         ({"command": COMMAND, "max_steps": 1, "folder": "/"}, "git repository"),

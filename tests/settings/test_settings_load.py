@@ -46,6 +46,20 @@ def test_every_fault_is_told_at_once_with_key_and_line() -> None:
     }
 
 
+@each_row(
+    ("train", "fault"),
+    [
+        ("command: ['']", "train.command: is empty: give a command, "),
+        ('command: [python, "a\\0b"]', "train.command: contains a zero byte"),
+        ("command: A=1 python train.py", "train.command: A=… sets a variable, which only a shell "),
+        ('command: x, env: {A: "a\\0b"}', "train.env: A contains a zero byte"),
+    ],
+)
+def test_what_no_process_can_be_started_with_is_refused(train: str, fault: str) -> None:
+    (told,) = _faults(f"version: 1\ntrain: {{{train}, max_steps: 1}}\n")
+    assert told.startswith(f"line 2: {fault}")
+
+
 @pytest.mark.parametrize(
     ("command", "operator"),
     [

@@ -2,31 +2,100 @@
 
 from __future__ import annotations
 
+import posixpath
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from gate.errors import RepositoryError
 from gate.pipelines.doctor.health import CheckResult, Examined
+from gate.settings.gate_settings import GateSettings
 
 SHOWN = 4
 SHOWN_IN_FULL = 20
 CLEAN_TREE = "The gate trains only committed files: ignored and untracked ones are missing."
 COMMIT_IT = f"Commit it, or correct train.command. {CLEAN_TREE}"
+COMMIT_OR_IGNORE = "Commit them, or add what does not belong to the project to .gitignore"
+OWN_FOLDER = ".repro-gate"
 SCRIPTS = (".py", ".sh")
 MAX_WORDS = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyPaths:
+    """Where that lies which judges, from the repository's root; an empty path is none."""
+
+    baseline: str
+    settings: str
+    trust: str
+
+    def holds(self, path: str) -> bool:
+        """Whether a file is one of these or an entry of the baseline."""
+        return bool(self.parts_of((path,)))
+
+    def parts_of(self, paths: Collection[str]) -> tuple[str, ...]:
+        """Those of the three that any of the paths belongs to; the baseline is the first."""
+        own = tuple(filter(None, (self.baseline, self.settings, self.trust)))
+        return tuple(
+            part
+            for part in own
+            if any(path == part or path.startswith(f"{part}/") for path in paths)
+        )
+
+    def names_of(self, paths: Collection[str]) -> tuple[str, ...]:
+        """What a sentence calls the parts that paths belong to."""
+        called = {
+            self.baseline: "the baseline",
+            self.settings: "the settings file",
+            self.trust: "the trust file",
+        }
+        return tuple(f"{called[part]} ({part})" for part in self.parts_of(paths))
+
+
+def policy_of(settings: GateSettings, project: str, config_name: str) -> PolicyPaths:
+    """The paths of what judges under these settings, which lie in the folder `project`."""
+
+    def path(relative: str) -> str:
+        return posixpath.normpath(f"{project}/{relative}")
+
+    return PolicyPaths(
+        baseline=path(settings.baseline.path),
+        settings=path(config_name),
+        trust=path(settings.signing.trusted_keys),
+    )
+
+
+NO_POLICY = PolicyPaths(baseline="", settings="", trust="")
+
+
+def add_and_commit(paths: Collection[str], policy: PolicyPaths, *, force: bool = False) -> str:
+    """The command that commits the parts of the policy which paths belong to."""
+    parts = policy.parts_of(paths)
+    places = [PurePosixPath(part) for part in parts]
+    # the folder is the gate's own: one short word commits all that belongs there
+    short = [place.parent if place.parent.name == OWN_FOLDER else place for place in places]
+    words = " ".join(dict.fromkeys(shlex.quote(str(place)) for place in short))
+    message = "Baseline" if policy.baseline in parts else "repro-gate"
+    return f"`git add {'-f ' if force else ''}{words} && git commit -m {message}`"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Uncommitted:
-    """Uncommitted changes: a summary, how to resolve them, one line for each."""
+    """Uncommitted changes: a summary, how to resolve them, one line for each.
+
+    `judges`: what judges is among them, so they are not to be put aside.
+    """
 
     summary: str
     fix: str
     entries: tuple[str, ...]
+    judges: bool = False
 
 
-def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommitted:
+def uncommitted(
+    changed: tuple[str, ...], untracked: tuple[str, ...], policy: PolicyPaths = NO_POLICY
+) -> Uncommitted:
     """`changed` holds files; `untracked` what is new, a folder of it under one name with a slash.
 
     A folder of thousands of files, most often an environment, is one entry and is listed first.
@@ -36,35 +105,49 @@ def uncommitted(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Uncommi
     inside = {name: sum(path.startswith(name) for path in changed) for name in folders}
     rest = tuple(path for path in changed if not path.startswith(folders))
     entries = (*(f"{name} ({inside[name]:,} untracked files)" for name in folders), *rest)
+    own = tuple(path for path in changed if policy.holds(path))
     if len(entries) == 1 and folders:
         (name,) = folders
         return Uncommitted(
             summary=f"uncommitted changes: `{name}` is untracked ({inside[name]:,} files)",
-            fix=f"Add `{name}` to .gitignore and commit that",
+            fix=_fix_of(changed, own, policy) or f"Add `{name}` to .gitignore and commit that",
             entries=(),
+            judges=bool(own),
         )
     things = "1 uncommitted change" if len(entries) == 1 else f"{len(entries)} uncommitted changes"
     return Uncommitted(
         summary=f"the work tree has {things}",
-        fix="Commit them, or add what does not belong to the project to .gitignore",
+        fix=_fix_of(changed, own, policy) or COMMIT_OR_IGNORE,
         entries=entries,
+        judges=bool(own),
     )
+
+
+def _fix_of(changed: tuple[str, ...], own: tuple[str, ...], policy: PolicyPaths) -> str:
+    """How to commit what judges; empty where nothing of it is among the changes."""
+    if not own:
+        return ""
+    command = add_and_commit(own, policy)
+    return command if len(own) == len(changed) else f"{command}. For the rest: {COMMIT_OR_IGNORE}"
 
 
 def uncommitted_fault(seen: Uncommitted) -> RepositoryError:
     """Why a gate call does not start with uncommitted changes."""
+    aside = "" if seen.judges else "`git stash -u`, or "
     return RepositoryError(
         seen.summary,
-        hint=f"{seen.fix}; or `git stash -u`, or --allow-dirty: the verdict then says so.",
+        hint=f"{seen.fix}; or {aside}--allow-dirty: the verdict then says so.",
         details=seen.entries[:SHOWN_IN_FULL],
     )
 
 
-def examined_work_tree(changed: tuple[str, ...], untracked: tuple[str, ...]) -> Examined:
+def examined_work_tree(
+    changed: tuple[str, ...], untracked: tuple[str, ...], policy: PolicyPaths = NO_POLICY
+) -> Examined:
     """Whether `gate` would refuse to start because of uncommitted changes."""
     if not changed:
         return Examined(name="work tree", health=CheckResult.OK, found="no uncommitted changes")
-    seen = uncommitted(changed, untracked)
+    seen = uncommitted(changed, untracked, policy)
     more = f", and {len(seen.entries) - SHOWN} more" if len(seen.entries) > SHOWN else ""
     shown = f": {', '.join(seen.entries[:SHOWN])}{more}" if seen.entries else ""
     return Examined(
@@ -73,6 +156,11 @@ def examined_work_tree(changed: tuple[str, ...], untracked: tuple[str, ...]) -> 
         found=f"{seen.summary}{shown}",
         fix=f"{seen.fix}.",
     )
+
+
+def examined_policy(found: str, fix: str) -> Examined:
+    """A part of what judges that no commit has: `gate` would refuse to start."""
+    return Examined(name="policy", health=CheckResult.FAIL, found=found, fix=fix)
 
 
 def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:

@@ -26,12 +26,17 @@ from gate.errors import (
 from gate.isolation.confined_look import read_apart
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.pipelines.adapters import Adapters
+from gate.pipelines.committed_policy import policy_hint, policy_sentence, uncommitted_policy
 from gate.pipelines.doctor.commit_checks import (
+    NO_POLICY,
+    PolicyPaths,
     examined_command,
     examined_ignored,
+    examined_policy,
     examined_work_tree,
     named_paths,
     no_program,
+    policy_of,
 )
 from gate.pipelines.doctor.health import (
     CheckResult,
@@ -66,6 +71,7 @@ from gate.settings.event import ActionContext
 from gate.settings.gate_settings import GateSettings, is_of_github
 from gate.settings.load import MINIMAL_FILE, parse_settings, training_settings
 from gate.system.files.port import Files
+from gate.system.git.objects import submodule
 from gate.system.git.repository import Git
 from gate.system.github.records import TokenSeen
 from gate.system.machine import GpusSeen, TrainingSeen
@@ -96,7 +102,7 @@ class Probes:
     `engine` answers why no container engine can be used, or the empty text; `token` is None when
     there is no token to ask with, and is told whether to ask for `contents: write` too. `holds`
     answers whether a commit has a path, `ignores` whether git leaves one of the work tree out,
-    `program` whether a name on PATH can be started here.
+    `program` whether a name on PATH can be started here. `submodules` names those of a commit.
     """
 
     free_bytes: Callable[[Path], int]
@@ -106,6 +112,7 @@ class Probes:
     holds: Callable[[str, str], bool]
     ignores: Callable[[str], bool]
     program: Callable[[str], bool]
+    submodules: Callable[[str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,9 +293,14 @@ def _commit(
     if isinstance(commit, GateError):
         # `history` tells it
         return ()
-    rows = () if asked.event else _rows("work tree", lambda: (_work_tree(git),))
-    if path is None or asked.top.resolve() not in path.resolve().parents:
+    inside = path is not None and asked.top.resolve() in path.resolve().parents
+    policy = _policy_paths(asked.top, settings, path) if path and inside else NO_POLICY
+    rows = () if asked.event else _rows("work tree", lambda: (_work_tree(git, policy),))
+    rows = (*rows, *_rows("commit", lambda: _submodules(probes.submodules(commit))))
+    if path is None or not inside:
         return rows
+    if not asked.event:
+        rows = (*rows, *_rows("policy", lambda: _policy(asked.top, policy, adapters)))
     place = path.resolve().parent.relative_to(asked.top.resolve()) / settings.train.workdir
     look = partial(_command, asked.top, probes, settings, commit, place)
     folder = path.resolve().parent.relative_to(asked.top.resolve()).as_posix()
@@ -311,9 +323,33 @@ def _ignored_data(
     return () if found is None else (examined_ignored(found.path, found.place, found.ways),)
 
 
-def _work_tree(git: Git) -> Examined:
+def _work_tree(git: Git, policy: PolicyPaths) -> Examined:
     changed = git.changed_files()
-    return examined_work_tree(changed, git.untracked() if changed else ())
+    return examined_work_tree(changed, git.untracked() if changed else (), policy)
+
+
+def _submodules(found: tuple[str, ...]) -> tuple[Examined, ...]:
+    """The first submodule of the commit, as the gate refuses it; nothing where there is none."""
+    return tuple(failed_check("commit", submodule(path)) for path in found[:1])
+
+
+def _policy_paths(top: Path, settings: GateSettings, path: Path) -> PolicyPaths:
+    config = path.resolve().relative_to(top.resolve())
+    return policy_of(settings, config.parent.as_posix(), config.name)
+
+
+def _policy(top: Path, policy: PolicyPaths, adapters: Adapters) -> tuple[Examined, ...]:
+    """What judges and is in no commit as it lies here; nothing where all of it is."""
+    git = adapters.git
+    # `work tree` tells of those that git shows
+    seen = set(git.changed_files())
+    found = tuple(
+        path for path in uncommitted_policy(top, policy, git, adapters.files) if path not in seen
+    )
+    if not found:
+        return ()
+    sentence = policy_sentence(found, policy, git.resolve("HEAD"))
+    return (examined_policy(sentence, policy_hint(found, policy, git)),)
 
 
 def _command(

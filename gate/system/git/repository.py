@@ -326,6 +326,12 @@ class GitRepository:
             self._git.output("ls-tree", "-z", "--full-tree", "--end-of-options", commit, path)
         )
 
+    def submodules(self, commit: str) -> tuple[str, ...]:
+        """The paths of a commit at which another repository stands: it cannot be exported."""
+        with self._git.stream("ls-tree", "-r", *LISTING[1:], commit) as listing:
+            entries = (parse_entry(row) for row in read_rows(listing, commit))
+            return tuple(entry.path for entry in entries if entry.mode == SUBMODULE)
+
     def credentials_left(self) -> tuple[str, ...]:
         """Names of the keys of the clone's configuration that hold a credential; never a value.
 

@@ -1,0 +1,149 @@
+"""What judges must be in a commit: the baseline, the settings and the trust file, as they lie here.
+
+On a pull request the base commit decides, and all of it is read from there. In every other call the
+work tree's files decide. `git status` alone does not vouch for these: it keeps silent about ignored
+files and about those that `git update-index` hides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gate.baseline.folder import files_in
+from gate.errors import DocumentError, GateError, RepositoryError, StorageError
+from gate.pipelines.adapters import Adapters
+from gate.pipelines.doctor.commit_checks import (
+    PolicyPaths,
+    add_and_commit,
+    policy_of,
+    uncommitted,
+    uncommitted_fault,
+)
+from gate.pipelines.policy_files import committed_entries
+from gate.system.files.port import Files
+from gate.system.git.repository import MAX_FILE_BYTES, Git
+from gate.text.untrusted_text import safe_line
+from gate.verdict.request import GateRequest
+
+SHOWN = 20
+# no file of a commit is that
+UNREADABLE = b"\0"
+Contents = Mapping[str, bytes]
+
+
+def with_policy_checked(request: GateRequest, adapters: Adapters) -> GateRequest:
+    """The same request, with what judges it and is in no commit: never sealed then.
+
+    Raises `RepositoryError` where there is any and the call does not allow uncommitted changes.
+    """
+    if request.pull_request:
+        return request
+    # of no commit at all, that is what to say
+    adapters.git.resolve("HEAD")
+    git, policy = adapters.git, policy_of(request.settings, request.project, request.config_name)
+    changed = git.changed_files() if request.commit is None else ()
+    if changed and not request.allow_dirty:
+        raise uncommitted_fault(uncommitted(changed, git.untracked(), policy))
+    # a runner's call has read its settings from the commit already
+    asked = policy if request.settings_from == "work tree" else replace(policy, settings="")
+    found = uncommitted_policy(request.top, asked, git, adapters.files, request.commit)
+    if found and not request.allow_dirty:
+        raise policy_fault(found, policy, git, request.commit)
+    return replace(request, uncommitted_policy=found)
+
+
+def uncommitted_policy(
+    top: Path, policy: PolicyPaths, git: Git, files: Files, commit: str | None = None
+) -> tuple[str, ...]:
+    """The files of the policy that are not the same in the commit under test, nor in HEAD.
+
+    `commit` None is HEAD. What cannot be read here is left to who reads it to judge.
+    """
+    head = git.resolve("HEAD")
+    commits = tuple(dict.fromkeys((commit or head, head)))
+    found: list[str] = []
+    for path in filter(None, (policy.settings, policy.trust)):
+        here = _plain(_file(top / path, files))
+        if all(_plain(_committed(git, one, path)) != here for one in commits):
+            found.append(path)
+    found += _uncommitted_entries(top, policy.baseline, git, files, commits)
+    return tuple(sorted(found))
+
+
+def policy_fault(
+    found: tuple[str, ...], policy: PolicyPaths, git: Git, commit: str | None = None
+) -> RepositoryError:
+    """Why a call does not start under a policy that is in no commit."""
+    return RepositoryError(
+        policy_sentence(found, policy, commit or git.resolve("HEAD")),
+        hint=policy_hint(found, policy, git),
+        details=tuple(safe_line(path) for path in found[:SHOWN]),
+    )
+
+
+def policy_sentence(found: tuple[str, ...], policy: PolicyPaths, commit: str) -> str:
+    """Which part of the policy the commit does not have as it lies here."""
+    names = " and ".join(policy.names_of(found))
+    return f"{names} would judge, but commit {commit[:12]} does not have that as it is here"
+
+
+def policy_hint(found: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
+    """The command that commits the policy, whatever hides it from git."""
+    ignored, changed = git.ignored(), set(git.changed_files())
+    left_out = [path for path in found if path.startswith(ignored)] if ignored else []
+    hidden = [path for path in found if path not in changed and path not in left_out]
+    command = add_and_commit(found, policy, force=bool(left_out))
+    if not hidden:
+        return f"{command}. The gate judges only by what is committed."
+    return (
+        f"`git ls-files -v` marks with h or S what git was told to overlook: undo that (`git "
+        f"update-index --no-assume-unchanged --no-skip-worktree FILE`), then {command}."
+    )
+
+
+def _uncommitted_entries(
+    top: Path, folder: str, git: Git, files: Files, commits: tuple[str, ...]
+) -> tuple[str, ...]:
+    try:
+        files.refuse_links(top / folder, below=top)
+        here = files_in(files, top / folder, folder) or {}
+    except (DocumentError, StorageError):
+        return ()
+    differing = [_differing(here, _entries(git, commit, folder)) for commit in commits]
+    names = differing[0] if all(differing) else ()
+    return tuple(f"{folder}/{name}" for name in names)
+
+
+def _differing(here: Contents, committed: Contents) -> tuple[str, ...]:
+    names = sorted({*here, *committed})
+    return tuple(name for name in names if _plain(here.get(name)) != _plain(committed.get(name)))
+
+
+def _entries(git: Git, commit: str, folder: str) -> Contents:
+    try:
+        return committed_entries(git, commit, folder) or {}
+    except GateError:
+        # nothing that could be an entry of a baseline
+        return {}
+
+
+def _committed(git: Git, commit: str, path: str) -> bytes | None:
+    try:
+        return git.read_file(commit, path)
+    except RepositoryError:
+        # a link, a submodule: nothing that could be what lies here
+        return None
+
+
+def _file(path: Path, files: Files) -> bytes | None:
+    try:
+        return files.read_bytes(path, max_bytes=MAX_FILE_BYTES) if files.exists(path) else None
+    except StorageError:
+        return UNREADABLE
+
+
+def _plain(content: bytes | None) -> bytes | None:
+    # git may have been told to write other line ends into a checkout
+    return content and content.replace(b"\r\n", b"\n")

@@ -1,0 +1,112 @@
+"""Whether the project's own trust file lets the signing key count; asked before any training.
+
+The private key is opened in a child that limits itself and ends at once, and what comes back is the
+key's id: this process holds nothing of the key before the training has ended (T1).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from gate.errors import AttestationError, SettingsError
+from gate.isolation.confined_look import read_apart
+from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
+from gate.package.signing import Secrets
+from gate.pipelines.adapters import Adapters
+from gate.settings.event import SigningMethod
+from gate.system.git.repository import MAX_FILE_BYTES
+from gate.text.documents import RecordForm
+from gate.text.untrusted_text import safe_line
+from gate.verdict.request import GateRequest
+
+KEY_ID: Final[RecordForm[str]] = RecordForm(str)
+SHOWN: Final = 16
+
+
+def check_trusted_signer(
+    request: GateRequest,
+    adapters: Adapters,
+    secrets: Secrets,
+    *,
+    trusted_keys: str,
+    allow_plain: bool,
+) -> None:
+    """`SettingsError` for a retired or revoked key; a warning for one that is not listed.
+
+    `trusted_keys` is the file of the verify command where it is not the settings'. A key in a
+    vault, in a token or behind a program is not asked before the training.
+    """
+    if request.from_fork or request.sign is not SigningMethod.KEY:
+        return
+    shown = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
+    data = _trust_file(request, adapters, trusted_keys)
+    if data is None:
+        return
+    # slow to import, and most calls have no trust file
+    from gate.package.keys import read_trusted_keys  # noqa: PLC0415
+
+    key = _key_id(secrets, allow_plain=allow_plain)
+    if not key:
+        return
+    now = adapters.clock.now()
+    try:
+        warning = signer_warning(key, read_trusted_keys(data, shown), shown, now)
+    except AttestationError as fault:
+        raise SettingsError(fault.message, hint=fault.hint, details=fault.details) from fault
+    if warning:
+        adapters.progress.step(f"warning: {warning}")
+
+
+def signer_warning(key_id: str, trusted: TrustedKeys, shown: str, now: datetime) -> str:
+    """Why a seal of this key would not verify yet; empty where it would.
+
+    Raises `SettingsError` for a key whose seals do not count any more.
+    """
+    name = safe_line(shown)
+    known = next((key for key in trusted.keys if key.key_id == key_id), None)
+    if known is None:
+        return (
+            f"the signing key {key_id[:SHOWN]} is not listed in {name}: its seal verifies only "
+            "once it is (`repro-gate keys add`)"
+        )
+    if _counts(known, now):
+        return ""
+    raise SettingsError(
+        f"the signing key {key_id[:SHOWN]} is {known.status.value} in {name}: no seal of it counts",
+        hint="Sign with an active key; `repro-gate keys generate` makes one and lists it.",
+    )
+
+
+def _counts(key: TrustedKey, now: datetime) -> bool:
+    if key.status is KeyStatus.RETIRED and key.retired_at is not None:
+        return now < datetime.fromisoformat(key.retired_at)
+    return key.status is KeyStatus.ACTIVE
+
+
+def _trust_file(request: GateRequest, adapters: Adapters, named: str) -> bytes | None:
+    """The file that the verify command names, on a pull request of the settings' of the base."""
+    own = request.repository_path(request.settings.signing.trusted_keys)
+    if not named and request.pull_request and request.base_commit:
+        return adapters.git.read_file(request.base_commit, own)
+    path = Path(named) if named else request.top / own
+    files = adapters.files
+    return files.read_bytes(path, max_bytes=MAX_FILE_BYTES) if files.exists(path) else None
+
+
+def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
+    """The id of a key in PEM; empty where there is none."""
+    from gate.package.keys import key_id, load_private_key  # noqa: PLC0415 - as above
+
+    def look() -> str:
+        pem = secrets.signing_key()
+        if pem is None:
+            return ""
+        key = load_private_key(pem, secrets.passphrase(), allow_plain=allow_plain)
+        return key_id(key.public_key())
+
+    try:
+        return read_apart(KEY_ID, look, what="the signing key")
+    except AttestationError as fault:
+        raise SettingsError(fault.message, hint=fault.hint) from fault
