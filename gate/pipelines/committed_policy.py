@@ -73,28 +73,28 @@ def uncommitted_policy(
 
 
 def policy_fault(
-    found: tuple[str, ...], policy: PolicyPaths, git: Git, commit: str | None = None
+    paths: tuple[str, ...], policy: PolicyPaths, git: Git, commit: str | None = None
 ) -> RepositoryError:
     """Why a call does not start under a policy that is in no commit."""
     return RepositoryError(
-        policy_sentence(found, policy, commit or git.resolve("HEAD")),
-        hint=policy_hint(found, policy, git),
-        details=tuple(safe_line(path) for path in found[:SHOWN]),
+        policy_sentence(paths, policy, commit or git.resolve("HEAD")),
+        hint=policy_hint(paths, policy, git),
+        details=tuple(safe_line(path) for path in paths[:SHOWN]),
     )
 
 
-def policy_sentence(found: tuple[str, ...], policy: PolicyPaths, commit: str) -> str:
+def policy_sentence(paths: tuple[str, ...], policy: PolicyPaths, commit: str) -> str:
     """Which part of the policy the commit does not have as it lies here."""
-    names = " and ".join(policy.names_of(found))
+    names = " and ".join(policy.names_of(paths))
     return f"{names} would judge, but commit {commit[:12]} does not have that as it is here"
 
 
-def policy_hint(found: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
+def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
     """The command that commits the policy, whatever hides it from git."""
     ignored, changed = git.ignored(), set(git.changed_files())
-    left_out = [path for path in found if path.startswith(ignored)] if ignored else []
-    hidden = [path for path in found if path not in changed and path not in left_out]
-    command = add_and_commit(found, policy, force=bool(left_out))
+    left_out = [path for path in paths if path.startswith(ignored)] if ignored else []
+    hidden = [path for path in paths if path not in changed and path not in left_out]
+    command = add_and_commit(paths, policy, force=bool(left_out))
     if not hidden:
         return f"{command}. The gate judges only by what is committed."
     return (

@@ -158,9 +158,9 @@ def examined_work_tree(
     )
 
 
-def examined_policy(found: str, fix: str) -> Examined:
+def examined_policy(sentence: str, fix: str) -> Examined:
     """A part of what judges that no commit has: `gate` would refuse to start."""
-    return Examined(name="policy", health=CheckResult.FAIL, found=found, fix=fix)
+    return Examined(name="policy", health=CheckResult.FAIL, found=sentence, fix=fix)
 
 
 def named_paths(command: tuple[str, ...], workdir: str) -> Mapping[str, str]:
