@@ -232,7 +232,7 @@ def _check_names(path: str, children: list[Child]) -> None:
 def _bad_name(part: str) -> StateError:
     return fault(
         f"key {short_text(part)} is above {MAX_PATH} characters or not printable",
-        hint="Save the state under short plain names. A state that contains itself has no end of them.",
+        hint="Save the state under short plain names; one that contains itself has no end of them.",
     )
 
 
