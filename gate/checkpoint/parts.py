@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from gate.checkpoint.leaves import RAW_DTYPE, Leaf, kind_of
+from gate.checkpoint.leaves import ELEMENT_BYTES, RAW_DTYPE, Leaf, ValueLeaf, kind_of
+from gate.text.untrusted_text import short_text
 
 MODEL, OPTIMIZER, RANDOM, OTHER = "model", "optimizer", "random", "other"
 PARTS = (MODEL, OPTIMIZER, RANDOM, OTHER)
@@ -156,6 +157,22 @@ class Excluded:
     leaves: int
 
 
+# Objects that are such a place, time or version. Any other is kept, whatever its key is called:
+# making it may run code.
+PATHS: Final = frozenset({
+    f"{module}:{name}" for module in ("pathlib", "pathlib._local") for name in (
+        "Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath",
+    )
+})  # fmt: skip
+PLACES_AND_TIMES: Final = PATHS | {
+    "datetime:date", "datetime:datetime", "datetime:time", "datetime:timedelta",
+    "datetime:timezone", "numpy.dtype", "numpy.scalar", "packaging.version:Version",
+    "time:struct_time", "torch.torch_version:TorchVersion", "uuid:UUID", "zoneinfo:ZoneInfo",
+    "zoneinfo:ZoneInfo._unpickle",
+}  # fmt: skip
+NOTES: Final = "what torch.compile has noted of a tensor"
+# The range of a size, as torch.compile notes it.
+_RANGE: Final = "torch._dynamo.decorators:_DimRange"
 _DEFAULTS: tuple[tuple[str, frozenset[str], tuple[str, ...]], ...] = (
     (
         MACHINE_PLACE,
@@ -183,13 +200,35 @@ DEFAULT_EXCLUSIONS: tuple[Exclusion, ...] = (
         for name in names
         for below in BELOW
     ),
+    *(
+        Exclusion(
+            pattern=f"**/~attributes[0]/_dynamo_*{below}",
+            reason=NOTES,
+            kinds=CLOCKS_AND_COUNTS | {"bool", "empty set", "empty map"},
+        )
+        for below in ("", "/~**")
+    ),
     Exclusion(pattern="**/events.out.tfevents*", reason=EVENTS, kinds=frozenset((RAW_DTYPE,))),
     # scores under the names of files, so even the tensors among them move with the folder
     *(
-        Exclusion(pattern=f"/callbacks/**/best_k_models{below}", reason=MACHINE_PLACE)
+        Exclusion(
+            pattern=f"/callbacks/**/best_k_models{below}",
+            reason=MACHINE_PLACE,
+            kinds=CLOCKS_AND_COUNTS | frozenset(ELEMENT_BYTES) | {"empty map"},
+        )
         for below in ("", "/**")
     ),
 )
+
+
+HARMLESS: Final = PLACES_AND_TIMES | {_RANGE}
+# Classes of these need no remark, and neither do plain values of Python's own.
+USUAL_PACKAGES: Final = frozenset(("collections", "numpy", "torch"))
+USUAL: Final = HARMLESS | {f"builtins:{name}" for name in ("complex", "range", "slice")}
+MAX_CALLS: Final = 5
+STEPS: Final = re.compile(r"[/\[{<]")
+# No kind of a leaf: what rules with kinds never fit.
+CALLED: Final = "call"
 
 
 def compiled(pattern: str) -> str:
@@ -202,29 +241,83 @@ def without_excluded(
     leaves: Iterable[Leaf], exclusions: Sequence[Exclusion]
 ) -> tuple[list[Leaf], tuple[Excluded, ...]]:
     """The leaves that count, and how many each pattern has left out; the first that fits counts."""
-    by_kind: dict[str, tuple[re.Pattern[str], list[Exclusion]]] = {}
+    leaves = list(leaves)
+    matcher = _Matcher(exclusions)
+    # an object whose key calls it a place or a time, and which is none: it counts with all below
+    called = {
+        leaf.path
+        for leaf in leaves
+        if _is_called(leaf) and matcher.rule(leaf.path, kind_of(leaf)) is not None
+    }
     kept: list[Leaf] = []
     counts: dict[Exclusion, int] = {}
     for leaf in leaves:
-        kind = kind_of(leaf)
-        if kind not in by_kind:
-            rules = [rule for rule in exclusions if rule.kinds is None or kind in rule.kinds]
-            by_kind[kind] = _matcher(rules), rules
-        pattern, rules = by_kind[kind]
-        match = pattern.fullmatch(leaf.path) if rules else None
-        if match is None or match.lastindex is None:
+        rule = matcher.rule(leaf.path, CALLED if _is_called(leaf) else kind_of(leaf))
+        if rule is None or (rule.kinds is not None and called and _is_below(leaf.path, called)):
             kept.append(leaf)
-            continue
-        # patterns have no groups of their own, so the group that matched is the number of its rule
-        rule = rules[match.lastindex - 1]
-        counts[rule] = counts.get(rule, 0) + 1
+        else:
+            counts[rule] = counts.get(rule, 0) + 1
     return kept, tuple(
         Excluded(pattern=rule.pattern, reason=rule.reason, leaves=count)
         for rule, count in counts.items()
     )
 
 
-def _matcher(exclusions: Sequence[Exclusion]) -> re.Pattern[str]:
+class _Matcher:
+    """The first rule that fits, by one expression for all rules of a kind."""
+
+    def __init__(self, exclusions: Sequence[Exclusion]) -> None:
+        self._exclusions = exclusions
+        self._by_kind: dict[str, tuple[re.Pattern[str], list[Exclusion]]] = {}
+
+    def rule(self, path: str, kind: str) -> Exclusion | None:
+        """The rule that takes out a leaf of a kind at a path."""
+        if kind not in self._by_kind:
+            fitting = [
+                rule for rule in self._exclusions if rule.kinds is None or kind in rule.kinds
+            ]
+            self._by_kind[kind] = _expression(fitting), fitting
+        pattern, rules = self._by_kind[kind]
+        match = pattern.fullmatch(path) if rules else None
+        if match is None or match.lastindex is None:
+            return None
+        # patterns have no groups of their own, so the group that matched is the number of its rule
+        return rules[match.lastindex - 1]
+
+
+def _is_called(leaf: Leaf) -> bool:
+    """Whether a leaf is a class or function, or an object of one, that is no place and no time."""
+    if not isinstance(leaf, ValueLeaf) or leaf.kind not in {"object", "name"}:
+        return False
+    return leaf.data.decode("utf-8", "replace") not in HARMLESS
+
+
+def _is_below(path: str, called: set[str]) -> bool:
+    """Whether one of these paths is above a path: what follows it is a step."""
+    return any(path[: step.start()] in called for step in STEPS.finditer(path))
+
+
+def calls_told(leaves: Iterable[Leaf]) -> tuple[str, ...]:
+    """A sentence on what loading the file calls, other than torch, NumPy and containers, if any."""
+    makers = {leaf.data for leaf in leaves if isinstance(leaf, ValueLeaf) and leaf.kind == "object"}
+    names = sorted(
+        name for maker in makers if not _is_usual(name := maker.decode("utf-8", "replace"))
+    )
+    if not names:
+        return ()
+    shown = ", ".join(short_text(name.replace(":", ".")) for name in names[:MAX_CALLS])
+    more = f" and {len(names) - MAX_CALLS:,} more" if names[MAX_CALLS:] else ""
+    return (f"loading it runs code of {shown}{more}",)
+
+
+def _is_usual(maker: str) -> bool:
+    module, _, name = maker.partition(":")
+    # a name with a dot may lead from a module of torch to any other: `torch.os.system`
+    own = module.partition(".")[0] in USUAL_PACKAGES and "." not in name
+    return own or maker in USUAL
+
+
+def _expression(exclusions: Sequence[Exclusion]) -> re.Pattern[str]:
     """One expression with a group for each pattern; without patterns it fits nothing."""
     groups = "|".join(f"({compiled(rule.pattern)})" for rule in exclusions)
     return re.compile(groups or r"(?!)", re.DOTALL)

@@ -22,9 +22,11 @@ from gate.checkpoint.leaves import (
     ValueLeaf,
 )
 from gate.checkpoint.pickle.calls import (
+    AttributedNode,
     GlobalNode,
     MapNode,
     OpaqueNode,
+    PartsNode,
     SetNode,
     StateError,
     StorageNode,
@@ -230,7 +232,7 @@ def _check_names(path: str, children: list[Child]) -> None:
 def _bad_name(part: str) -> StateError:
     return fault(
         f"key {short_text(part)} is above {MAX_PATH} characters or not printable",
-        hint="Save the state under short plain names.",
+        hint="Save the state under short plain names; one that contains itself has no end of them.",
     )
 
 
@@ -238,13 +240,32 @@ def _children(node: object, budget: _Budget, set_nesting: int) -> list[Child] | 
     """The named parts of a node, or None when it is a leaf."""
     if isinstance(node, MapNode):
         budget.check(len(node.pairs))
+        _check_keys(node)
         return _map_children(node)
     if isinstance(node, list | tuple):
         budget.check(len(node))
         return [(f"[{index}]", item) for index, item in enumerate(node)]
     if isinstance(node, SetNode):
         return _set_children(node, budget, set_nesting)
+    if isinstance(node, AttributedNode):
+        return _attributed_children(node)
     return _opaque_children(node) if isinstance(node, OpaqueNode) else None
+
+
+def _check_keys(node: MapNode | OpaqueNode) -> None:
+    """Refuse keys that are one to a dictionary, such as 1, 1.0 and True, and two to a path."""
+    numbers = [key for key, _ in node.pairs if isinstance(key, int | float)]
+    if len(set(numbers)) != len(numbers):
+        raise fault(
+            "has a map with two equal keys, and only one of them is loaded",
+            hint="Use text as keys of the saved state.",
+        )
+
+
+def _attributed_children(node: AttributedNode) -> list[Child]:
+    """The tensor under the path itself, and beside it what else there is to it."""
+    kind: list[Child] = [] if node.kind is None else [("/~class", node.kind)]
+    return [("", node.tensor), *kind, *_numbered("/~attributes", node.attributes)]
 
 
 def _map_children(node: MapNode) -> list[Child]:
@@ -259,8 +280,9 @@ def _map_children(node: MapNode) -> list[Child]:
 
 
 def _opaque_children(node: OpaqueNode) -> list[Child]:
+    _check_keys(node)
     return [
-        *_numbered("/~arguments", node.arguments),
+        *_numbered("/~new" if node.is_new else "/~arguments", node.arguments),
         *_numbered("/~keywords", node.keywords),
         *_numbered("/~items", node.items),
         *_numbered("/~states", node.states),
@@ -277,24 +299,42 @@ def _set_children(node: SetNode, budget: _Budget, set_nesting: int) -> list[Chil
     if set_nesting >= MAX_SET_NESTING:
         raise fault(f"nests sets deeper than {MAX_SET_NESTING} levels")
     budget.check(len(node.items))
-    members = sorted(node.items, key=lambda item: _content(item, budget, set_nesting + 1))
-    return [(f"<{index}>", item) for index, item in enumerate(members)]
+    contents = [_content(item, budget, set_nesting + 1) for item in node.items]
+    if len({equal for _, equal in contents}) != len(contents):
+        raise fault(
+            "has a set with two equal members, and only one of them is loaded",
+            hint="Save a list in place of the set.",
+        )
+    members = sorted(zip(contents, node.items, strict=True), key=lambda member: member[0][0])
+    return [(f"<{index}>", item) for index, (_, item) in enumerate(members)]
 
 
-def _content(member: object, budget: _Budget, set_nesting: int) -> bytes:
-    """Every leaf of a member of a set, as bytes that can be sorted."""
+def _content(member: object, budget: _Budget, set_nesting: int) -> tuple[bytes, bytes]:
+    """Every leaf of a member of a set, as bytes that can be sorted.
+
+    And the same with numbers that are equal written alike: to a set 1, 1.0 and True are one.
+    """
     if member is None or isinstance(member, bool | int | float | str | bytes):
         budget.take_value(member)
-        return _row("", member)
+        return _row("", member), _row("", _as_number(member))
     rows: list[bytes] = []
+    equal: list[bytes] = []
     for path, node in _walk(member, budget, set_nesting):
-        if isinstance(node, TensorNode | StorageNode):
+        if isinstance(node, TensorNode | StorageNode | HeldTensor | PartsNode):
             raise fault(
                 "holds a set of tensors, whose order depends on memory addresses",
                 hint="Save a list or a dictionary instead of the set.",
             )
         rows.append(_row(path, node))
-    return b"".join(sorted(rows))
+        equal.append(_row(path, _as_number(node)))
+    return b"".join(sorted(rows)), b"".join(sorted(equal))
+
+
+def _as_number(value: object) -> object:
+    """Numbers that are equal as one; anything else as it is."""
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        return int(value)
+    return value
 
 
 def _row(path: str, node: object) -> bytes:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoint_digests import digests_of, leaves_of, root_of, small_tensor
+from checkpoint_digests import content_of, digests_of, leaves_of, root_of, small_tensor
 from harness_folder import safetensors_bytes
 from torch_states import WEIGHT, Save, row_major
+
+from gate.checkpoint.parts import NOTES
 
 pytestmark = pytest.mark.torch
 
@@ -134,14 +136,26 @@ class Tagged(torch.Tensor):
     pass
 
 
-def test_a_tensor_subclass_is_its_tensor(save: Save) -> None:
+def test_class_and_attributes_of_a_tensor_stand_beside_it(save: Save) -> None:
     tagged = WEIGHT.as_subclass(Tagged)
     tagged.note = 1  # type: ignore[attr-defined] # any tensor takes attributes
     noted = torch.nn.Parameter(WEIGHT)
     noted.note = 1  # type: ignore[attr-defined] # as above
-    assert (
-        root_of(save({"w": tagged})) == root_of(save({"w": noted})) == root_of(save({"w": WEIGHT}))
-    )
+    weight = {"/w": ("F32", (3, 4))}
+    note = {"/w/~attributes[0]/note": ("int", None)}
+    assert leaves_of(save({"w": noted})) == weight | note
+    assert leaves_of(save({"w": tagged})) == weight | note | {"/w/~class": ("name", None)}
+    plain = digests_of(save({"w": WEIGHT}))
+    assert plain.items() <= digests_of(save({"w": tagged})).items()
+
+
+def test_what_torch_compile_notes_of_a_tensor_is_left_out_and_told(save: Save) -> None:
+    noted = WEIGHT.clone()
+    noted._dynamo_static_input_type = "guarded"  # type: ignore[attr-defined] # as above
+    noted._dynamo_dynamic_indices = {0, 1}  # type: ignore[attr-defined] # as above
+    found = content_of(save({"w": noted}))
+    assert found.roots == content_of(save({"w": WEIGHT})).roots
+    assert [(rule.reason, rule.leaves) for rule in found.excluded] == [(NOTES, 3)]
 
 
 def test_an_empty_view_behind_its_storage_is_empty(save: Save) -> None:

@@ -25,6 +25,7 @@ def made(arguments: object = (), *, keywords: Opcodes | None = None) -> Opcodes:
 
 
 ONE = Opcodes(b"}" + push("k") + push(1) + b"s")
+VERSIONS = Opcodes(b"}" + push("layer") + b"}" + push("version") + push(2) + b"ss")
 DIFFERENT = {
     "a class in a module, and a class in a class": (
         call(name("a.b", "C")),
@@ -38,6 +39,14 @@ DIFFERENT = {
     "keywords and a state": (
         made(keywords=ONE),
         Opcodes(made(keywords=Opcodes(b"}")) + ONE + b"b"),
+    ),
+    "what else stands beside the versions of a state_dict, and nothing": (
+        Opcodes(b"}}" + push("_metadata") + push(7) + b"sb"),
+        Opcodes(b"}"),
+    ),
+    "a call of a class, and its __new__ alone": (
+        call(name("m", "C"), 1),
+        made((1,)),
     ),
     "arguments and items": (made((1,)), Opcodes(made() + push(1) + b"a")),
     "a state of a map that is a map, and its value": (
@@ -97,7 +106,7 @@ THE_SAME = {
     ),
     "names of Python 2": (name("__builtin__", "unicode"), name("builtins", "str")),
     "a version that state_dict() notes": (
-        Opcodes(b"}}" + push("_metadata") + push(7) + b"sb"),
+        Opcodes(b"}}" + push("_metadata") + VERSIONS + b"sb"),
         Opcodes(b"}"),
     ),
 }
@@ -139,8 +148,12 @@ def test_keys_that_are_no_text_are_written_by_their_kind(tmp_path: Path) -> None
         (Opcodes(b"(" * 9 + b"N" + b"\x91" * 9), "nests sets deeper than 8 levels"),
         (name("a:b", "c"), "refers to a module with an impossible name"),
         (
-            Opcodes(name("collections", "OrderedDict") + b")" + ONE + b"\x92"),
-            "creates a plain value with keyword arguments, which none takes",
+            Opcodes(b"}(" + push(1) + b"N" + push(True) + b"Nu"),
+            "has a map with two equal keys, and only one of them is loaded",
+        ),
+        (
+            Opcodes(b"\x8f(" + push((1,)) + push((True,)) + b"\x90"),
+            "has a set with two equal members, and only one of them is loaded",
         ),
         (
             Opcodes(b"}B\0\2\0\0" + b"a" * 512 + b"Ns"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,10 @@ def _chunk(name: str, value: object) -> Callable[[Any], None]:
         (_set("state_dict_metadata", {7: 5}), "a key that is not text or occurs twice"),
         (_set("planner_data", {"w": (1.5,)}), "a key that is neither text nor a position"),
         (_set("planner_data", {"w": ()}), "'w' has invalid keys"),
+        (_set("planner_data", {"w": ("v",)}), "'w' has the keys of another name"),
+        (_set("planner_data", {"w": ("w", 0)}), "'w' has the keys of another name"),
+        (_set("storage_meta", Fraction(1)), "uses 'fractions.Fraction' when it is loaded"),
+        (_set("version", Fraction), "uses 'fractions.Fraction' when it is loaded"),
         (_tensor("chunks", []), "tensor 'w' has no list of chunks"),
         (_tensor("chunks", [5]), "lacks a ChunkStorageMetadata where one is expected"),
         (_tensor("size", torch.Size([2, 4])), "a chunk of 'w' reaches outside its tensor"),

@@ -84,7 +84,8 @@ def test_a_trainer_folder_is_a_map_of_its_files(tmp_path: Path) -> None:
     assert parts["/merges"] == parts["/tokenizer.model"] == "other"
     told = "its format is unknown, so its bytes were compared as they are"
     assert found.notes[0] == f"merges.txt: {told}"
-    assert found.notes[-1] == f"tokenizer.model: {told}"
+    assert found.notes[-2] == f"tokenizer.model: {told}"
+    assert found.notes[-1] == "loading it runs code of 'test_checkpoint_folder.Arguments'"
 
 
 def test_places_and_times_of_a_trainer_do_not_count(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -52,16 +53,23 @@ def test_pickles_larger_than_the_first_read(
     assert root_of(legacy(tmp_path, state)) == root_of(save(state))
 
 
-def by_hand(folder: Path, state: Opcodes, keys: object = ("0",), data: bytes = b"") -> Path:
+def by_hand(
+    folder: Path,
+    state: Opcodes,
+    keys: object = ("0",),
+    data: bytes = b"",
+    *,
+    facts: Opcodes = FACTS,
+) -> Path:
     names = Opcodes(b"](" + b"".join(map(push, keys)) + b"e") if isinstance(keys, tuple) else keys
-    pickles = [MAGIC_NUMBER, PROTOCOL_VERSION, FACTS, state, names]
+    pickles = [MAGIC_NUMBER, PROTOCOL_VERSION, facts, state, names]
     path = folder / "bad.pt"
     path.write_bytes(b"".join(map(pickled, pickles)) + data)
     return path
 
 
-def stored(part: object = None, key: str = "0", kind: str = "FloatStorage") -> Opcodes:
-    identity = ("storage", name("torch", kind), key, "cpu", 4, part)
+def stored(part: object = None, *, kind: str = "FloatStorage", elements: int = 4) -> Opcodes:
+    identity = ("storage", name("torch", kind), "0", "cpu", elements, part)
     return Opcodes(push(identity) + b"Q")
 
 
@@ -74,6 +82,9 @@ def test_a_part_of_a_storage_is_read(tmp_path: Path) -> None:
     assert root_of(path) != root_of(by_hand(tmp_path, stored(("1", 2, 2)), data=FOUR))
 
 
+TWO_SIZES = Opcodes(push((stored(), stored(elements=3))))
+TWO_VIEWS = Opcodes(push((stored(("1", 0, 2)), stored(("1", 2, 2)))))
+VIEW_OF_ITSELF = stored(("0", 0, 2))
 TWO_TYPES = Opcodes(push((stored(), stored(kind="IntStorage"))))
 
 
@@ -90,6 +101,9 @@ TWO_TYPES = Opcodes(push((stored(), stored(kind="IntStorage"))))
         (stored(), push(5), b"", "its list of storages is invalid"),
         (stored(("1", 3, 2)), ("0",), FOUR, "a part of storage '0' reaches outside it"),
         (TWO_TYPES, ("0",), FOUR, "uses one storage under two types"),
+        (TWO_SIZES, ("0",), FOUR, "gives storage '0' two sizes"),
+        (TWO_VIEWS, ("0",), FOUR, "uses the key '1' for two storages"),
+        (VIEW_OF_ITSELF, ("0",), FOUR, "uses the key '0' for two storages"),
     ],
 )
 def test_a_legacy_file_that_lies_is_refused(
@@ -99,6 +113,24 @@ def test_a_legacy_file_that_lies_is_refused(
         content_of(by_hand(tmp_path, state, keys, data))
     assert caught.value.message.startswith("bad.pt: ")
     assert told in caught.value.message
+
+
+def test_a_legacy_file_has_no_room_for_anything_else(tmp_path: Path) -> None:
+    more = Opcodes(FACTS + push("note") + push("x" * 300) + b"s")
+    with pytest.raises(EvidenceError, match="notes more of the machine that wrote it than torch"):
+        content_of(by_hand(tmp_path, stored(), data=FOUR, facts=more))
+
+
+def test_a_legacy_file_that_is_a_tar_archive_too_is_refused(tmp_path: Path) -> None:
+    """Torch would open the archive: its members are another state."""
+    path = by_hand(tmp_path, push("0" * 600))
+    head = bytearray(path.read_bytes())
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head[: tarfile.BLOCKSIZE])
+    path.write_bytes(head)
+    tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    with pytest.raises(EvidenceError, match="is a tar archive as well as a legacy torch file"):
+        content_of(path)
 
 
 def test_every_cut_of_a_legacy_file_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 
@@ -39,6 +40,7 @@ def tensor(  # noqa: PLR0913 - a part each
     first: int = FIRST,
     name: bytes = b"",
     kind: bytes = b"h\x04",
+    location: bytes = b"h\x06",
     shape: bytes = b"K\x02K\x03\x86",
     strides: bytes = b"K\x03K\x01\x86",
     gradient: bytes = b"\x89",
@@ -48,8 +50,8 @@ def tensor(  # noqa: PLR0913 - a part each
     puts = [put(number + each) for each in range(PUTS)]
     return b"".join((
         text(name or b"layer.%d.weight" % index), puts[0], b"h\x02((h\x03", kind,
-        text(b"%d" % index), puts[1], b"h\x06K\x06t", puts[2], b"QK\x00", shape, puts[3], strides,
-        puts[4], gradient, b"h\x07)R", puts[5], b"t", puts[6], b"R", puts[7],
+        text(b"%d" % index), puts[1], location, b"K\x06t", puts[2], b"QK\x00", shape, puts[3],
+        strides, puts[4], gradient, b"h\x07)R", puts[5], b"t", puts[6], b"R", puts[7],
     ))  # fmt: skip
 
 
@@ -150,6 +152,43 @@ def test_what_a_run_remembers_can_be_recalled(number: int) -> None:
     check(data)
 
 
+def calls_made(maps: int) -> int:
+    """How many functions are called for so many maps of eight tensors each."""
+    groups = [
+        text(b"m%d" % number) + b"}(" + b"".join(
+            tensor(index, first=FIRST + number * 8 * PUTS) for index in range(8)
+        ) + b"u"
+        for number in range(maps)
+    ]  # fmt: skip
+    data = state(groups)
+    count = 0
+
+    def counted(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    interpret(data, 0)
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        interpret(data, 0)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_the_work_follows_the_number_of_runs() -> None:
+    assert calls_made(400) < 2.1 * calls_made(200)
+
+
+def test_hooks_of_a_run_cannot_be_filled_later() -> None:
+    number = FIRST + 5
+    data = state([*tensors(), text(b"x") + b"j" + struct.pack("<I", number) + b"K\x01Ns"])
+    check(data)
+    with pytest.raises(StateError, match="changes a list or map after an object was made of it"):
+        interpret(data, 0)
+
+
 def test_a_later_value_takes_the_number_of_one_of_the_run() -> None:
     number = struct.pack("<I", FIRST + 3)
     check(state([*tensors(), text(b"other") + b"r" + number + b"j" + number]))
@@ -166,6 +205,8 @@ def test_a_second_run_may_follow_and_one_under_the_same_numbers_may_not() -> Non
 
 
 ODD = {
+    "a device without bytes": {"location": b"X\x04\0\0\0meta"},
+    "a device that is a type": {"location": b"h\x04"},
     "a name that is longer than it says": {"name": b"layer\x00weight"},
     "a name beyond ASCII": {"name": "schlüssel".encode()},
     "a quantized storage": {"kind": b"c" + b"torch\nQInt8Storage\n"},

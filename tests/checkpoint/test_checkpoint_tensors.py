@@ -12,7 +12,7 @@ import warnings
 import pytest
 import torch
 from checkpoint_digests import content_of, digests_of, leaves_of, root_of, small_tensor
-from hostile_archives import Opcodes, archive, call, name, pickled, push, storage
+from hostile_archives import HOOKS, Opcodes, archive, call, name, pickled, push, storage
 from torch_states import WEIGHT, Save, row_major
 
 from gate.errors import EvidenceError
@@ -118,7 +118,7 @@ def test_marks_of_other_signs_are_resolved(save: Save, dtype: torch.dtype) -> No
 def marked(dtype_storage: str, mark: str) -> Opcodes:
     marks = Opcodes(b"}" + push(mark) + b"\x88s")
     rebuild = name("torch._utils", "_rebuild_tensor_v2")
-    return call(rebuild, storage(kind=dtype_storage), 0, (4,), (1,), None, None, marks)
+    return call(rebuild, storage(kind=dtype_storage), 0, (4,), (1,), False, HOOKS, marks)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ def tensor(elements, key="0", shape=4):
     storage = b"(" + push("storage") + b"ctorch\\nFloatStorage\\n" + push(key) + push("cpu")
     storage += b"\\x8a\\x08" + struct.pack("<q", elements) + b"tQ"
     size = b"(\\x8a\\x08" + struct.pack("<q", shape) + b"t" + b"(K\\x01t"
-    return b"ctorch._utils\\n_rebuild_tensor_v2\\n(" + storage + b"K\\x00" + size + b"NtR"
+    hooks = b"\\x89ccollections\\nOrderedDict\\n)R"
+    return b"ctorch._utils\\n_rebuild_tensor_v2\\n(" + storage + b"K\\x00" + size + hooks + b"tR"
 """
 
 
@@ -243,6 +244,16 @@ CHECKPOINTS: tuple[Attempt, ...] = (
         "lets a tensor reach beyond its storage, into the reader's memory",
         "model.pt",
         'archive(b"\\x80\\x02" + tensor(4, shape=4000) + b".", _0=b"0123456789abcdef")',
+    ),
+    _checkpoint(
+        "weights-that-load-as-others",
+        "saves a parameter whose attribute replaces its weights when it is loaded",
+        "attribute 'data' would change it",
+        """
+parameter = b"ctorch._utils\\n_rebuild_parameter_with_state\\n(" + tensor(4)
+parameter += b"\\x89ccollections\\nOrderedDict\\n)R}(" + push("data") + tensor(4, "1") + b"utR"
+archive(b"\\x80\\x02" + parameter + b".", _0=b"0123456789abcdef", _1=b"fedcba9876543210")
+""",
     ),
     _checkpoint(
         "zip-bomb",

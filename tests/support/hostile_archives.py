@@ -26,6 +26,8 @@ def push(value: object) -> Opcodes:
     if isinstance(value, str):
         data = value.encode()
         return Opcodes(b"X" + struct.pack("<I", len(data)) + data)
+    if isinstance(value, bool):
+        return Opcodes(b"\x88" if value else b"\x89")
     if isinstance(value, int):
         data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
         return Opcodes(b"\x8a" + bytes([len(data)]) + data)
@@ -40,6 +42,9 @@ def call(function: Opcodes, *arguments: object) -> Opcodes:
     return Opcodes(function + push(arguments) + b"R")
 
 
+HOOKS = call(name("collections", "OrderedDict"))
+
+
 def storage(key: object = "0", elements: object = 4, kind: str = "FloatStorage") -> Opcodes:
     return Opcodes(push(("storage", name("torch", kind), key, "cpu", elements)) + b"Q")
 
@@ -51,7 +56,8 @@ def tensor(
     source: Opcodes | None = None,
 ) -> Opcodes:
     rebuild = name("torch._utils", "_rebuild_tensor_v2")
-    return call(rebuild, storage() if source is None else source, offset, shape, strides, None)
+    source = storage() if source is None else source
+    return call(rebuild, source, offset, shape, strides, False, HOOKS)
 
 
 def pickled(value: object) -> bytes:
@@ -61,12 +67,10 @@ def pickled(value: object) -> bytes:
 def archive(
     folder: Path, pickle: bytes, extra: Mapping[str, bytes] | None = None, *, shown: str = "bad.pt"
 ) -> Path:
-    """A torch archive with one storage of 16 bytes, `data/0`."""
-    members = {
-        "bad/data.pkl": pickle,
-        "bad/byteorder": b"little",
-        "bad/data/0": b"0123456789abcdef",
-    }
+    """A torch archive with one storage of 16 bytes, `data/0`, where the pickle refers to one."""
+    members = {"bad/data.pkl": pickle, "bad/byteorder": b"little"}
+    if b"storage" in pickle:
+        members["bad/data/0"] = b"0123456789abcdef"
     with zipfile.ZipFile(folder / shown, "w") as target:
         for member, content in {**members, **(extra or {})}.items():
             target.writestr(member, content)

@@ -12,7 +12,7 @@ of an object. Source: `torch/distributed/checkpoint/filesystem.py` of torch 2.13
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gate.checkpoint.formats.tensor_sources import Box, assembled
 from gate.checkpoint.formats.torch_files import read_torch_archive
@@ -26,6 +26,7 @@ from gate.checkpoint.leaves import (
     TensorLeaf,
     TensorSource,
 )
+from gate.checkpoint.parts import PATHS
 from gate.checkpoint.pickle.calls import (
     MAX_DIMENSIONS,
     MAX_INTEGER,
@@ -35,7 +36,9 @@ from gate.checkpoint.pickle.calls import (
     StateError,
     fault,
 )
-from gate.checkpoint.pickle.reader import read_pickle
+from gate.checkpoint.pickle.machine import Machine
+from gate.checkpoint.pickle.reached import PLAIN_MODULES
+from gate.checkpoint.pickle.reader import whole_pickle
 from gate.checkpoint.state_tree import MAX_VISITS, below, text_part
 from gate.checkpoint.untrusted_files import (
     FilePart,
@@ -47,6 +50,14 @@ from gate.checkpoint.untrusted_files import (
 from gate.text.untrusted_text import short_text
 
 PACKAGE = "torch.distributed.checkpoint."
+# Whose objects `.metadata` holds; sizes and dtypes are none.
+KNOWN_MAKERS: Final = PATHS | {
+    *(f"{PACKAGE}metadata:{name}" for name in (
+        "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
+        "TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING",
+    )),
+    f"{PACKAGE}filesystem:_StorageInfo",
+}  # fmt: skip
 MAX_ENTRIES = 1_000_000
 Sizes = tuple[int, ...]
 
@@ -92,7 +103,9 @@ def read_metadata(data: bytes) -> list[Entry]:
 
     Raises `StateError` for invalid metadata.
     """
-    told = _fields(read_pickle(data), "metadata.Metadata")
+    pickle = whole_pickle(data)
+    _check_makers(pickle)
+    told = _fields(pickle.stack[0], "metadata.Metadata")
     places = _places(_map(told.get("storage_data"), "storage_data"))
     paths = _paths(told.get("planner_data"))
     entries: list[Entry] = []
@@ -108,6 +121,18 @@ def read_metadata(data: bytes) -> list[Entry]:
         name = min(name for name, _ in places)
         raise fault(f"places {short_text(name)}, which is not part of the state")
     return entries
+
+
+def _check_makers(pickle: Machine) -> None:
+    """Torch loads this file without a look at what it calls, and most of it is in no leaf."""
+    makers = {node.made_by for node in pickle.objects} - KNOWN_MAKERS
+    names = {node.shown for node in pickle.names if node.module not in PLAIN_MODULES}
+    unknown = sorted(makers | (names - KNOWN_MAKERS))
+    if unknown:
+        raise fault(
+            f"uses {short_text(unknown[0].replace(':', '.'))} when it is loaded",
+            hint="Save the checkpoint with the planner and the writer of torch.",
+        )
 
 
 def _tensor(name: str, path: str, node: object, places: Places) -> ChunkedTensor:
@@ -195,6 +220,9 @@ def _paths(node: object) -> dict[str, str]:
         if not isinstance(keys, tuple) or not keys:
             raise fault(f"{short_text(name)} has invalid keys")
         found[name] = "".join(_key_part(name, key) for key in keys)
+        # tensors are loaded by this name; by other keys it would be another tensor's
+        if ".".join(map(str, keys)) != name:
+            raise fault(f"{short_text(name)} has the keys of another name")
     return found
 
 
@@ -215,7 +243,9 @@ def _fields(node: object, name: str) -> dict[str, object]:
     """The attributes of an object of a class of torch's."""
     if _is_a(node, name):
         match node:
-            case OpaqueNode(states=[MapNode() as told]):
+            case OpaqueNode(
+                arguments=(), keywords=[], items=[], pairs=[], states=[MapNode() as told]
+            ):
                 return dict(_named(told))
     raise fault(f"lacks a {name.rpartition('.')[2]} where one is expected")
 

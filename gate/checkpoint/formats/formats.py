@@ -22,6 +22,7 @@ from typing import Final
 from gate.checkpoint.formats.distributed import METADATA, read_distributed
 from gate.checkpoint.formats.file_formats import MAX_JSON_BYTES, UnknownContent, is_json, read_file
 from gate.checkpoint.leaves import Leaf, StateContent, TensorLeaf
+from gate.checkpoint.parts import calls_told
 from gate.checkpoint.state_tree import MAX_PATH, MAX_VISITS, below, text_part
 from gate.checkpoint.tensor_hashing import gc_paused
 from gate.checkpoint.untrusted_files import (
@@ -207,9 +208,10 @@ def read_state(folder: UntrustedFolder, name: str | None, unknown: UnknownConten
     """
     try:
         with gc_paused():
-            if name is None:
-                return _read_folder(folder, unknown)
-            return _read(folder, name, unknown)
+            content = (
+                _read_folder(folder, unknown) if name is None else _read(folder, name, unknown)
+            )
+            return replace(content, notes=(*content.notes, *calls_told(content.leaves)))
     except DocumentError as error:
         details = tuple(map(plain_text, error.details))
         raise EvidenceError(plain_text(error.message), hint=HINT, details=details) from error

@@ -10,16 +10,19 @@ list of storage keys; then for each key the number of elements (8 bytes) and the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from gate.checkpoint.formats.tensor_sources import tensor_source
 from gate.checkpoint.formats.zip_archives import ZipRecord
 from gate.checkpoint.leaves import ELEMENT_BYTES, Leaf, StateContent, TensorSource
 from gate.checkpoint.pickle.calls import MapNode, StateError, StorageNode, TensorNode, fault
+from gate.checkpoint.pickle.machine import Machine
 from gate.checkpoint.pickle.reader import (
     MAX_PICKLE_BYTES,
-    Machine,
     interpret,
-    read_pickle,
     read_pickle_at,
+    whole_pickle,
 )
 from gate.checkpoint.state_tree import node_leaves
 from gate.checkpoint.untrusted_files import SAVE_HINT, UntrustedFile
@@ -27,6 +30,12 @@ from gate.text.untrusted_text import short_text
 
 PICKLE_NAME = "/data.pkl"
 ARCHIVE_FORMAT = "torch.save archive"
+# What `torch.save` writes beside storages, of torch 1.6 to 2.13.
+RECORDS: Final = frozenset((
+    "data.pkl", "version", "byteorder", ".format_version", ".storage_alignment",
+    ".data/serialization_id",
+))  # fmt: skip
+STORAGES: Final = "data/"
 
 
 def is_torch_archive(records: dict[str, ZipRecord]) -> bool:
@@ -77,8 +86,22 @@ class _TorchArchive:
             )
         if f"{prefix}/constants.pkl" in self._records:
             raise self._opened.fault("is a TorchScript archive, not a state", hint=SAVE_HINT)
+        self._check_names(prefix)
         self._check_byte_order(self._records.get(f"{prefix}/byteorder"))
         return prefix
+
+    def _check_names(self, prefix: str) -> None:
+        """Only what torch writes: it looks a record up in another way than a zip reader does."""
+        for name in self._records:
+            own = name.removeprefix(f"{prefix}/")
+            key = own.removeprefix(STORAGES)
+            # torch ignores capitals and reads a name up to its first zero byte, and takes the
+            # folder of the first record for the only one
+            if own == name or (own not in RECORDS and (own == key or not _is_key(key))):
+                raise self._opened.fault(
+                    f"zip entry {short_text(name)} is nothing that torch.save writes",
+                    hint=SAVE_HINT,
+                )
 
     def _check_byte_order(self, record: ZipRecord | None) -> None:
         """Old archives have no such record, and are little-endian."""
@@ -100,12 +123,25 @@ class _TorchArchive:
     def leaves(self) -> list[Leaf]:
         """Interpret the pickle and look up where each tensor lies."""
         record = self._records[f"{self._prefix}{PICKLE_NAME}"]
-        root = read_pickle(self._bytes_of(record, MAX_PICKLE_BYTES))
-        return node_leaves(root, self._source)
+        pickle = whole_pickle(self._bytes_of(record, MAX_PICKLE_BYTES))
+        self._check_storages(_by_key(pickle.storages))
+        return node_leaves(pickle.stack[0], self._source)
 
-    def _source(self, tensor: TensorNode) -> TensorSource:
-        storage = tensor.storage
-        record = self._records.get(f"{self._prefix}/data/{storage.key}")
+    def _check_storages(self, storages: dict[str, StorageNode]) -> None:
+        """Each that is referred to is there, also for what is dropped, and no other."""
+        if any(storage.view for storage in storages.values()):
+            raise fault("refers to a part of a storage, which only legacy files have")
+        before = f"{self._prefix}/{STORAGES}"
+        for key, storage in storages.items():
+            self._record(storage)
+            if not _is_key(key):
+                raise fault(f"storage {short_text(key)} is not numbered, as torch does")
+        for name in self._records:
+            if name.startswith(before) and name.removeprefix(before) not in storages:
+                raise fault(f"zip entry {short_text(name)} is no part of the state", hint=SAVE_HINT)
+
+    def _record(self, storage: StorageNode) -> ZipRecord:
+        record = self._records.get(f"{self._prefix}/{STORAGES}{storage.key}")
         if record is None:
             raise self._opened.fault(f"storage {short_text(storage.key)} is missing")
         # a larger record would hold bytes that are in the file but in no digest
@@ -114,12 +150,39 @@ class _TorchArchive:
                 f"storage {short_text(storage.key)} has {record.size_bytes:,} bytes, not the "
                 f"{storage.elements:,} elements that the state says"
             )
+        return record
+
+    def _source(self, tensor: TensorNode) -> TensorSource:
+        record = self._record(tensor.storage)
         return tensor_source(self._opened, tensor, record.start, record.size_bytes)
+
+
+def _is_key(key: str) -> bool:
+    """Whether torch would number a storage so."""
+    return key.isascii() and key.isdecimal()
+
+
+def _by_key(storages: Iterable[StorageNode]) -> dict[str, StorageNode]:
+    """Each storage once; torch makes it of the first reference, whatever the others say."""
+    known: dict[str, StorageNode] = {}
+    for storage in storages:
+        first = known.setdefault(storage.key, storage)
+        if first is storage:
+            continue
+        # torch makes an empty one anew for each reference
+        if not first.elements and not storage.elements:
+            continue
+        if (first.dtype, first.quantized) != (storage.dtype, storage.quantized):
+            raise fault("uses one storage under two types")
+        if first.elements != storage.elements:
+            raise fault(f"gives storage {short_text(storage.key)} two sizes")
+    return known
 
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001
 LEGACY_FORMAT = "legacy torch.save file"
+FACTS: Final = frozenset(("protocol_version", "little_endian", "type_sizes"))
 FIRST_READ_BYTES = 1024 * 1024
 GROWTH = 8
 COUNT_BYTES = 8
@@ -151,11 +214,8 @@ def _leaves(opened: UntrustedFile) -> list[Leaf]:
     version, facts, root, keys = (machine.stack[0] for machine in pickles[1:])
     if version != PROTOCOL_VERSION or not isinstance(facts, MapNode):
         raise fault("is a legacy torch file of another version", hint=SAVE_HINT)
-    orders = [value for key, value in facts.pairs if key == "little_endian"]
-    if orders == [False]:
-        raise fault("was written on a big-endian machine", hint=SAVE_HINT)
-    if orders != [True]:
-        raise fault("does not say in which byte order it was written", hint=SAVE_HINT)
+    _check_facts(facts)
+    _check_no_tar(opened)
     if not isinstance(keys, list) or len(keys) > MAX_STORAGES:
         raise fault("its list of storages is invalid")
     places = _places(opened, keys, pickles[-2].storages, pickles[-1].end)
@@ -167,6 +227,41 @@ def _leaves(opened: UntrustedFile) -> list[Leaf]:
         return tensor_source(opened, tensor, *places[key])
 
     return node_leaves(root, source_of)
+
+
+def _check_facts(facts: MapNode) -> None:
+    """What torch notes of the machine: no room for anything else."""
+    told = {key: value for key, value in facts.pairs if isinstance(key, str)}
+    order = told.get("little_endian")
+    if order is False:
+        raise fault("was written on a big-endian machine", hint=SAVE_HINT)
+    if order is not True:
+        raise fault("does not say in which byte order it was written", hint=SAVE_HINT)
+    sizes = told.get("type_sizes", MapNode())
+    plain = (
+        len(told) == len(facts.pairs)
+        and told.keys() <= FACTS
+        and isinstance(told.get("protocol_version", PROTOCOL_VERSION), int)
+        and isinstance(sizes, MapNode)
+        and all(
+            isinstance(key, str) and isinstance(value, int)
+            for key, value in (*sizes.pairs, *((note, note) for note in sizes.attributes))
+        )
+    )
+    if not plain or facts.attributes:
+        raise fault("notes more of the machine that wrote it than torch does", hint=SAVE_HINT)
+
+
+def _check_no_tar(opened: UntrustedFile) -> None:
+    """Torch tries to open a file as a tar archive first, and would read that one instead."""
+    import tarfile  # noqa: PLC0415 - slow to import, and few files are legacy ones
+
+    head = opened.read_at(0, min(tarfile.BLOCKSIZE, opened.size_bytes))
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except tarfile.TarError:
+        return
+    raise fault("is a tar archive as well as a legacy torch file", hint=SAVE_HINT)
 
 
 def _pickles(opened: UntrustedFile) -> list[Machine]:
@@ -193,14 +288,22 @@ def _read_pickles(data: bytes) -> list[Machine]:
     return found
 
 
+def _check_views(storages: list[StorageNode], known: dict[str, StorageNode]) -> None:
+    """A part has one key of its own; torch makes it of the first reference too."""
+    parts: dict[str, tuple[str, int, int]] = {}
+    for storage in storages:
+        part = storage.key, storage.first, storage.length
+        if storage.view and (storage.view in known or parts.setdefault(storage.view, part) != part):
+            raise fault(f"uses the key {short_text(storage.view)} for two storages")
+
+
 def _places(
     opened: UntrustedFile, keys: list[object], storages: list[StorageNode], position: int
 ) -> dict[str, tuple[int, int]]:
     """Where each storage starts and how many bytes it has; together they fill the file."""
-    known = {storage.key: storage for storage in storages}
     # how many bytes a storage has follows from its type, and with it where the next one begins
-    if any(known[storage.key].dtype != storage.dtype for storage in storages):
-        raise fault("uses one storage under two types")
+    known = _by_key(storages)
+    _check_views(storages, known)
     places: dict[str, tuple[int, int]] = {}
     for key in keys:
         storage = known.get(key) if isinstance(key, str) else None

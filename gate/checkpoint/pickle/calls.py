@@ -9,6 +9,8 @@ standard library's containers under pickle protocols 2 to 5.
 
 from __future__ import annotations
 
+import re
+from _compat_pickle import IMPORT_MAPPING
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -68,10 +70,14 @@ class SetNode:
 
 @dataclass(slots=True, eq=False)
 class OpaqueNode:
-    """An object of a class that means nothing to us: what it was made from, nothing more."""
+    """An object of a class that means nothing to us: what it was made from, nothing more.
+
+    `is_new` says that `__new__` was called and not the class itself, which would run `__init__`.
+    """
 
     made_by: str
     arguments: tuple[object, ...]
+    is_new: bool = False
     keywords: list[object] = field(default_factory=list)
     items: list[object] = field(default_factory=list)
     pairs: list[tuple[object, object]] = field(default_factory=list)
@@ -79,11 +85,25 @@ class OpaqueNode:
 
 
 @dataclass(slots=True, eq=False)
+class PartsNode(OpaqueNode):
+    """A tensor without plain memory: its parts are the pairs, and nothing can be added."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttributedNode:
+    """A tensor of a class of its own, or one with attributes, as `~class` and `~attributes`."""
+
+    tensor: object
+    kind: GlobalNode | None
+    attributes: tuple[MapNode, ...]
+
+
+@dataclass(slots=True, eq=False)
 class StorageNode:
     """A run of `elements` elements under a record's key.
 
     `first` and `length` are the part that is meant, `quantized` the name of a type whose
-    elements mean nothing without a scale, or empty.
+    elements mean nothing without a scale, or empty. `view` is the key of a part in legacy files.
     """
 
     key: str
@@ -92,6 +112,7 @@ class StorageNode:
     first: int
     length: int
     quantized: str
+    view: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +132,16 @@ class TensorNode:
 
 
 MAX_DIMENSIONS = 64
+# Storage, offset, shape and strides.
+VIEW: Final = 4
 MAX_INTEGER = 2**62
+PLAIN_FACTORIES: Final = frozenset({
+    *(("builtins", name) for name in (
+        "bool", "bytes", "complex", "dict", "float", "int", "list", "set", "str", "tuple",
+    )),
+    *(("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")),
+})  # fmt: skip
+ORDINARY: Final = "Save an ordinary tensor, for example tensor.clone()."
 # Calls that no saved state needs and that would act on the machine of whoever loads the file.
 ACTING_MODULES = frozenset({
     "code", "codeop", "ctypes", "importlib", "marshal", "nt", "os", "posix", "pty", "runpy",
@@ -123,6 +153,8 @@ ACTING_BUILTINS = frozenset({
 Arguments = tuple[object, ...]
 Call = Callable[[Arguments], object]
 # As opaque objects any two of these would be equal: they name a shape and hold no bytes.
+# A kind of device and its number; on `meta` a tensor has no bytes.
+LOCATION: Final = re.compile(r"(?!meta(?::|\Z))[a-z][a-z0-9_]*(?::[0-9]{1,4})?", re.ASCII)
 NOT_PLAIN = {
     ("torch._utils", "_rebuild_meta_tensor_no_storage"): "a tensor on the meta device",
     ("torch._utils", "_rebuild_wrapper_subclass"): "a tensor subclass without data",
@@ -157,15 +189,40 @@ def attributes_of(state: object) -> list[object]:
     """What counts of a map's state: all but an empty one, and but the versions in `_metadata`."""
     if not isinstance(state, MapNode):
         return [state]
-    kept = [pair for pair in state.pairs if not _is_text(pair[0], "_metadata")]
+    kept = [pair for name, value in state.pairs if (pair := _kept_attribute(name, value))]
     return [MapNode(kept, state.attributes)] if kept or state.attributes else []
+
+
+def _kept_attribute(name: object, value: object) -> tuple[object, object] | None:
+    if not _is_text(name, "_metadata") or not isinstance(value, MapNode):
+        return name, value
+    odd = [(module, told) for module, told in value.pairs if not _is_version(module, told)]
+    return (name, MapNode(odd, value.attributes)) if odd or value.attributes else None
+
+
+def left_out_of(state: object) -> list[MapNode]:
+    """The maps of versions in `_metadata` that do not count, which must not change any more."""
+    found = []
+    for name, value in state.pairs if isinstance(state, MapNode) else ():
+        if _is_text(name, "_metadata") and isinstance(value, MapNode):
+            found.append(value)
+            found.extend(told for _, told in value.pairs if isinstance(told, MapNode))
+    return found
+
+
+def _is_version(module: object, told: object) -> bool:
+    """Whether this is what `state_dict()` notes of a module: its version and nothing else."""
+    match told:
+        case MapNode(pairs=[(str() as key, int() | None as version)], attributes=[]):
+            return isinstance(module, str) and key == "version" and type(version) is not bool
+    return False
 
 
 def _is_text(value: object, text: str) -> bool:
     return isinstance(value, str) and value == text
 
 
-def opaque_call(function: object, arguments: object) -> OpaqueNode:
+def opaque_call(function: object, arguments: object, *, is_new: bool = False) -> OpaqueNode:
     """The node of a call that is in no table.
 
     Raises `StateError` for a call with invalid arguments, for one that would act on the machine,
@@ -174,7 +231,7 @@ def opaque_call(function: object, arguments: object) -> OpaqueNode:
     if not isinstance(arguments, tuple):
         raise fault("makes a call whose arguments are not a tuple")
     if not isinstance(function, GlobalNode):
-        return OpaqueNode("an object", (function, *arguments))
+        return OpaqueNode("an object", (function, *arguments), is_new)
     if function.key in NOT_PLAIN:
         raise fault(
             f"holds {NOT_PLAIN[function.key]}, which has no plain bytes to compare",
@@ -186,7 +243,7 @@ def opaque_call(function: object, arguments: object) -> OpaqueNode:
             hint="This checkpoint runs code when it is loaded: do not load it anywhere, and "
             "check what the change does.",
         )
-    return OpaqueNode(function.shown, arguments)
+    return OpaqueNode(function.shown, arguments, is_new)
 
 
 def _acts(function: GlobalNode) -> bool:
@@ -194,7 +251,8 @@ def _acts(function: GlobalNode) -> bool:
         return function.name in ACTING_BUILTINS
     # a list of bad names can never be complete, and need not be: nothing is called in any case,
     # this only decides whether the file is reported as an attack
-    return function.module.partition(".")[0] in ACTING_MODULES
+    module = IMPORT_MAPPING.get(function.module, function.module)
+    return module.partition(".")[0] in ACTING_MODULES
 
 
 def storage(reference: object) -> object:
@@ -204,19 +262,36 @@ def storage(reference: object) -> object:
     `(key, first element, elements)` of a part of it.
     """
     match reference:
-        case ("storage", GlobalNode() as kind, str() as key, _, int() as elements):
-            return _storage(kind, key, elements, (0, elements))
-        case ("storage", GlobalNode() as kind, str() as key, _, int() as elements, None):
-            return _storage(kind, key, elements, (0, elements))
-        case (
-            "storage", GlobalNode() as kind, str() as key, _, int() as elements,
-            (str(), int() as first, int() as length),
-        ):  # fmt: skip
-            return _storage(kind, key, elements, (first, length))
-        case ("module", GlobalNode() as kind, *_):
-            # its source text follows, which is no part of a state
+        case ("storage", GlobalNode() as kind, str() as key, location, int() as elements, *rest):
+            check_location(location)
+        # its source text follows, which is no part of a state
+        case ("module", GlobalNode() as kind, None | str(), None | str()):
             return kind
+        case _:
+            raise fault("refers to an external object that is not a storage")
+    match rest:
+        case [] | [None]:
+            return _storage(kind, key, elements, (0, elements))
+        case [(str() as view, int() as first, int() as length)]:
+            node = _storage(kind, key, elements, (first, length))
+            node.view = view
+            return node
     raise fault("refers to an external object that is not a storage")
+
+
+def is_location(location: object) -> bool:
+    """Whether a tensor would be on a device that holds its bytes; which one does not count."""
+    return isinstance(location, str) and LOCATION.fullmatch(location) is not None
+
+
+def check_location(location: object) -> None:
+    """`StateError` for what is no device that holds bytes."""
+    if not is_location(location):
+        shown = short_text(location) if isinstance(location, str) else "something else"
+        raise fault(
+            f"holds a tensor on the device {shown}, which holds no bytes",
+            hint="Save ordinary tensors, for example tensor.cpu().",
+        )
 
 
 def _storage(kind: GlobalNode, key: str, elements: int, part: tuple[int, int]) -> StorageNode:
@@ -275,18 +350,45 @@ def _tensor(
     return node
 
 
-def _marks(metadata: object) -> set[object]:
+def _marks(metadata: object) -> set[str]:
     """The names of what a tensor is marked with: its bytes are to be read in another way."""
-    if not isinstance(metadata, MapNode):
+    if metadata is None:
         return set()
-    marks = {key for key, value in metadata.pairs if value is True and isinstance(key, str)}
-    unknown = marks - {"conj", "neg"}
+    if not isinstance(metadata, MapNode) or metadata.attributes:
+        raise fault("holds a tensor whose marks are not a plain map", hint=ORDINARY)
+    names = [key for key, _ in metadata.pairs if isinstance(key, str)]
+    if len(names) != len(metadata.pairs) or len(set(names)) != len(names):
+        raise fault("holds a tensor whose marks are not distinct names", hint=ORDINARY)
+    unknown = set(names) - {"conj", "neg"}
     if unknown:
         raise fault(
-            f"holds a tensor that is marked with {short_text(str(min(unknown)))}, which is unknown",
-            hint="Save an ordinary tensor, for example tensor.clone().",
+            f"holds a tensor that is marked with {short_text(min(unknown))}, which is unknown",
+            hint=ORDINARY,
         )
-    return set(marks)
+    # any that is there counts, whatever its value is: torch writes those that are set
+    if not all(value is True for _, value in metadata.pairs):
+        raise fault("holds a tensor with a mark that is not True", hint=ORDINARY)
+    return set(names)
+
+
+def check_no_gradients(gradient: object, *hooks: object) -> None:
+    """`StateError` unless a tensor only says whether it asks for gradients, and has no hooks.
+
+    Torch writes an empty map for the hooks; one that is not would run when gradients are made.
+    """
+    if not isinstance(gradient, bool):
+        raise fault("holds a tensor that does not say by True or False if it asks for gradients")
+    for hook in hooks:
+        if hook is not None and not is_empty_map(hook):
+            raise fault(
+                "holds a tensor with hooks, which run when it is used",
+                hint="Remove the hooks, or save tensor.detach().",
+            )
+
+
+def is_empty_map(value: object) -> bool:
+    """Whether a value is a map that holds nothing at all."""
+    return isinstance(value, MapNode) and not value.pairs and not value.attributes
 
 
 def rebuild_quantized(arguments: Arguments) -> tuple[TensorNode, str]:
@@ -297,27 +399,77 @@ def rebuild_quantized(arguments: Arguments) -> tuple[TensorNode, str]:
     return node, node.storage.quantized.removesuffix("Storage").lower()
 
 
+def _rebuild_v1(arguments: Arguments) -> TensorNode:
+    if len(arguments) != VIEW:
+        raise _other_arguments()
+    return _tensor(arguments, None, None)
+
+
 def _rebuild_v2(arguments: Arguments) -> TensorNode:
-    return _tensor(arguments, None, arguments[6] if arguments[6:] else None)
+    node = _tensor(arguments, None, arguments[6] if arguments[6:] else None)
+    if len(arguments) not in {VIEW + 2, VIEW + 3}:
+        raise _other_arguments()
+    check_no_gradients(*arguments[4:6])
+    return node
 
 
 def _rebuild_v3(arguments: Arguments) -> TensorNode:
     match arguments[6:]:
         case (GlobalNode(module="torch", name=name), *rest) if name in TORCH_DTYPES:
-            return _tensor(arguments, TORCH_DTYPES[name], rest[0] if rest else None)
-    raise fault("holds a tensor of an unknown dtype")
+            node = _tensor(arguments, TORCH_DTYPES[name], rest[0] if rest else None)
+        case _:
+            raise fault("holds a tensor of an unknown dtype")
+    if len(rest) > 1:
+        raise _other_arguments()
+    check_no_gradients(*arguments[4:6])
+    return node
 
 
-def _first(arguments: Arguments) -> object:
+def _other_arguments() -> StateError:
+    return fault("rebuilds a tensor from other arguments than torch writes", hint=ORDINARY)
+
+
+def torch_dtype(kind: object) -> str | None:
+    """The dtype that a name of torch stands for; None for anything else."""
+    match kind:
+        case GlobalNode(module="torch", name=name):
+            return TORCH_DTYPES.get(name)
+    return None
+
+
+def check_dtype(dtype: str, kind: object) -> None:
+    """`StateError` where a tensor would be converted to another dtype when it is loaded."""
+    if torch_dtype(kind) != dtype:
+        raise fault(
+            f"holds a tensor of {dtype} that becomes one of another type when it is loaded",
+            hint="Save the tensor in the type that it has, for example tensor.cpu().",
+        )
+
+
+def _from_processor(arguments: Arguments) -> object:
     """The tensor itself: the device that it was on is no part of its value."""
-    return arguments[0] if arguments and isinstance(arguments[0], TensorNode) else None
+    match arguments:
+        case (TensorNode() as tensor, kind, device, gradient):
+            check_dtype(tensor.dtype, kind)
+            check_location(device)
+            check_no_gradients(gradient)
+            return tensor
+    return None
 
 
-def _empty_map(arguments: Arguments) -> object:
-    if not arguments:
-        # each tensor has one, of its hooks
-        return MapNode()
-    return MapNode() if all(isinstance(item, GlobalNode) for item in arguments) else None
+def _ordered(arguments: Arguments) -> object:
+    # each tensor has one, of its hooks
+    return None if arguments else MapNode()
+
+
+def _default(arguments: Arguments) -> object:
+    """Its factory is called for a key that is missing, so only a plain one is passed over."""
+    match arguments:
+        case () | (None,):
+            return MapNode()
+        case (GlobalNode() as factory,) if factory.key in PLAIN_FACTORIES:
+            return MapNode()
+    return None
 
 
 def _counter(arguments: Arguments) -> object:
@@ -325,14 +477,15 @@ def _counter(arguments: Arguments) -> object:
         case ():
             return MapNode()
         case (MapNode() as counts,):
-            return counts
+            # a copy, as Python makes one: each can be filled further on its own
+            return MapNode(list(counts.pairs))
     return None
 
 
 def _set(arguments: Arguments) -> object:
     match arguments:
         case (list() as items,):
-            return SetNode(items)
+            return SetNode(list(items))
     return None
 
 
@@ -359,16 +512,16 @@ def _bytes(arguments: Arguments) -> object:
 
 
 TENSOR_CALLS: Final[dict[tuple[str, str], Call]] = {
-    ("torch._utils", "_rebuild_tensor"): _rebuild_v2,
+    ("torch._utils", "_rebuild_tensor"): _rebuild_v1,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_v2,
     ("torch._utils", "_rebuild_tensor_v3"): _rebuild_v3,
-    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _first,
+    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _from_processor,
 }
 CALLS: Final[dict[tuple[str, str], Call]] = {
     **TENSOR_CALLS,
     ("torch", "Size"): _size,
-    ("collections", "OrderedDict"): _empty_map,
-    ("collections", "defaultdict"): _empty_map,
+    ("collections", "OrderedDict"): _ordered,
+    ("collections", "defaultdict"): _default,
     ("collections", "Counter"): _counter,
     ("_codecs", "encode"): _bytes,
     ("builtins", "set"): _set,

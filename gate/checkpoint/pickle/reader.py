@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from itertools import chain
 from typing import Final
 
 from gate.checkpoint.pickle.calls import (
@@ -17,116 +16,15 @@ from gate.checkpoint.pickle.calls import (
     MapNode,
     OpaqueNode,
     SetNode,
-    StorageNode,
     attributes_of,
     fault,
-    named,
+    left_out_of,
     opaque_call,
-    storage,
 )
+from gate.checkpoint.pickle.machine import CONTAINERS_EACH, MAX_CONTAINERS, Machine
+from gate.checkpoint.pickle.reached import check_reached
 from gate.checkpoint.pickle.tensor_nodes import NUMPY_CALLS, SPECIAL_CALLS, ArrayNode, DtypeNode
-from gate.checkpoint.pickle.tensor_runs import TensorRun, tensor_run
-
-# Far above what a state holds that may have a million values: it bounds memory.
-MAX_CONTAINERS = 1_500_000
-# An opaque object brings four lists of its own along.
-OBJECT_WEIGHT = 4
-# A tensor and its hooks.
-CONTAINERS_EACH = 2
-
-
-class Machine:
-    """The stack of the innermost open group, those of the groups around it, and the memo.
-
-    `storages` are all that were referred to, also by what is dropped later. What `runs` remember
-    is not in the memo until something asks for it. `in_runs` is what tests turn off.
-    """
-
-    __slots__ = (
-        "containers", "data", "end", "in_runs", "marks", "memo", "runs", "stack", "storages",
-    )  # fmt: skip
-
-    def __init__(self, data: bytes, *, in_runs: bool = True) -> None:
-        self.data = data
-        self.in_runs = in_runs
-        self.stack: list[object] = []
-        self.marks: list[list[object]] = []
-        self.memo: dict[int, object] = {}
-        self.runs: list[TensorRun] = []
-        self.storages: list[StorageNode] = []
-        self.end = 0
-        self.containers = 0
-
-    def push_container(self, made: object) -> None:
-        """Push something new that can hold other values, and count it."""
-        self.containers += OBJECT_WEIGHT if type(made) is OpaqueNode else 1
-        if self.containers > MAX_CONTAINERS:
-            raise fault(f"creates more than {MAX_CONTAINERS:,} lists, maps and objects")
-        self.stack.append(made)
-
-    def pop_mark(self) -> list[object]:
-        """The values of the innermost group; the group around it is open again."""
-        items = self.stack
-        if not self.marks:
-            raise fault("closes a group that it did not open")
-        self.stack = self.marks.pop()
-        return items
-
-    def refer_outside(self) -> None:
-        """Put what a persistent id names in its place."""
-        found = storage(self.stack[-1])
-        if isinstance(found, StorageNode):
-            self.storages.append(found)
-        self.stack[-1] = found
-
-    def push_run(self, run: TensorRun) -> None:
-        """Push the names and tensors of a run, and count what their opcodes make."""
-        self.runs.append(run)
-        self.containers += CONTAINERS_EACH * len(run.tensors)
-        self.storages.extend(tensor.storage for tensor in run.tensors)
-        self.stack.extend(chain.from_iterable(zip(run.names, run.tensors, strict=True)))
-
-    def recalled(self, number: int) -> object:
-        """What is remembered under a number."""
-        if number not in self.memo:
-            self.remember_runs()
-        try:
-            return self.memo[number]
-        except KeyError as error:
-            raise fault("recalls a value that it did not remember") from error
-
-    def remember_runs(self) -> None:
-        """Put into the memo what the opcodes of all runs have remembered."""
-        for run in self.runs:
-            for number, value in run.remembered():
-                # the run found none there, so this one came later
-                self.memo.setdefault(number, value)
-        self.runs.clear()
-
-    def taken(self, start: int, length: int) -> bytes:
-        """Bytes of the pickle itself."""
-        # BINBYTES8 may claim any number of 64 bits, and a slice behind the end would only be
-        # shorter
-        if start + length > len(self.data):
-            raise IndexError
-        return self.data[start : start + length]
-
-    def push_bytes(self, start: int, length: int) -> int:
-        """Push a byte string that stands at `start`; answer where it ends."""
-        self.stack.append(self.taken(start, length))
-        return start + length
-
-    def push_text(self, start: int, length: int) -> int:
-        """The same for text."""
-        text = self.taken(start, length).decode("utf-8", "surrogatepass")
-        self.stack.append(text)
-        return start + length
-
-    def push_integer(self, start: int, length: int) -> int:
-        """The same for an integer in two's complement."""
-        self.stack.append(int.from_bytes(self.taken(start, length), "little", signed=True))
-        return start + length
-
+from gate.checkpoint.pickle.tensor_runs import tensor_run
 
 # No position is negative, so the end cannot be mistaken for a place in the pickle.
 NO_MORE = -1
@@ -228,7 +126,7 @@ def _tensors(machine: Machine, position: int) -> int:
     run = tensor_run(machine.data, position, machine.memo)
     if (
         run is None
-        or any(run.first < before.last for before in machine.runs)
+        or run.first < machine.runs_end
         or machine.containers + CONTAINERS_EACH * len(run.tensors) > MAX_CONTAINERS
     ):
         return position
@@ -287,7 +185,7 @@ def _global(machine: Machine, position: int) -> int:
         raise IndexError
     # a name becomes a node; importing it is where a pickle takes over a process (CWE-502)
     module, name = machine.data[position:first], machine.data[first + 1 : second]
-    machine.stack.append(named(module.decode("utf-8"), name.decode("utf-8")))
+    machine.push_name(module.decode("utf-8"), name.decode("utf-8"))
     return second + 1
 
 
@@ -295,14 +193,16 @@ def _stack_global(machine: Machine, position: int) -> int:
     name, module = machine.stack.pop(), machine.stack.pop()
     if not isinstance(name, str) or not isinstance(module, str):
         raise fault("refers to a name that is not text")
-    machine.stack.append(named(module, name))
+    machine.push_name(module, name)
     return position
 
 
-def _extend(target: object, items: list[object]) -> None:
+def _extend(machine: Machine, items: list[object]) -> None:
+    target = machine.stack[-1]
+    machine.check_not_given(target)
     if isinstance(target, list):
         target.extend(items)
-    elif isinstance(target, SetNode | OpaqueNode):
+    elif type(target) is OpaqueNode:
         target.items.extend(items)
     else:
         raise fault("adds items to something that cannot hold any")
@@ -310,18 +210,32 @@ def _extend(target: object, items: list[object]) -> None:
 
 def _append(machine: Machine, position: int) -> int:
     item = machine.stack.pop()
-    _extend(machine.stack[-1], [item])
+    _extend(machine, [item])
     return position
 
 
 def _append_many(machine: Machine, position: int) -> int:
     items = machine.pop_mark()
-    _extend(machine.stack[-1], items)
+    _extend(machine, items)
     return position
 
 
-def _extend_pairs(target: object, items: list[object]) -> None:
-    if not isinstance(target, MapNode | OpaqueNode) or len(items) % 2:
+def _add_members(machine: Machine, position: int) -> int:
+    """ADDITEMS: a set and nothing else has what it calls."""
+    items = machine.pop_mark()
+    target = machine.stack[-1]
+    machine.check_not_given(target)
+    if not isinstance(target, SetNode):
+        raise fault("adds items to something that cannot hold any")
+    target.items.extend(items)
+    return position
+
+
+def _extend_pairs(machine: Machine, items: list[object]) -> None:
+    target = machine.stack[-1]
+    machine.check_not_given(target)
+    # a tensor in parts takes none: torch would change its elements
+    if not (isinstance(target, MapNode) or type(target) is OpaqueNode) or len(items) % 2:
         raise fault("sets keys in something that cannot have any")
     # pairs instead of a dictionary: keys here may not be hashable, and of two equal keys a
     # dictionary drops the first unseen, while both of these meet again as one path that is there
@@ -331,13 +245,13 @@ def _extend_pairs(target: object, items: list[object]) -> None:
 
 def _set_item(machine: Machine, position: int) -> int:
     value, key = machine.stack.pop(), machine.stack.pop()
-    _extend_pairs(machine.stack[-1], [key, value])
+    _extend_pairs(machine, [key, value])
     return position
 
 
 def _set_items(machine: Machine, position: int) -> int:
     items = machine.pop_mark()
-    _extend_pairs(machine.stack[-1], items)
+    _extend_pairs(machine, items)
     return position
 
 
@@ -379,32 +293,43 @@ def _persistent_id(machine: Machine, position: int) -> int:
     return position
 
 
-def _called(function: object, arguments: object) -> object:
-    """The value that a call stands for, or an opaque node; `StateError` as in `opaque_call`."""
-    # by its exact name: a call that is in no table is not guessed but stays opaque
+def _known(function: object, arguments: object) -> object:
+    """The value that a call stands for; None where it is not guessed but stays an object."""
     if isinstance(function, GlobalNode) and isinstance(arguments, tuple):
         known = _CALLS.get(function.key)
-        result = known(arguments) if known else None
-        if result is not None:
-            return result
-    return opaque_call(function, arguments)
+        return known(arguments) if known else None
+    return None
 
 
 def _reduce(machine: Machine, position: int) -> int:
-    # REDUCE and NEWOBJ are how a pickle runs code: `_called` only looks the name up in a table
+    # REDUCE and NEWOBJ are how a pickle runs code: this only looks the name up in a table
     arguments, function = machine.stack.pop(), machine.stack.pop()
-    machine.push_container(_called(function, arguments))
+    made = _known(function, arguments)
+    if made is None:
+        made = opaque_call(function, arguments)
+    machine.give(arguments)
+    if type(made) is OpaqueNode:
+        machine.push_object(made)
+    else:
+        machine.push_container(made)
+    return position
+
+
+def _new_object(machine: Machine, position: int) -> int:
+    """NEWOBJ: `__new__` alone, so that a set or a Counter would be empty whatever it was given."""
+    arguments, function = machine.stack.pop(), machine.stack.pop()
+    machine.push_object(opaque_call(function, arguments, is_new=True))
+    machine.give(arguments)
     return position
 
 
 def _new_object_with_keywords(machine: Machine, position: int) -> int:
     keywords, arguments = machine.stack.pop(), machine.stack.pop()
-    made = _called(machine.stack.pop(), arguments)
-    if isinstance(made, OpaqueNode):
-        made.keywords.append(keywords)
-    elif not isinstance(keywords, MapNode) or keywords.pairs:
-        raise fault("creates a plain value with keyword arguments, which none takes")
-    machine.push_container(made)
+    made = opaque_call(machine.stack.pop(), arguments, is_new=True)
+    made.keywords.append(keywords)
+    machine.push_object(made)
+    machine.give(arguments)
+    machine.give(keywords)
     return position
 
 
@@ -412,11 +337,15 @@ def _build(machine: Machine, position: int) -> int:
     """Attributes of a map are kept too, but for the versions that `state_dict()` notes there."""
     state = machine.stack.pop()
     target = machine.stack[-1]
+    machine.check_not_given(target)
+    machine.give(state)
     # Python would run `__setstate__` here; what it would be given is kept as data instead
-    if isinstance(target, OpaqueNode | ArrayNode | DtypeNode):
+    if isinstance(target, ArrayNode | DtypeNode) or type(target) is OpaqueNode:
         target.states.append(state)
     elif isinstance(target, MapNode):
         target.attributes.extend(attributes_of(state))
+        for versions in left_out_of(state):
+            machine.give(versions)
     else:
         raise fault("sets attributes of something that cannot have any")
     return position
@@ -459,7 +388,7 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x91": _frozen_set,  # FROZENSET
     b"a": _append,  # APPEND
     b"e": _append_many,  # APPENDS
-    b"\x90": _append_many,  # ADDITEMS
+    b"\x90": _add_members,  # ADDITEMS
     b"s": _set_item,  # SETITEM
     b"u": _set_items,  # SETITEMS
     b"q": _put,  # BINPUT
@@ -471,7 +400,7 @@ _BY_CODE: Final[dict[bytes, Handler]] = {
     b"\x93": _stack_global,  # STACK_GLOBAL
     b"Q": _persistent_id,  # BINPERSID
     b"R": _reduce,  # REDUCE
-    b"\x81": _reduce,  # NEWOBJ
+    b"\x81": _new_object,  # NEWOBJ
     b"\x92": _new_object_with_keywords,  # NEWOBJ_EX
     b"b": _build,  # BUILD
 }
@@ -497,10 +426,15 @@ def read_pickle(data: bytes) -> object:
     Raises `StateError` for a pickle that is cut short, too long, malformed, or uses an opcode that
     no state needs. The caller limits the size of `data`.
     """
-    value, end = read_pickle_at(data, 0)
-    if end != len(data):
+    return whole_pickle(data).stack[0]
+
+
+def whole_pickle(data: bytes) -> Machine:
+    """The same with all that the pickle referred to; its value is the only one on the stack."""
+    machine = interpret(data, 0)
+    if machine.end != len(data):
         raise fault("ends with unused values or trailing bytes")
-    return value
+    return machine
 
 
 def read_pickle_at(data: bytes, start: int) -> tuple[object, int]:
@@ -535,6 +469,7 @@ def run_opcodes(machine: Machine, start: int) -> None:
         raise fault("its pickle has text that is not UTF-8") from error
     if machine.marks or len(machine.stack) != 1:
         raise fault("ends with unused values or trailing bytes")
+    check_reached(machine.stack[0], machine.objects, machine.names)
 
 
 def _run(machine: Machine, position: int) -> None:

@@ -18,15 +18,24 @@ from gate.checkpoint.pickle.calls import (
     MAX_INTEGER,
     TENSOR_CALLS,
     Arguments,
+    AttributedNode,
     Call,
     GlobalNode,
     MapNode,
     OpaqueNode,
+    PartsNode,
     TensorNode,
+    check_dtype,
+    check_location,
+    check_no_gradients,
     fault,
+    is_empty_map,
     opaque_call,
     rebuild_quantized,
+    torch_dtype,
 )
+from gate.checkpoint.pickle.tensor_attributes import TENSOR_ATTRIBUTES
+from gate.text.untrusted_text import short_text
 
 # What every NumPy can have.
 MAX_DIMENSIONS = 32
@@ -49,13 +58,16 @@ class DtypeNode:
     code: str
     states: list[object] = field(default_factory=list)
 
-    @property
-    def order(self) -> str:
-        """`<`, `>` or `|`."""
+    def order(self, width: int) -> str:
+        """`<` or `>` of numbers of `width` bytes, `|` of single bytes.
+
+        Raises `StateError` for anything but the one state that NumPy writes.
+        """
         match self.states:
-            case [(_, "<" | ">" | "|" as order, *_)]:
-                return str(order)
-        return "<"
+            case [(3, "<" | ">" | "|" as order, None, None, None, -1, -1, 0)]:
+                if (order == "|") == (width == 1):
+                    return str(order)
+        raise fault("holds a NumPy dtype with an invalid state")
 
     def value(self) -> object:
         """An object: a dtype on its own is no number."""
@@ -71,7 +83,7 @@ class ArrayNode:
     def value(self) -> object:
         """The array as a `HeldTensor`, or as an object when its elements are no numbers."""
         match self.states:
-            case [(_, tuple() as shape, DtypeNode() as dtype, bool() as by_column, data)]:
+            case [(1, tuple() as shape, DtypeNode() as dtype, bool() as by_column, data)]:
                 return _array_value(shape, dtype, data, by_column=by_column)
         raise fault("holds a NumPy array with an invalid state")
 
@@ -106,7 +118,8 @@ def _array_value(
         raise fault(
             f"holds a NumPy array of {len(data):,} bytes, which do not fit its shape and dtype"
         )
-    return HeldTensor(known, sizes, data, dtype.order, by_column)
+    order = dtype.order(ELEMENT_BYTES[known])
+    return HeldTensor(known, sizes, data, order, by_column)
 
 
 def _sizes(shape: tuple[object, ...]) -> tuple[int, ...]:
@@ -138,7 +151,7 @@ def _dtype(arguments: Arguments) -> object:
     match arguments:
         case (str() as code, *_):
             # the order of bytes is not here but in the state that BUILD adds (`dtype.__reduce__`)
-            return DtypeNode(code.lstrip("<>|="))
+            return DtypeNode(code)
     return None
 
 
@@ -152,7 +165,8 @@ def _array(arguments: Arguments) -> object:
 def _scalar(arguments: Arguments) -> object:
     match arguments:
         case (DtypeNode() as dtype, bytes() as data) if dtype.code in NUMPY_DTYPES:
-            return _number(NUMPY_DTYPES[dtype.code], data, dtype.order)
+            known = NUMPY_DTYPES[dtype.code]
+            return _number(known, data, dtype.order(ELEMENT_BYTES[known]))
         case (DtypeNode() as dtype, value):
             return OpaqueNode("numpy.scalar", (dtype, value))
     return None
@@ -174,43 +188,82 @@ NUMPY_CALLS: Final[dict[tuple[str, str], Call]] = {
 }
 
 
+LAYOUT: Final = "torch."
+PARAMETER: Final = GlobalNode("torch.nn.parameter", "Parameter")
+# The two parts of a state whose class has slots: the instance's dictionary, and those.
+STATES: Final = ("dictionary", "slots")
+VIEW_OF: Final = ("dtype", "offset", "shape", "strides", "conjugated", "negated")
+STORAGE_OF: Final = ("key", "dtype", "elements", "first", "length", "quantized", "view")
 COMPRESSED: Final = {
-    "torch.sparse_csr": ("row_offsets", "columns"),
-    "torch.sparse_csc": ("column_offsets", "rows"),
-    "torch.sparse_bsr": ("row_offsets", "columns"),
-    "torch.sparse_bsc": ("column_offsets", "rows"),
+    "sparse_csr": ("row_offsets", "columns"),
+    "sparse_csc": ("column_offsets", "rows"),
+    "sparse_bsr": ("row_offsets", "columns"),
+    "sparse_bsc": ("column_offsets", "rows"),
 }
+# The classes that are no more than a tensor.
+PLAIN_CLASSES: Final = frozenset({
+    ("torch", "Tensor"), ("torch._tensor", "Tensor"), ("torch.nn", "Parameter"),
+    ("torch.nn.parameter", "Parameter"), ("torch.nn.parameter", "Buffer"),
+})  # fmt: skip
+JAGGED: Final = ("torch.nested._internal.nested_tensor", "NestedTensor")
+# What torch computes of a jagged tensor when it needs it: the length alone counts, there are no
+# elements.
+JAGGED_CACHE: Final = frozenset(("min_seqlen", "max_seqlen"))
+JAGGED_ARGUMENTS: Final = frozenset((
+    "values", "offsets", "lengths", "_ragged_idx", "_metadata_cache", "requires_grad",
+))  # fmt: skip
+JAGGED_PARTS: Final = {
+    "_values": "values", "_offsets": "offsets", "_lengths": "lengths", "_ragged_idx": "_ragged_idx",
+    "_metadata_cache": "_metadata_cache",
+}  # fmt: skip
 QUANTIZED_TENSORS = ("per_tensor_affine", "per_tensor_symmetric")
 QUANTIZED_CHANNELS = (
     "per_channel_affine", "per_channel_symmetric", "per_channel_affine_float_qparams",
 )  # fmt: skip
 
 
-def _parts(made_by: str, **parts: object) -> OpaqueNode:
-    return OpaqueNode(made_by, (), pairs=list(parts.items()))
+def _parts(made_by: str, **parts: object) -> PartsNode:
+    return PartsNode(made_by, (), pairs=list(parts.items()))
 
 
 def _layout(arguments: Arguments) -> object:
     """A layout is its name."""
     match arguments:
-        case (str() as name,):
-            return name
+        case (str() as name,) if name.startswith(LAYOUT):
+            return GlobalNode("torch", name.removeprefix(LAYOUT))
     return None
 
 
 def _sparse(arguments: Arguments) -> object:
     match arguments:
-        case ("torch.sparse_coo", (indices, values, tuple() as size, *coalesced)):
+        case (
+            GlobalNode(module="torch", name="sparse_coo"),
+            (
+                TensorNode(dtype="I64") as indices,
+                TensorNode() as values,
+                tuple() as size,
+                *coalesced,
+            ),
+        ) if len(coalesced) <= 1:
             # one index may stand there several times, so equal matrices can have different bytes
-            if coalesced == [False]:
+            if coalesced and coalesced[0] is not True:
                 raise fault(
                     "holds a sparse tensor that is not coalesced, so its elements have no order",
                     hint="Save tensor.coalesce().",
                 )
             return _parts("torch.sparse_coo", size=size, indices=indices, values=values)
-        case (str() as layout, (offsets, indices, values, tuple() as size)) if layout in COMPRESSED:
+        case (
+            GlobalNode(module="torch", name=layout),
+            (
+                TensorNode(dtype="I32" | "I64") as offsets,
+                TensorNode(dtype="I32" | "I64") as indices,
+                TensorNode() as values,
+                tuple() as size,
+            ),
+        ) if layout in COMPRESSED:
             first, second = COMPRESSED[layout]
-            return _parts(layout, size=size, values=values, **{first: offsets, second: indices})
+            parts = {first: offsets, second: indices}
+            return _parts(f"torch.{layout}", size=size, values=values, **parts)
     raise fault(
         "holds a sparse tensor of an unknown layout",
         hint="Save tensor.to_dense(), or a COO, CSR, CSC, BSR or BSC tensor.",
@@ -220,31 +273,45 @@ def _sparse(arguments: Arguments) -> object:
 def _quantized(arguments: Arguments) -> object:
     elements, kind = rebuild_quantized(arguments)
     match arguments[4:5]:
-        case ((GlobalNode(module="torch", name=scheme), scale, zero),) if (
+        case ((GlobalNode(module="torch", name=scheme), float() as scale, int() as zero),) if (
             scheme in QUANTIZED_TENSORS
         ):
-            return _parts(
+            made = _parts(
                 f"torch.{scheme}", dtype=kind, int_repr=elements, scale=scale, zero_point=zero
             )
         case ((GlobalNode(module="torch", name=scheme), scales, zeros, int() as axis),) if (
             scheme in QUANTIZED_CHANNELS
         ):
-            return _parts(
-                f"torch.{scheme}", dtype=kind, int_repr=elements, scale=scales, zero_point=zeros,
-                axis=axis,
+            made = _parts(
+                f"torch.{scheme}", dtype=kind, int_repr=elements, scale=_numbers(scales),
+                zero_point=_numbers(zeros), axis=axis,
             )  # fmt: skip
-    raise fault(
-        "holds a quantized tensor of an unknown scheme",
-        hint="Save tensor.dequantize(), or a tensor quantized per tensor or per channel.",
-    )
+        case _:
+            raise fault(
+                "holds a quantized tensor of an unknown scheme",
+                hint="Save tensor.dequantize(), or a tensor quantized per tensor or per channel.",
+            )
+    # one argument for each of both, and no more
+    check_no_gradients(*arguments[5:])
+    return made
+
+
+def _numbers(values: object) -> object:
+    """The scales of channels: a tensor, or numbers as torch wrote them once."""
+    if isinstance(values, TensorNode):
+        return values
+    if isinstance(values, list | tuple):
+        return tuple(values)
+    raise fault("holds a quantized tensor whose scales are not a tensor")
 
 
 def _nested(arguments: Arguments) -> object:
     match arguments:
-        case (buffer, sizes, strides, offsets):
+        case (TensorNode() as buffer, TensorNode() as sizes, TensorNode() as strides, offsets):
             return _parts(
-                "torch.nested", values=buffer, sizes=sizes, strides=strides, offsets=offsets
-            )
+                "torch.nested", values=buffer, sizes=sizes, strides=strides,
+                offsets=_numbers(offsets),
+            )  # fmt: skip
     return None
 
 
@@ -252,41 +319,167 @@ def _jagged(arguments: Arguments) -> object:
     """Caches of lengths and gradients are left out: they follow from the rest."""
     match arguments:
         case (MapNode() as told,):
-            known = {key: value for key, value in told.pairs if isinstance(key, str)}
-            return _parts(
-                "torch.jagged",
-                **{name.strip("_"): known.get(name) for name in (
-                    "values", "offsets", "lengths", "_ragged_idx",
-                )},
-            )  # fmt: skip
-    return None
+            known = _named_values(told)
+        case _:
+            return None
+    if known is None or not known.keys() <= JAGGED_ARGUMENTS:
+        return None
+    _check_cache(known.get("_metadata_cache"))
+    return _parts(
+        "torch.jagged",
+        **{name.strip("_"): known.get(name) for name in (
+            "values", "offsets", "lengths", "_ragged_idx",
+        )},
+    )  # fmt: skip
 
 
 def _subclass(arguments: Arguments) -> object:
-    """A subclass that torch wraps around one of these calls; its attributes are caches."""
+    """A tensor of a class of its own, or with attributes, around one of the calls below."""
     match arguments:
-        case (GlobalNode() as function, _, tuple() as inner, *_):
+        case (GlobalNode() as function, kind, tuple() as inner, state):
             rebuild = SPECIAL_CALLS.get(function.key) or TENSOR_CALLS.get(function.key)
-            # never itself: torch wraps once, and a pickle could nest it deeper than the stack is
-            return rebuild(inner) if rebuild and rebuild is not _subclass else None
+        case _:
+            return None
+    # never itself: torch wraps once, and a pickle could nest it deeper than the stack is
+    made = rebuild(inner) if rebuild and rebuild is not _subclass else None
+    if isinstance(made, PartsNode) and made.made_by == "torch.jagged":
+        return _attributed(made, kind, _without_parts(inner, state))
+    if made is not None:
+        return _attributed(made, kind, state)
+    # a class that torch only wraps around a state of its own: all of it is shown
+    _attributes(None, state)
     return None
+
+
+def _attributed(tensor: object, kind: object, state: object) -> object:
+    """The tensor, with its class and attributes where it has any that count."""
+    if not isinstance(tensor, TensorNode | PartsNode | HeldTensor) or not isinstance(
+        kind, GlobalNode
+    ):
+        return None
+    plain = kind.key in PLAIN_CLASSES or (kind.key == JAGGED and isinstance(tensor, PartsNode))
+    attributes = _attributes(tensor, state)
+    if attributes is None:
+        return None
+    if plain and not attributes:
+        return tensor
+    return AttributedNode(tensor, None if plain else kind, attributes)
+
+
+def _attributes(tensor: object, state: object) -> tuple[MapNode, ...] | None:
+    """The attributes that a state sets: of the instance's dictionary, and of its slots.
+
+    None for a state that only a method of the class could take. Raises `StateError` for an
+    attribute that would change what the tensor is.
+    """
+    parts = state if isinstance(state, tuple) and len(state) == len(STATES) else (state,)
+    found = [
+        MapNode([pair for pair in part.pairs if not _is_told_again(tensor, *pair)])
+        for part in parts
+        if isinstance(part, MapNode)
+    ]
+    if any(part is not None and _named_values(part) is None for part in parts):
+        return None
+    return tuple(part for part in found if part.pairs)
+
+
+def _is_told_again(tensor: object, name: object, value: object) -> bool:
+    """Whether an attribute only says what the tensor is anyway.
+
+    Some classes, such as the 4-bit parameters of bitsandbytes, put these into their state. Any
+    other that tensors have themselves would change the tensor, or hide what it is.
+    """
+    match name, value:
+        case "data", TensorNode() if isinstance(tensor, TensorNode):
+            told = _same_view(tensor, value)
+        case "requires_grad", bool():
+            told = True
+        case "grad" | "_grad" | "_backward_hooks", _:
+            told = value is None or (name == "_backward_hooks" and is_empty_map(value))
+        case _:
+            told = False
+    if told or not isinstance(name, str):
+        return told
+    if name in TENSOR_ATTRIBUTES or name.startswith("__"):
+        raise fault(
+            f"holds a tensor whose attribute {short_text(name)} would change it when it is loaded",
+            hint="Set no attribute that tensors have themselves, or save tensor.detach().clone().",
+        )
+    return False
+
+
+def _same_view(one: TensorNode, other: TensorNode) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in VIEW_OF) and all(
+        getattr(one.storage, name) == getattr(other.storage, name) for name in STORAGE_OF
+    )
+
+
+def _named_values(node: object) -> dict[str, object] | None:
+    """The values of a map by name; None where a key is no name or is there twice."""
+    if not isinstance(node, MapNode) or node.attributes:
+        return None
+    found = {key: value for key, value in node.pairs if isinstance(key, str)}
+    return found if len(found) == len(node.pairs) else None
+
+
+def _without_parts(arguments: Arguments, state: object) -> object:
+    """The state of a jagged tensor without what it was made of, which stands there once more."""
+    told = _named_values(arguments[0]) or {}
+    values = _named_values(state)
+    if values is None:
+        return state
+    rest: list[tuple[object, object]] = []
+    for name, value in values.items():
+        if name not in JAGGED_PARTS:
+            rest.append((name, value))
+        elif not _is_one(value, told.get(JAGGED_PARTS[name])):
+            raise fault(f"holds a jagged tensor whose {short_text(name)} is given twice")
+    return MapNode(rest)
+
+
+def _is_one(one: object, other: object) -> bool:
+    """Whether both are the same object of the pickle, or the same number."""
+    return one is other or (type(one) is type(other) is int and one == other)
+
+
+def _check_cache(cache: object) -> None:
+    values = {} if cache is None else _named_values(cache)
+    if values is None or not values.keys() <= JAGGED_CACHE:
+        raise fault("holds a jagged tensor with a cache that torch does not write")
+    for value in values.values():
+        tensor = value.tensor if isinstance(value, AttributedNode) else value
+        if not isinstance(tensor, TensorNode) or 0 not in tensor.shape:
+            raise fault("holds a jagged tensor with a cache that torch does not write")
 
 
 def _from_numpy(arguments: Arguments) -> object:
     """Some devices save their tensors as NumPy arrays, those of bfloat16 in another dtype."""
     match arguments:
-        case (ArrayNode() as array, GlobalNode(module="torch", name=name), *_):
-            # NumPy has no bfloat16, so torch writes float32 there: other bytes than the tensor's
-            return array if name != "bfloat16" else None
-    return None
+        case (ArrayNode() as array, kind, device, gradient):
+            held = array.value()
+        case _:
+            return None
+    check_location(device)
+    check_no_gradients(gradient)
+    if not isinstance(held, HeldTensor):
+        return None
+    # NumPy has no bfloat16, so torch writes float32 there: other bytes than the tensor's
+    if (held.dtype, torch_dtype(kind)) == ("F32", "BF16"):
+        return None
+    check_dtype(held.dtype, kind)
+    return held
 
 
-def _same(arguments: Arguments) -> object:
+def _parameter(arguments: Arguments) -> object:
     """A parameter is its tensor: whether it asks for gradients is no part of its value."""
     match arguments:
-        case (TensorNode() | OpaqueNode() | ArrayNode() as tensor, *_):
-            return tensor
-    return None
+        case (tensor, gradient, hooks, *rest) if len(rest) <= 1:
+            pass
+        case _:
+            return None
+    check_no_gradients(gradient, hooks)
+    state = rest[0] if rest else None
+    return _attributed(tensor, PARAMETER, state)
 
 
 SPECIAL_CALLS: Final[dict[tuple[str, str], Call]] = {
@@ -297,7 +490,7 @@ SPECIAL_CALLS: Final[dict[tuple[str, str], Call]] = {
     ("torch._utils", "_rebuild_nested_tensor"): _nested,
     ("torch.nested._internal.nested_tensor", "_rebuild_njt"): _jagged,
     ("torch._utils", "_rebuild_device_tensor_from_numpy"): _from_numpy,
-    ("torch._utils", "_rebuild_parameter"): _same,
-    ("torch._utils", "_rebuild_parameter_with_state"): _same,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_parameter_with_state"): _parameter,
     ("torch._tensor", "_rebuild_from_type_v2"): _subclass,
 }

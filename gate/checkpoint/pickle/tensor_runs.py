@@ -20,7 +20,13 @@ from itertools import chain, repeat
 from typing import Final
 
 from gate.checkpoint.leaves import TORCH_STORAGES
-from gate.checkpoint.pickle.calls import GlobalNode, MapNode, StorageNode, TensorNode
+from gate.checkpoint.pickle.calls import (
+    GlobalNode,
+    MapNode,
+    StorageNode,
+    TensorNode,
+    is_location,
+)
 
 # Fewer are not worth the checks.
 FEWEST_TENSORS: Final = 8
@@ -128,7 +134,7 @@ def tensor_run(data: bytes, position: int, memo: Mapping[int, object]) -> Tensor
         or any(recalled[get] != "storage" for get in set(words))
         or any(_key(recalled[get]) != REBUILD for get in set(calls))
         or any(_key(recalled[get]) != HOOKS for get in set(hooks))
-        or any(recalled[get] is _MISSING for get in set(locations))
+        or not all(is_location(recalled[get]) for get in set(locations))
         or None in dtypes.values()
         or list(map(len, shape_sizes)) != list(map(len, stride_sizes))
     ):
