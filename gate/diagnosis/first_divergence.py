@@ -23,13 +23,12 @@ from gate.diagnosis.causes import (
     OF_THE_RUN,
     Cause,
     CauseQuestion,
-    beside,
     cause_of,
-    explaining,
     reordered,
     starts_later,
 )
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis, Suspect, SuspectKind
+from gate.diagnosis.setting_effects import beside, explaining
 from gate.diagnosis.suspects import NOTHING_KNOWN, ORIGINS, KnownLines, suspects_of
 from gate.evidence.observations import Source, library_frame
 from gate.evidence.trace import Claim

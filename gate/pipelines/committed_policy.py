@@ -98,8 +98,8 @@ def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
     if not hidden:
         return f"{command}. The gate judges only by what is committed."
     return (
-        f"`git ls-files -v` marks with h or S what git was told to overlook: undo that (`git "
-        f"update-index --no-assume-unchanged --no-skip-worktree FILE`), then {command}."
+        "`git ls-files -v` lists with h or S the files whose changes git hides. Clear these marks "
+        f"with `git update-index`, then {command}."
     )
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from gate.text.document import Argv, Document
+from gate.text.document import Argv, Document, Words
 
 EVERY: Final = "every"
 FINAL: Final = "final"
@@ -391,7 +391,7 @@ class Margin(Document):
 class Variant(Document):
     """Another training to rank: train.command with more arguments, or a command of its own."""
 
-    arguments: Argv | None = Field(
+    arguments: Words | None = Field(
         default=None, description="Words to put behind train.command, as one string or as a list."
     )
     command: Argv | None = Field(

@@ -90,8 +90,8 @@ def command_words(text: str) -> tuple[str, ...]:
     return words
 
 
-def _split_command(value: object) -> object:
-    """Accept `python train.py --lr 0.1` beside a list of words; no shell is ever involved."""
+def _split_words(value: object) -> object:
+    """Accept `--lr 0.1 --seed 1` beside a list of words; no shell is ever involved."""
     if not isinstance(value, str | list | tuple):
         message = f"must be one text or a list of words, {SUCH_AS}"
         raise ValueError(message)  # noqa: TRY004 - pydantic tells no other
@@ -103,7 +103,11 @@ def _split_command(value: object) -> object:
     if any(isinstance(word, str) and "\0" in word for word in words):
         message = "contains a zero byte, which no program can be given"
         raise ValueError(message)
-    name, assigns, _ = str(words[0]).partition("=")
+    return words
+
+
+def _program_first(words: tuple[str, ...]) -> tuple[str, ...]:
+    name, assigns, _ = words[0].partition("=")
     if assigns and VARIABLE_NAME.match(name):
         message = (
             f"{name}=… sets a variable, which only a shell does: put it under train.env, or begin "
@@ -138,12 +142,14 @@ COMMAND_SCHEMA = {
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     ]
 }
-Argv = Annotated[
+Words = Annotated[
     tuple[str, ...],
     Field(min_length=1),
-    BeforeValidator(_split_command),
+    BeforeValidator(_split_words),
     WithJsonSchema(COMMAND_SCHEMA, mode="validation"),
 ]
+# begins with a program
+Argv = Annotated[Words, AfterValidator(_program_first)]
 # The harness takes the names between semicolons.
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][^;\x00-\x1f]{0,119}$")]
 RelativePath = Annotated[str, Field(max_length=500)]

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import pytest
+from diagnosed_runs import seeded, turned, with_fingerprints
 from each_row import each_row
 from evidence_cases import PARTS, evidence_of, manifest_of, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gate.comparison.compare import compare_results
-from gate.comparison.differences import Event, EventKind, MetricDelta, OptimizerSettingChange
+from gate.comparison.differences import EventKind, OptimizerSettingChange
 from gate.diagnosis.causes import DRIFT, REPEAT, UPDATE
 from gate.diagnosis.diagnosis import CauseClass, Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift, diagnose_repeat
 from gate.diagnosis.suspects import NOTHING_KNOWN, KnownLines
 from gate.evidence.observations import Override, OverrideKind, Source, SourceKind
 from gate.evidence.run_evidence import RunEvidence
-from gate.evidence.step_columns import StepDigest, StepDigests
 from gate.report.brief import cause_words
 
 
@@ -91,23 +91,6 @@ def test_a_missing_series_alone_is_told() -> None:
     assert "a metric was written in only one run" in found.cause
 
 
-def _with_fingerprints(
-    *steps: dict[str, str], values: tuple[float, ...] = (2.5, 2.25)
-) -> RunEvidence:
-    """A run whose step digests are given; a step without `parameters` was not observed."""
-    digests = StepDigests.of(
-        StepDigest(
-            step=step,
-            parameters=fingerprints.get("parameters", ""),
-            fingerprints={
-                name: text for name, text in fingerprints.items() if name != "parameters"
-            },
-        )
-        for step, fingerprints in enumerate(steps, start=1)
-    )
-    return evidence_of(values=values).model_copy(update={"steps": digests})
-
-
 @each_row(
     ("fingerprint", "told"),
     [
@@ -122,8 +105,8 @@ def _with_fingerprints(
 def test_each_fingerprint_points_to_its_class_of_cause(fingerprint: str, told: str) -> None:
     same = {"parameters": "a:1", "gradients": "a:1"}
     found = _diagnose(
-        _with_fingerprints({**same, fingerprint: "a:2"}, {"parameters": "a:3"}),
-        _with_fingerprints({**same, fingerprint: "a:1"}, {"parameters": "a:4"}),
+        with_fingerprints({**same, fingerprint: "a:2"}, {"parameters": "a:3"}),
+        with_fingerprints({**same, fingerprint: "a:1"}, {"parameters": "a:4"}),
     )
     assert (found.kind, found.first_step) == (fingerprint.partition(".")[0], 1)
     assert found.subject == fingerprint
@@ -135,8 +118,8 @@ def test_a_generator_is_called_by_its_name() -> None:
     same = {"parameters": "a:1", "gradients": "a:1"}
     found = diagnose_drift(
         compare_results(
-            _with_fingerprints({**same, "random.python": "a:2"}, {"parameters": "a:3"}),
-            _with_fingerprints({**same, "random.python": "a:1"}, {"parameters": "a:4"}),
+            with_fingerprints({**same, "random.python": "a:2"}, {"parameters": "a:3"}),
+            with_fingerprints({**same, "random.python": "a:1"}, {"parameters": "a:4"}),
             settings_of().compare,
             ("baseline", "strict-1"),
         )
@@ -156,7 +139,7 @@ def test_of_fingerprints_that_differ_in_one_step_the_earlier_cause_counts() -> N
         for text in "12"
     )
     found = _diagnose(
-        _with_fingerprints(one, values=(2.5,)), _with_fingerprints(other, values=(2.5,))
+        with_fingerprints(one, values=(2.5,)), with_fingerprints(other, values=(2.5,))
     )
     assert found.kind == "batch"
     assert found.details.endswith(
@@ -166,8 +149,8 @@ def test_of_fingerprints_that_differ_in_one_step_the_earlier_cause_counts() -> N
 
 def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
     found = _diagnose(
-        _with_fingerprints({"parameters": "a:1", "gradients": "a:1"}, values=(2.5,)),
-        _with_fingerprints({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
+        with_fingerprints({"parameters": "a:1", "gradients": "a:1"}, values=(2.5,)),
+        with_fingerprints({"parameters": "a:2", "gradients": "a:1"}, values=(2.5,)),
     )
     assert (found.kind, found.first_step) == ("parameters", 1)
     assert "the update itself differs" in found.cause
@@ -176,8 +159,8 @@ def test_equal_gradients_and_other_parameters_point_at_the_update() -> None:
 def test_a_loss_after_equal_batches_points_at_arithmetic() -> None:
     steps = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:2"})
     found = _diagnose(
-        _with_fingerprints(*steps, values=(2.5, 9.0)),
-        _with_fingerprints(*steps, values=(2.5, 2.25)),
+        with_fingerprints(*steps, values=(2.5, 9.0)),
+        with_fingerprints(*steps, values=(2.5, 2.25)),
     )
     assert (found.kind, found.first_step) == ("loss", 2)
     assert found.cause == (
@@ -187,10 +170,10 @@ def test_a_loss_after_equal_batches_points_at_arithmetic() -> None:
 
 
 def test_a_step_that_was_not_observed_is_told() -> None:
-    left = _with_fingerprints(
+    left = with_fingerprints(
         {"parameters": "a:1"}, {}, {"parameters": "a:2"}, values=(1.0, 2.0, 3.0)
     )
-    right = _with_fingerprints(
+    right = with_fingerprints(
         {"parameters": "a:1"}, {}, {"parameters": "a:3"}, values=(1.0, 2.0, 4.0)
     )
     found = _diagnose(left, right)
@@ -215,7 +198,7 @@ def _apart_from(step: int, kind: str, recorded: set[int]) -> Diagnosis:
         # the loss shows it one step later, as that of an update does
         moved_by = 0.5 if side == "1" else 0.0
         values = tuple(9.0 - one + (moved_by if one > step else 0.0) for one in range(1, 7))
-        return _with_fingerprints(*steps, values=values)
+        return with_fingerprints(*steps, values=values)
 
     compared = compare_results(run(""), run("1"), settings_of().compare, ("a", "b"))
     found = diagnose_drift(compared)
@@ -249,16 +232,16 @@ def test_of_steps_without_fingerprints_nothing_is_said(
 
 
 def test_a_fingerprint_that_one_side_lacks_is_no_difference() -> None:
-    bare = _with_fingerprints({"parameters": "a:1"}, values=(2.5,))
-    full = _with_fingerprints({"parameters": "a:1", "batch": "a:1"}, values=(2.5,))
+    bare = with_fingerprints({"parameters": "a:1"}, values=(2.5,))
+    full = with_fingerprints({"parameters": "a:1", "batch": "a:1"}, values=(2.5,))
     comparison = compare_results(bare, full, settings_of().compare, ("baseline", "strict-1"))
     assert comparison.numerically_equal
     assert (comparison.fingerprints, comparison.compared_fingerprints) == ((), ("parameters",))
 
 
 def test_the_first_divergence_is_the_earliest_over_series_and_fingerprints() -> None:
-    one = _with_fingerprints({"parameters": "a:1"}, {"parameters": "a:2"})
-    other = _with_fingerprints({"parameters": "a:9"}, {"parameters": "a:8"}, values=(2.5, 9.0))
+    one = with_fingerprints({"parameters": "a:1"}, {"parameters": "a:2"})
+    other = with_fingerprints({"parameters": "a:9"}, {"parameters": "a:8"}, values=(2.5, 9.0))
     found = _diagnose(other, one)
     assert (found.kind, found.first_step) == ("parameters", 1)
 
@@ -267,13 +250,11 @@ def test_a_loss_is_never_said_to_follow_weights_of_its_own_step() -> None:
     """Adam's first update is the sign of the gradient, so weights may agree once more."""
     steps = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:2"})
     other = ({"batch": "a:1", "parameters": "a:1"}, {"batch": "a:2", "parameters": "a:3"})
-    found = _diagnose(_with_fingerprints(*other, values=(9.0, 9.5)), _with_fingerprints(*steps))
+    found = _diagnose(with_fingerprints(*other, values=(9.0, 9.5)), with_fingerprints(*steps))
     assert (found.kind, found.first_step) == ("loss", 1)
     assert "an unseeded random source" in found.cause
     same = {"initial": "a:1", "batch": "a:1", "parameters": "a:1"}
-    seen = _diagnose(
-        _with_fingerprints(same, values=(9.0,)), _with_fingerprints(same, values=(2.5,))
-    )
+    seen = _diagnose(with_fingerprints(same, values=(9.0,)), with_fingerprints(same, values=(2.5,)))
     assert seen.cause.startswith("the loss of step 1 differs, although the weights and batch")
     assert "a step before" not in seen.cause
 
@@ -282,8 +263,8 @@ def test_a_loss_is_never_said_to_follow_weights_of_its_own_step() -> None:
 def test_on_one_cpu_thread_no_operator_of_torch_is_blamed(fingerprint: str) -> None:
     same = {"initial": "a:1", "parameters": "a:1", "gradients": "a:1"}
     changed = same if fingerprint == "loss" else {**same, fingerprint: "a:2"}
-    one = _with_fingerprints(same, same, values=(2.5, 2.25))
-    other = _with_fingerprints(changed, same, values=(9.0 if fingerprint == "loss" else 2.5, 8.0))
+    one = with_fingerprints(same, same, values=(2.5, 2.25))
+    other = with_fingerprints(changed, same, values=(9.0 if fingerprint == "loss" else 2.5, 8.0))
     compared = compare_results(one, other, settings_of().compare, ("strict-1", "strict-2"))
     found = diagnose_repeat(compared, NOTHING_KNOWN, one_cpu_thread=True)
     assert found is not None
@@ -292,9 +273,7 @@ def test_on_one_cpu_thread_no_operator_of_torch_is_blamed(fingerprint: str) -> N
 
 
 def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
-    one, other = (
-        _with_fingerprints({"batch": f"a:{text}"}, values=(float(text),)) for text in "12"
-    )
+    one, other = (with_fingerprints({"batch": f"a:{text}"}, values=(float(text),)) for text in "12")
     override = Override(
         rank=0, pid=7, step=1, kind=OverrideKind.ENTROPY, name="numpy.random.default_rng",
         before="", after="none given", file="train.py", line=28, closed=False, restored=False,
@@ -304,19 +283,6 @@ def test_a_generator_without_a_seed_is_named_with_its_line() -> None:
     assert found is not None
     assert [str(suspect.place) for suspect in found.suspects] == ["train.py:28"]
     assert found.remedy.startswith("Give train.py:28 a constant seed.")
-
-
-def _turned(name: str, step: int = 1, after: str = "on") -> Override:
-    return Override(
-        rank=0, pid=7, step=step, kind=OverrideKind.SWITCH, name=name, before="off", after=after,
-        file="train.py", line=12, closed=False, restored=False,
-    )  # fmt: skip
-
-
-def _seeded() -> Override:
-    return _turned("numpy.random.default_rng").model_copy(
-        update={"kind": OverrideKind.ENTROPY, "line": 28}
-    )
 
 
 def _with_overrides(one: RunEvidence, other: RunEvidence, *overrides: Override) -> Diagnosis:
@@ -335,17 +301,17 @@ def test_a_setting_that_was_turned_back_explains_arithmetic_before_a_seed_does(
     fingerprint: str,
 ) -> None:
     one, other = (
-        _with_fingerprints({fingerprint: f"a:{text}", "parameters": f"a:{text}"}, values=(2.5,))
+        with_fingerprints({fingerprint: f"a:{text}", "parameters": f"a:{text}"}, values=(2.5,))
         for text in "12"
     )
-    found = _with_overrides(one, other, _seeded(), _turned("cudnn_benchmark"))
+    found = _with_overrides(one, other, seeded(), turned("cudnn_benchmark"))
     kinds = [suspect.kind for suspect in found.suspects]
     assert kinds == (["setting", "unseeded"] if fingerprint in OF_ARITHMETIC else ["unseeded"])
 
 
 def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
     one, other = evidence_of(values=(2.5, 2.25)), evidence_of(values=(2.5, 9.0))
-    found = _with_overrides(one, other, _turned("cudnn_benchmark"))
+    found = _with_overrides(one, other, turned("cudnn_benchmark"))
     assert cause_words(found) == "train.py:12 changed cudnn_benchmark from off to on (step 1)"
     assert (found.kind, found.first_step) == (EventKind.LOSS, 2)
     assert found.remedy.startswith(
@@ -356,12 +322,12 @@ def test_a_benchmarking_cudnn_is_the_first_suspect_with_its_line() -> None:
 
 def test_a_setting_that_was_turned_back_later_explains_nothing_before_it() -> None:
     one, other = evidence_of(values=(2.5, 2.25, 2.0)), evidence_of(values=(2.5, 9.0, 9.0))
-    assert _with_overrides(one, other, _turned("cudnn_benchmark", step=3)).suspects == ()
+    assert _with_overrides(one, other, turned("cudnn_benchmark", step=3)).suspects == ()
 
 
 def test_a_setting_by_any_name_is_told_with_both_words() -> None:
     one, other = evidence_of(values=(2.5,)), evidence_of(values=(9.0,))
-    found = _with_overrides(one, other, _turned("nccl_algorithm", after=""))
+    found = _with_overrides(one, other, turned("nccl_algorithm", after=""))
     assert found.suspects[0].after == "unset"
     assert found.remedy.startswith("Leave nccl_algorithm off at train.py:12. If that is not it: ")
 
@@ -476,146 +442,3 @@ def test_a_line_that_makes_a_set_is_named_where_an_order_differs() -> None:
     other_fault = diagnose_repeat(value, known, one_cpu_thread=True)
     assert other_fault is not None
     assert not other_fault.suspects
-
-
-@each_row(
-    ("moved_at", "seen", "explains", "stands_beside"),
-    [
-        (1, False, True, False),
-        (2, False, False, True),
-        (3, False, False, False),
-        # the update of step 1 was the baseline's, whatever was set
-        (1, True, False, True),
-    ],
-)
-def test_a_setting_explains_a_loss_that_differs_after_it_where_no_equal_weights_disprove_it(
-    moved_at: int, *, seen: bool, explains: bool, stands_beside: bool
-) -> None:
-    change = OptimizerSettingChange(
-        optimizer=0, name="lr", before="0.1", after="0.2", step=moved_at, equal_until=moved_at - 1
-    )
-    expected, observed = (
-        _with_fingerprints(
-            *({"parameters": text} if seen else {} for text in ("a:1", f"a:{last}", f"a:{last}")),
-            values=(2.5, last, last + 0.5),
-        )
-        for last in (2.25, 9.0)
-    )
-    compared = compare_results(expected, observed, settings_of().compare, ("base", "head"))
-    found = diagnose_drift(compared.model_copy(update={"optimizer_settings": (change,)}))
-    assert found is not None
-    assert (found.kind, found.first_step) == ("loss", 2)
-    assert found.optimizer_settings == (change,) * explains
-    assert found.settings_beside == (change,) * stands_beside
-    words = cause_words(found)
-    assert (words == "optimizer 0, lr 0.1 → 0.2") is explains
-    assert ("Also changed: optimizer 0, lr 0.1 → 0.2" in words) is stands_beside
-    # what to look at is what was changed, not what shows it
-    assert (found.remedy == DRIFT[EventKind.PARAMETERS].remedy) is explains
-
-
-@each_row(
-    ("first", "logged", "explains"),
-    [
-        (Event(kind=EventKind.STATE, name="state/model/0/bn.running_mean", step=None), "", False),
-        (Event(kind=EventKind.STATE, name="state/optimizer/0/group/0/lr", step=None), "", True),
-        (Event(kind=EventKind.METRIC, name="file.lr", step=4, own_step=4), "0.2", True),
-        (Event(kind=EventKind.METRIC, name="file.accuracy", step=4, own_step=4), "0.7", False),
-    ],
-)
-def test_a_setting_that_moved_no_weight_explains_only_what_shows_the_setting(
-    first: Event, logged: str, *, explains: bool
-) -> None:
-    change = OptimizerSettingChange(
-        optimizer=0, name="lr", before="0.1", after="0.2", step=1, alone=True
-    )
-    delta = MetricDelta(
-        metric=first.name,
-        step=4,
-        expected="0.1",
-        observed=logged,
-        absolute=None,
-        relative=None,
-        ulp=None,
-        within=False,
-    )
-    steps = ({"parameters": "a:1"}, {"parameters": "a:2"})
-    compared = compare_results(
-        _with_fingerprints(*steps),
-        _with_fingerprints(*steps),
-        settings_of().compare,
-        ("base", "head"),
-    ).model_copy(update={"events": (first,), "metrics": (delta,), "optimizer_settings": (change,)})
-    found = diagnose_drift(compared)
-    assert found is not None
-    assert (cause_words(found) == "lr 0.1 → 0.2") is explains
-    assert cause_words(found).endswith("Also changed: lr 0.1 → 0.2") is not explains
-
-
-@each_row(("kind", "second"), [(EventKind.TURNS, 1), (EventKind.STRUCTURE, 0)])
-def test_optimizers_and_groups_that_changed_places_have_changed_no_setting(
-    kind: EventKind, second: int
-) -> None:
-    rates = (("0.1", "0.2", 0), ("0.2", "0.1", second))
-    changes = tuple(
-        OptimizerSettingChange(optimizer=number, name="lr", before=one, after=other, step=1)
-        for one, other, number in rates
-    )
-    compared = compare_results(
-        evidence_of(), evidence_of(values=(2.5, 9.0)), settings_of().compare, ("base", "head")
-    ).model_copy(
-        update={
-            "events": (Event(kind=kind, name=str(kind), step=1),),
-            "optimizer_settings": changes,
-        }
-    )
-    found = diagnose_drift(compared)
-    assert found is not None
-    assert "Also changed" not in cause_words(found)
-    one_alone = diagnose_drift(compared.model_copy(update={"optimizer_settings": changes[:1]}))
-    assert one_alone is not None
-    assert "Also changed" in cause_words(one_alone)
-
-
-@each_row(
-    ("name", "others", "told"),
-    [
-        ("initial", {}, "the training starts from different weights"),
-        (
-            "initial.1",
-            {"parameters.0": "a:1"},
-            "optimizer 1 is given different weights to start from",
-        ),
-        (
-            "initial",
-            {"loss.8": "a:{}"},
-            "at least one of the optimizers is given different weights to start from",
-        ),
-    ],
-)
-def test_weights_that_a_later_optimizer_starts_from_are_no_initialisation(
-    name: str, others: dict[str, str], told: str
-) -> None:
-    before, after = (
-        _with_fingerprints(
-            {
-                "parameters": "a:1",
-                name: f"a:{side}",
-                **{other: text.format(side) for other, text in others.items()},
-            },
-            values=(2.5, side),
-        )
-        for side in (1.0, 2.0)
-    )
-    seed = _seeded().model_copy(update={"before": "47", "after": "54"})
-    found = diagnose_drift(
-        compare_results(before, after, settings_of().compare, ("base", "head")),
-        KnownLines(changed_seeds=(seed,)),
-    )
-    assert found is not None
-    assert found.kind is EventKind.INITIAL
-    assert found.cause == f"{told} than in the baseline"
-    begins = not others
-    assert (found.cause_class is CauseClass.SEED) is begins
-    assert ("Possibly: " in cause_words(found)) is not begins
-    assert ("first used in the initial weights" in cause_words(found)) is begins
