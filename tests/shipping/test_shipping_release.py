@@ -133,7 +133,7 @@ def test_each_file_that_a_user_copies_is_looked_at() -> None:
 
 
 def test_every_file_that_names_the_placeholder_is_looked_at() -> None:
-    """Or is a test, or the changelog: nobody follows an address there."""
+    """Or is a test, an entry of a baseline or the changelog: nobody follows an address there."""
     names = set(git(ROOT, "ls-files").splitlines()) - set(map(str, published(ROOT)))
     left = [
         name
