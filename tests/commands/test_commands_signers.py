@@ -139,6 +139,8 @@ def test_a_key_that_cannot_sign_is_refused_before_anything_is_trained(
 ) -> None:
     project.commit()
     os.mkfifo(project.path / "pipe.pem")
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "manifest.json").write_text("never read")
     for words in (("gate",), ("judge", tmp_path / "evidence")):
         ended = run(*words, "--out", tmp_path / "out", "--signing-key", where)
         assert (ended.code, "CANARY" in ended.err) == (2, False)

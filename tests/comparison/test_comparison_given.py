@@ -19,6 +19,7 @@ from gate.comparison.differences import Comparison, OptimizerSettingChange
 from gate.diagnosis.diagnosis import Diagnosis
 from gate.diagnosis.first_divergence import diagnose_drift
 from gate.evidence.run_evidence import RunEvidence
+from gate.evidence.step_columns import StepDigest, StepDigests
 from gate.evidence.step_work import StepGiven, given_at, is_told, only_changes
 from gate.harness.recording.given import settings_of
 from gate.report.brief import cause_words
@@ -32,7 +33,10 @@ Rates = Callable[[int], Iterable[Mapping[str, str]]]
 def run(
     each: Iterable[Mapping[str, str]], *, samples: int | None = 64, passes: int = 1, moved: int = 0
 ) -> RunEvidence:
-    """A run whose steps were given these settings; its losses differ from step `moved` on."""
+    """A run whose steps were given these settings; its losses differ from step `moved` on.
+
+    The weights differ from the update before that on.
+    """
     told = list(each)
     *steps, end = [{f"{PREFIX}{name}": word for name, word in one.items()} for one in told]
     values = tuple(2.0 - step / 100 - (step >= moved > 0) for step in range(1, len(steps) + 1))
@@ -40,6 +44,12 @@ def run(
     return evidence_of(values=values).model_copy(
         update={
             "checkpoint": manifest.model_copy(update={"optimizer_settings": end}),
+            "steps": StepDigests.of(
+                StepDigest(
+                    step=step, parameters="b" if step >= max(1, moved - 1) and moved else "a"
+                )
+                for step in range(1, len(steps) + 1)
+            ),
             "given": only_changes(
                 StepGiven(step=step, samples=samples, passes=passes, settings=one)
                 for step, one in enumerate(steps, start=1)
