@@ -52,8 +52,10 @@ def first_call(project: Project) -> Iterator[int]:
 
 @pytest.mark.parametrize("words", WORKS_THERE, ids=" ".join)
 def test_a_second_call_ends_with_2_and_touches_nothing(
-    first_call: int, run: Run, words: tuple[str, ...]
+    first_call: int, project: Project, run: Run, words: tuple[str, ...]
 ) -> None:
+    (project.path / "evidence").mkdir()
+    (project.path / "evidence" / "manifest.json").write_text("never read")
     ended = run(*words)
     assert ended.code == 2
     assert f"another repro-gate call (process {first_call}) is using repro-gate-out" in ended.err
