@@ -240,6 +240,8 @@ def main_agent(
             agent.work()
         finally:
             remove_tree(Path(f"{runs}-{number}"))
+    # all is done: as Python ends it gives a handled signal its default back, which would kill it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def main_client(folder: str, nodes: str, tasks: str, *command: str) -> None:
