@@ -68,6 +68,10 @@ class _Keys(_JobIdentity):
         """Whether there is anything to sign with; reads no secret."""
         return self._place is not None or self._given(self._key_variable)
 
+    def names_file(self) -> bool:
+        """Whether there is a key in PEM; reads no secret."""
+        return isinstance(self._place, FilePlace) or self._given(self._key_variable)
+
     def check_signer(self, *, checkout: Path | None, allow_plain: bool) -> None:
         """`SettingsError` where what was named can give no signature; reads no secret.
 
@@ -75,8 +79,7 @@ class _Keys(_JobIdentity):
         """
         if self.names_key():
             self._check_named(checkout, allow_plain=allow_plain)
-        file = isinstance(self._place, FilePlace) or self._given(self._key_variable)
-        if file and not allow_plain and not self._given(self._passphrase_variable):
+        if self.names_file() and not allow_plain and not self._given(self._passphrase_variable):
             raise SettingsError("no pass phrase was given for the signing key", hint=self._hint)
 
     def _check_named(self, checkout: Path | None, *, allow_plain: bool) -> None:

@@ -99,7 +99,7 @@ def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
         return f"{command}. The gate judges only by what is committed."
     return (
         "`git ls-files -v` lists with h or S the files whose changes git hides. Clear these marks "
-        f"with `git update-index`, then {command}."
+        f"with `git update-index --no-assume-unchanged --no-skip-worktree FILE`, then {command}."
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -32,7 +31,7 @@ from gate.settings.load import parse_settings, training_settings
 from gate.system.files.port import Files
 from gate.system.gate_names import DEFAULT_GATE, MAX_ID
 from gate.system.git.repository import Git, GitRepository
-from gate.text.document import Argv, Document
+from gate.text.document import Argv, Document, command_words
 from gate.text.documents import RecordForm
 from gate.text.json_text import reviewable_json
 from gate.text.strict_yaml import parse_yaml
@@ -184,7 +183,7 @@ def _same_command(other: object, command: tuple[str, ...]) -> bool:
     if other is None:
         return True
     try:
-        words = shlex.split(other) if isinstance(other, str) else other
+        words = list(command_words(other)) if isinstance(other, str) else other
     except ValueError:
         return False
     return isinstance(words, list) and tuple(words) == command

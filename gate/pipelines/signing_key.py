@@ -38,7 +38,7 @@ def check_trusted_signer(
     `trusted_keys` is the file of the verify command where it is not the settings'. A key in a
     vault, in a token or behind a program is not asked before the training.
     """
-    if request.from_fork or request.sign is not SigningMethod.KEY:
+    if request.from_fork or request.sign is not SigningMethod.KEY or not secrets.names_file():
         return
     shown = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
     data = _trust_file(request, adapters, trusted_keys)
@@ -48,8 +48,6 @@ def check_trusted_signer(
     from gate.package.keys import read_trusted_keys  # noqa: PLC0415
 
     key = _key_id(secrets, allow_plain=allow_plain)
-    if not key:
-        return
     now = adapters.clock.now()
     try:
         warning = signer_warning(key, read_trusted_keys(data, shown), shown, now)
@@ -96,14 +94,13 @@ def _trust_file(request: GateRequest, adapters: Adapters, named: str) -> bytes |
 
 
 def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
-    """The id of a key in PEM; empty where there is none."""
+    """The id of the key in PEM."""
     from gate.package.keys import key_id, load_private_key  # noqa: PLC0415 - as above
 
     def look() -> str:
-        pem = secrets.signing_key()
-        if pem is None:
-            return ""
-        key = load_private_key(pem, secrets.passphrase(), allow_plain=allow_plain)
+        key = load_private_key(
+            secrets.signing_key() or b"", secrets.passphrase(), allow_plain=allow_plain
+        )
         return key_id(key.public_key())
 
     try:

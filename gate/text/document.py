@@ -71,8 +71,9 @@ VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 SUCH_AS: Final = "for example `python train.py`"
 COMMAND_HINT: Final = "Close every quote; bash -c '...' does what takes a shell."
 SHELL_OPERATORS: Final = frozenset(("&&", "||", "|", ";", "&", "<", ">", ">>", "2>&1"))
-# in quotes, or behind a backslash, an operator is a character of an argument
+# `>log.txt` is one word
 REDIRECTION: Final = re.compile(r"(?:[0-9]|&)?(?:>>?|<)(?=\S)", re.ASCII)
+# in quotes, or behind a backslash, an operator is a character of an argument
 QUOTED: Final = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 
 

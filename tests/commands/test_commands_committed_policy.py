@@ -62,7 +62,7 @@ def test_settings_that_git_was_told_to_overlook_judge_nothing(
     ended = _gate(run, tmp_path, *words)
     assert ended.code == 2
     assert "the settings file (repro-gate.yml) would judge, but commit " in ended.err
-    assert "Clear these marks with `git update-index`" in ended.err
+    assert "git update-index --no-assume-unchanged --no-skip-worktree FILE" in ended.err
     assert not (tmp_path / "out" / "verdict.json").exists()
 
 

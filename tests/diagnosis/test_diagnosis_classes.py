@@ -88,6 +88,16 @@ def test_the_code_is_the_cause_only_where_nothing_else_moved() -> None:
     assert concluded(None, CauseClass.OPTIMIZER, Outcome.DATA_DRIFT) is CauseClass.DATA
 
 
+SAMPLED = Diagnosis(
+    first_step=5,
+    unrecorded_from=3,
+    kind=EventKind.LOSS,
+    subject="loss",
+    cause="the loss of step 5 differs, and the last fingerprints before it are those of step 2",
+    remedy="look",
+)
+
+
 @each_row(
     ("claim", "facts", "found"),
     [
@@ -103,15 +113,7 @@ def test_a_trace_gives_the_class_of_a_step_without_fingerprints(
     claim: Claim, facts: dict[str, object], found: CauseClass | None
 ) -> None:
     trace = TraceFinding.model_validate({"claim": claim, "sentence": "a call", "step": 4, **facts})
-    known = Diagnosis(
-        first_step=5,
-        unrecorded_from=3,
-        kind=EventKind.LOSS,
-        subject="loss",
-        cause="the loss of step 5 differs, and the last fingerprints before it are those of step 2",
-        remedy="look",
-    )
-    told = with_trace(known, trace, drift=True)
+    told = with_trace(SAMPLED, trace, drift=True)
     assert told is not None
     assert told.first_step == 4
     assert told.cause == (
@@ -120,10 +122,10 @@ def test_a_trace_gives_the_class_of_a_step_without_fingerprints(
     assert concluded_class(told, Outcome.CODE_DRIFT) is found
     assert concluded_class(told, Outcome.ENVIRONMENT_DRIFT) is None
     # two runs of one commit: another pair may part at another step
-    assert with_trace(known, trace, drift=False) == known.model_copy(update={"trace": trace})
+    assert with_trace(SAMPLED, trace, drift=False) == SAMPLED.model_copy(update={"trace": trace})
     for outside in (2, 6):
         moved = trace.model_copy(update={"step": outside})
-        told = with_trace(known, moved, drift=True)
+        told = with_trace(SAMPLED, moved, drift=True)
         assert told is not None
         assert (told.first_step, concluded_class(told, Outcome.CODE_DRIFT)) == (5, None)
 
@@ -133,15 +135,7 @@ def test_traces_that_part_in_the_data_of_a_step_say_so_and_leave_the_class_open(
     trace = TraceFinding(
         claim=Claim.CODE_PATH, sentence="a call", step=step, phase=Phase.DATA, call=3
     )
-    known = Diagnosis(
-        first_step=5,
-        unrecorded_from=3,
-        kind=EventKind.LOSS,
-        subject="loss",
-        cause="the loss of step 5 differs, and the last fingerprints before it are those of step 2",
-        remedy="look",
-    )
-    told = with_trace(known, trace, drift=True)
+    told = with_trace(SAMPLED, trace, drift=True)
     assert told is not None
     assert told.cause == (
         f"the loss of step 5 differs, and the operator traces part in the data of step {step}"

@@ -154,9 +154,14 @@ def test_a_traced_run_counts_where_it_agrees_up_to_the_difference() -> None:
     assert not same_until(plain, traced, 2)
 
 
-def _diagnosis(trace: TraceFinding | None) -> Diagnosis | None:
+def _diagnosis(trace: TraceFinding | None, guess: str = "") -> Diagnosis | None:
     known = Diagnosis(
-        first_step=1, kind=EventKind.LOSS, subject="loss", cause="the loss", remedy="Look here."
+        first_step=1,
+        kind=EventKind.LOSS,
+        subject="loss",
+        cause=f"the loss differs: {guess}" if guess else "the loss differs",
+        guess=guess,
+        remedy="Look here.",
     )
     return with_trace(known, trace, drift=False)
 
@@ -187,15 +192,7 @@ def test_a_trace_that_found_nothing_leaves_the_remedy() -> None:
 def test_what_a_trace_shows_takes_the_place_of_a_guess(
     claim: Claim, operator: str, told: str
 ) -> None:
-    known = Diagnosis(
-        first_step=1,
-        kind=EventKind.LOSS,
-        subject="loss",
-        cause="the loss differs: a random draw",
-        guess="a random draw",
-        remedy="Look here.",
-    )
     found = TraceFinding(claim=claim, sentence="it", operator=operator)
-    diagnosis = with_trace(known, found, drift=False)
+    diagnosis = _diagnosis(found, guess="a random draw")
     assert diagnosis is not None
     assert diagnosis.cause == told

@@ -50,6 +50,7 @@ FOREIGN_OPTIONS = {
     "--standalone": "torchrun",
     "--all": "git lfs push",
     "--cached": "git rm",
+    **dict.fromkeys(("--no-assume-unchanged", "--no-skip-worktree"), "git update-index"),
     **dict.fromkeys(("--parsable", "--wrap", "--export", "--no-requeue"), "sbatch"),
     "--constraint": "pip",
     "--editable": "pip",

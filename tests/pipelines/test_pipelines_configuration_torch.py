@@ -43,6 +43,8 @@ def test_a_rate_that_an_argument_changed_is_traced_to_it(tmp_path: Path) -> None
     project.write("train.py", SCRIPT)
     project.write("repro-gate.yml", SETTINGS)
     project.write("conf/model.json", '{"width": 4, "name": "small"}')
+    # the harness reads it to tell what was installed from this commit; the training does not
+    project.write("pyproject.toml", '[project]\nname = "repro-gate"\n')
     project.commit()
     bench = ForkedBench(project, tmp_path / "out")
     bench.record()

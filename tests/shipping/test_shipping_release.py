@@ -133,13 +133,12 @@ def test_each_file_that_a_user_copies_is_looked_at() -> None:
 
 
 def test_every_file_that_names_the_placeholder_is_looked_at() -> None:
-    """Or is a test, an entry of a baseline or the changelog: nobody follows an address there."""
+    """Or is a test, or the changelog: nobody follows an address there."""
     names = set(git(ROOT, "ls-files").splitlines()) - set(map(str, published(ROOT)))
     left = [
         name
         for name in names
         if not name.startswith(("tests/", "scripts/newcomer"))
-        and "/.repro-gate/baseline/" not in name
         and (ROOT / name).is_file()
         and PLACEHOLDER.search((ROOT / name).read_text("utf-8", "replace"))
     ]

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import pytest
 from each_row import each_row
 from pydantic import BaseModel
-from report_outcomes import CODE_DRIFT, NONDETERMINISTIC, REPRODUCED
+from report_outcomes import NONDETERMINISTIC, REPRODUCED, both, entry, judged, ran
 
 from gate.diagnosis.diagnosis import CodePlace
 from gate.errors import RunError
@@ -49,8 +49,8 @@ def texts(value: object) -> Iterator[str]:
 FAULT = fault_verdict(
     "9f2e", "2026-08-22T12:00:00+00:00", RunError("train.py:7 raised", file="train.py", line=7)
 )
-# the lines of the change itself are git's word, and no run's
-DRIFT = CODE_DRIFT.model_copy(update={"change": None, "next_steps": ()})
+# without the lines of the change itself, which are git's word and no run's
+DRIFT = judged(both(first="parameters", since=6, rate="0.002"), against=entry(ran(rate="0.001")))
 SCENES = {"drift": DRIFT, "unequal": NONDETERMINISTIC, "same": REPRODUCED, "fault": FAULT}
 
 

@@ -25,6 +25,7 @@ import torch
 from .. import cuda
 from ..output import Problems
 from ..settings import VARIABLES
+from ..sources.outside import OwnReads
 
 NAMES: Final = frozenset(
     (
@@ -420,7 +421,7 @@ def packages(problems: Problems, tree: str = "") -> Packages:
 
     `tree` is the copy of the commit that is trained, the working directory where nobody said.
     """
-    with problems.noting("reading the environment's packages"):
+    with problems.noting("reading the environment's packages"), OwnReads():
         return Packages(survey(Path(tree) if tree else Path.cwd()))
     return Packages()
 
