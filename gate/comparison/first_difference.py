@@ -121,9 +121,12 @@ def _offset(series: MetricSeries, steps: int) -> int | None:
     if series.source is MetricSource.HARNESS or not own:
         return _likely_offset(series, steps)
     reached = max(own) + _start(own)
-    # written every so many steps it may end before the last; one more is a number before the first
-    apart = min((later - one for one, later in pairwise(own)), default=1)
-    return _start(own) if steps - apart < reached <= steps + 1 else None
+    if reached < steps:
+        # written every so many steps it may end before the last
+        apart = min((after - before for before, after in pairwise(own)), default=1)
+        return _start(own) if steps - apart < reached else None
+    # one more is a number before the first step
+    return _start(own) if reached <= steps + 1 else None
 
 
 def _likely_offset(series: MetricSeries, steps: int) -> int | None:
