@@ -125,6 +125,7 @@ def _counted(dtype: str, piece: memoryview) -> tuple[int, int]:
     if dtype in MASKED:
         stored, exponent, infinity = MASKED[dtype]
         bits = np.frombuffer(piece, stored)
+        # as integers, since NumPy lacks these types: all exponent bits set is NaN or infinity
         special = int(np.count_nonzero((bits & exponent) == exponent))
         if not special:
             return 0, 0
@@ -275,6 +276,7 @@ def _add(figures: _Figures, numbers: Numbers, block: int) -> None:
         rows, rest = numbers[:whole].reshape(-1, SUMS), numbers[whole:]
         figures.squares += np.einsum("ij,ij->j", rows, rows)
         figures.squares[: len(rest)] += rest * rest
+        # in place: `rows` and `rest`, which are views, have the signs too; the squares are done
         numbers *= _signs(0)[: len(numbers)]
         turned = rows.sum(axis=0)
         turned[: len(rest)] += rest

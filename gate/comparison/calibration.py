@@ -97,6 +97,7 @@ def _noise_of(series: tuple[MetricSeries, ...]) -> MetricNoise | None:
     gaps = values.max(axis=0) - values.min(axis=0)
     scale = np.abs(values).max(axis=0)
     widest = int(np.argmax(gaps))
+    # less than one unit in the last place, at its largest value, no metric of this type can move
     floor = ulp_size(float(scale.max()), series[0].dtype)
     wanted = smallest_difference(tolerance_factor(len(series)), deviation)
     relative = gaps[scale > 0] / scale[scale > 0]

@@ -70,6 +70,7 @@ def _outside(run: RunEvidence, beside: list[Span]) -> Timings:
         # a training of one step has no duration between two steps
         return run.timings
     durations = np.array(run.timings.seconds) + np.array(run.timings.harness_seconds)
+    # only durations are recorded: the ends follow from the first one, without a clock read per step
     ends = np.cumsum([run.first_step_clock_seconds or 0.0, *durations[1:]])
     begins = ends - durations
     kept = np.ones(len(ends), np.bool_)

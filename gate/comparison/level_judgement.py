@@ -104,6 +104,7 @@ def _equivalent(baseline: BySeed, head: BySeed, margins: Mapping[str, Margin]) -
             asked=Level.STATISTICAL,
             problem=f"no metric fits {unknown[0]}, which policy.equivalence names",
         )
+    # the first pattern that fits a metric counts, in the order of the settings
     margin_of = {
         name: next((margins[one] for one in margins if fnmatchcase(name, one)), None)
         for name in names

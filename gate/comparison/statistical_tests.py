@@ -246,6 +246,7 @@ def _standard_error(one: Sample, other: Sample) -> float:
 
 def welch_freedom(baseline: Sample, head: Sample) -> float:
     """Welch's degrees of freedom (the Welch-Satterthwaite equation)."""
+    # by shares of the variance: the fourth powers of the usual form are no float64 for a large loss
     share = (baseline.deviation / math.sqrt(baseline.seeds) / _standard_error(baseline, head)) ** 2
     return 1 / (share**2 / (baseline.seeds - 1) + (1 - share) ** 2 / (head.seeds - 1))
 

@@ -91,6 +91,7 @@ def _parsed(data: bytes) -> RawConfigParser:
             f"data: .dvc/config has {len(data):,} bytes; the limit is {MAX_CONFIG_BYTES:,}",
             hint=REMOTE_HINT,
         )
+    # a section named DEFAULT would lend its values to every remote
     parser = RawConfigParser(
         delimiters=("=",), comment_prefixes=("#",), default_section="", strict=True
     )
@@ -155,6 +156,7 @@ def _configured_file(name: str, key: str, value: str, top: Path, *, own_files: b
 
 def _plain(value: str) -> str:
     """Without a comment behind it, and without the quotes around it."""
+    # as ConfigObj has it, by which DVC reads its files
     text = value.strip()
     if text[:1] in {"'", '"'} and text.find(text[0], 1) > 0:
         return text[1 : text.find(text[0], 1)]

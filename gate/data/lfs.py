@@ -70,6 +70,7 @@ def endpoint_of(top: Path, trusted: bytes, scratch: Path) -> LfsEndpoint:
     own = dict(rows)
     file = scratch / "lfsconfig"
     writing.write_whole(file, trusted[:MAX_CONFIG_BYTES])
+    # of a file that is named, git follows no `include` (git-config(1), --includes)
     base = dict(_rows(git.run("config", "--file", str(file), "-z", "--get-regexp", KEYS).stdout))
     remotes = [key for key in own if key.startswith("remote.") and key.endswith(".url")]
     origin = f"remote.{DEFAULT_REMOTE}.url"
@@ -97,6 +98,7 @@ def _absolute(url: str, top: Path) -> str:
 
 def _rows(output: bytes) -> Iterator[tuple[str, str]]:
     for row in output.split(b"\0"):
+        # with -z a line end stands between key and value
         key, _, value = row.decode("utf-8", "surrogateescape").partition("\n")
         if value:
             yield key, value
@@ -196,6 +198,8 @@ class LfsFetch:
                     entry=self.entry,
                     argv=(
                         *(git, "-C", str(repository), "lfs", "fetch"),
+                        # empty, since patterns of the account's own configuration would leave
+                        # objects out
                         *("--include=", "--exclude=", "origin", REFERENCE),
                     ),
                     objects=objects,

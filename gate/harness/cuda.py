@@ -41,6 +41,7 @@ def capturing() -> bool:
 
 def devices_of(tensors: Iterable[torch.Tensor]) -> Devices:
     """The GPUs that hold these tensors, by index; never the current one, which may be another."""
+    # a subclass of Tensor may answer for `device` by code of its own
     with _without_asking_classes():
         devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
     return sorted_by_index(devices)

@@ -95,6 +95,7 @@ def sum_over_ranks(module: Any, flat: torch.Tensor, group: Any) -> torch.Tensor:
         own = flat[start : start + each]
         parts = [torch.empty_like(own) for _ in range(ranks)]
         module.all_gather(parts, own, group=group)
+        # neighbours in pairs, the last of an odd number as it is: one tree for every backend
         while len(parts) > 1:
             pairs = zip(parts[::2], parts[1::2], strict=False)
             parts = [one + other for one, other in pairs] + parts[len(parts) & ~1 :]
@@ -123,6 +124,7 @@ def fixed_order(group: Any, bucket: Any) -> Any:
     """The mean of a bucket over the ranks, as a hook of `DistributedDataParallel` gives it."""
     module: Any = sys.modules[MODULE]
     buffer = bucket.buffer()
+    # divided before the sum, as torch's own hook does it (ddp_comm_hooks/default_hooks.py)
     mean = sum_over_ranks(module, buffer / module.get_world_size(group), group)
     future: Any = torch.futures.Future()
     future.set_result(mean)

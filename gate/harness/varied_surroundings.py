@@ -269,6 +269,7 @@ def vary_clock() -> Callbacks:
         return function
 
     put(time, "strftime", moved(time.strftime, 1))
+    # written in C, they ask the kernel: another `time.time` does not reach them
     for name in ("localtime", "gmtime", "ctime"):
         put(time, name, moved(getattr(time, name), 0))
     asctime = time.asctime

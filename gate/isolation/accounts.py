@@ -118,6 +118,7 @@ def _system_v_of(uid: int) -> Iterator[tuple[str, int]]:
         try:
             head, *rows = (PROC / "sysvipc" / kind).read_text("ascii").splitlines()
         except FileNotFoundError:
+            # the kernel was built without such objects (CONFIG_SYSVIPC)
             continue
         columns = head.split()
         for row in rows:

@@ -133,6 +133,7 @@ class LocalAnsweringProcess:
         )
 
     def _send(self, question: bytes, writing: int) -> None:
+        # a file, handed over whole: through the socket, a long question would wait for its reader
         with tempfile.TemporaryFile(buffering=0) as asked:
             view = memoryview(question)
             while view:

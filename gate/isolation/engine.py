@@ -326,6 +326,7 @@ def engine_address(variables: Mapping[str, str]) -> str:
 
 def _remove(client: DockerApi, container: str) -> bool:
     try:
+        # `v` for the anonymous volumes of the image, which nobody else would remove
         client.remove_container(container, v=True, force=True)
     except OSError as error:
         # 409: the engine is removing it for somebody else at this moment

@@ -125,6 +125,7 @@ def main_submit(pod_settings: str, folder: str, queue_seconds: str, *asked_for: 
             api.create(SERVICES, service_of(name, pod))
             api.create(JOBS, job_of(name, pod, asked))
         except GateError as error:
+            # an answer that was lost leaves open what was made, and a job would hold its nodes
             with suppress(GateError):
                 _delete(api, name)
             sys.exit(_words(error))
@@ -227,6 +228,7 @@ def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
                     "containers": [_container(name, pod, asked)],
                     "volumes": [
                         {"name": SHARED, "persistentVolumeClaim": {"claimName": pod.volume_claim}},
+                        # 64 MiB by default, where workers of a DataLoader end by SIGBUS
                         {"name": MEMORY, "emptyDir": {"medium": "Memory"}},
                     ],
                 },
@@ -236,7 +238,9 @@ def job_of(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
 
 
 def _container(name: str, pod: PodSettings, asked: Nodes) -> dict[str, object]:
+    # the host name that an Indexed job gives each pod, below its service
     address = f"{name}-$JOB_COMPLETION_INDEX.{name}"
+    # the script goes in as `$0`: no path becomes words of this command
     start = f'exec /bin/sh "$0" "$JOB_COMPLETION_INDEX" "$NODE_NAME" "{address}"'
     return {
         "name": "node",

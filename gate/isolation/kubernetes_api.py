@@ -195,6 +195,7 @@ class KubernetesApi(Connection):
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and all that it owns; one that is gone is fine."""
+        # a job of batch/v1 that is deleted without this word leaves its pods running
         self._asked(
             "DELETE", self._address(kind, name), _Status, {"propagationPolicy": "Background"}
         )
@@ -212,6 +213,7 @@ class KubernetesApi(Connection):
         shape: type[_Answer],
         body: Mapping[str, object] | None = None,
     ) -> _Answer | None:
+        # anew for each request: the kubelet renews the token in the file while a job is waited for
         self.log_in(self._access.login())
         answer = self.ask(
             HttpRequest(
@@ -223,6 +225,7 @@ class KubernetesApi(Connection):
                 repeatable=method != "POST",
             )
         )
+        # a POST names no object yet: 404 says there that namespace or kind is missing
         if answer.status == MISSING and method != "POST":
             return None
         if answer.status not in DONE:

@@ -114,6 +114,7 @@ class Agent:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # a group of its own: the end of the step reaches what the rank has started too
                 start_new_session=True,
             )
         finally:
@@ -125,6 +126,7 @@ class Agent:
             if code is not None:
                 # what it left of its session writes no more behind its end
                 _signal(task, signal.SIGKILL)
+                # a signal as a shell tells it: the file has room for digits alone (CODE)
                 told = code if code >= 0 else 128 - code
                 self._write(f"step-{step}.{rank}.exit", str(told).encode())
                 del begun[rank]
@@ -162,6 +164,7 @@ class Client:
         self._tasks = tasks
         self._ranks = range(nodes * tasks)
         self._printed = dict.fromkeys(self._ranks, 0)
+        # behind every earlier step: what that one left must not answer for this one
         known = (STEP.match(name) for name in names_in(folder))
         self._step = 1 + max((int(found[1]) for found in known if found), default=0)
 

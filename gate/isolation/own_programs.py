@@ -130,6 +130,7 @@ class AgentJobs:
         writing.write_new(script, (text.encode(),), 0o700)
         counts = map(str, (settings.nodes, settings.tasks_per_node, round(seconds)))
         command = (*self._programs.submit, *counts, str(script), ",".join(apart_from))
+        # a process of its own: it marks the job's end in the folder, also if this one is killed
         self._keepers.append(self._keeper(place, command))
         try:
             job = self._submitted(place)

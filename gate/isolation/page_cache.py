@@ -102,6 +102,7 @@ class CacheGroup:
         """Pages of files that could go; the kernel counts in batches, so this is about right."""
         rows = (self._folder / "memory.stat").read_text().splitlines()
         facts = {name: int(value) for name, _, value in (row.partition(" ") for row in rows)}
+        # not `file`: that counts tmpfs too, whose pages are on the lists of anonymous memory
         held = facts["active_file"] + facts["inactive_file"]
         waiting = ("dirty", "writeback") if self._legacy else ("file_dirty", "file_writeback")
         return max(0, held - sum(facts[name] for name in waiting))
@@ -134,6 +135,7 @@ def cache_left_by(path: Path) -> int:
                 words = (ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size))
                 checked(library.mincore(*words, answer))
             finally:
+                # a buffer that is still exported keeps the mapping from being closed (BufferError)
                 del start
             return sum(page & 1 for page in answer.raw)
 
@@ -146,6 +148,7 @@ def _hierarchy() -> _Hierarchy:
     """
     own = dict(_own_groups())
     for row in Path("/proc/self/mountinfo").read_text().splitlines():
+        # a dash ends the optional fields: see proc_pid_mountinfo(5), numbers 7 and 8
         about, _, facts = row.partition(" - ")
         kind, _, options = facts.split(" ")[:3]
         root, place = about.split(" ")[3:5]

@@ -306,6 +306,7 @@ def _show_kernel_files(top: Path, masks: Sequence[Mounted], own: Collection[str]
     """The run's own processes, terminals and network alone, and no count of other runs' things."""
     place, log = _at(top, KERNEL_FILES), _at(top, KERNEL_LOG)
     if Own.PROCESSES in own:
+        # a new instance shows the namespace of whoever mounts it alone, see pid_namespaces(7)
         _mount("proc", place, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
         for one in masks:
             _hide_as_before(one, _at(top, one.path), _at(top, NOTHING))

@@ -361,6 +361,7 @@ class LocalProcesses(GroupedProcesses):
 
     def begin(self, request: ProcessRequest) -> RunningProcess:
         """Start a process of this machine."""
+        # before the start: whatever is born later is of the training, and so are its daemons
         family_before = descendants(os.getpid())
         views: list[View] = []
 

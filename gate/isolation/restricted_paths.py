@@ -199,6 +199,7 @@ def restrict_access(
             closed.close(places, way)
             yield
         finally:
+            # a stop between two of them would leave the rest closed for good
             with interrupts.deferred():
                 still_closed = closed.give_back()
         if still_closed:

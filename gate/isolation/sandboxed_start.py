@@ -56,6 +56,7 @@ def first_blocked_folder(path: Path, account: Credentials) -> Path | None:
     looked at too.
     """
     place, steps = Path("/"), list(path.absolute().parts[1:])
+    # links may form a circle, which the kernel gives up too (ELOOP)
     for _ in range(MAX_STEPS):
         if not _may_enter(place.stat(), account):
             return place
@@ -68,9 +69,11 @@ def first_blocked_folder(path: Path, account: Credentials) -> Path | None:
         except OSError:
             return None
         if target is not None:
+            # a link's own parts come before what is left of the way
             steps[:0] = [part for part in target.parts if part != "/"]
             place = Path("/") if target.is_absolute() else place
         elif stat.S_ISDIR(mode):
+            # `..` of a link may be left by name: every folder up to here is a real one
             place = Path(os.path.normpath(there))
         else:
             return None

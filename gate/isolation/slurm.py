@@ -74,6 +74,7 @@ class Slurm:
         apart_from: tuple[str, ...] = (),
     ) -> str:
         """Submit the job; its number."""
+        # sbatch rounds seconds up to minutes anyway, and takes 0 for no limit at all
         minutes = max(1, math.ceil(seconds / 60))
         asked = dict(settings.options)
         if apart_from:
@@ -95,6 +96,7 @@ class Slurm:
             # it only holds the nodes: the gate's own steps do the work
             f"--wrap=exec sleep {minutes * 60}",
         )
+        # in a federation, --parsable puts the name of the cluster behind the number (sbatch(1))
         job = answer.strip().partition(";")[0]
         if not job.isascii() or not job.isdecimal():
             raise RunError(

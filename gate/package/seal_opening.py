@@ -167,6 +167,7 @@ def _check_making(making: Making, facts: StatementFacts, archive: Archive) -> No
                 f"{printable(name)} in the package is not the one that the provenance lists",
                 hint=CLAIM_HINT,
             )
+    # the verdict has their digest and the provenance the settings: neither can be of another call
     if sha256_hex(canonical_json(making.settings)) != facts.settings_digest:
         raise AttestationError(
             "the provenance lists other settings than the ones that were judged by",

@@ -36,8 +36,7 @@ from gate.package.signing import Identity, Sealing, SealServices, Secrets, Signe
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.case import Gated
 from gate.pipelines.committed_policy import with_policy_checked
-from gate.pipelines.kept_line import keep_line
-from gate.pipelines.publish import publish
+from gate.pipelines.publish import keep_line, publish
 from gate.pipelines.signing_key import check_trusted_signer
 from gate.pipelines.snapshots import BADGE, clear_out, held_out, lines_of_the_change
 from gate.report.assembly import ReportLinks
@@ -172,7 +171,7 @@ def _why_never(verdict: Verdict, request: GateRequest) -> str:
     # whoever wrote a fork's code must not have the key used for that code
     if request.from_fork:
         return "a pull request from a fork is never sealed"
-    if _by_own_rules(request):
+    if request.by_own_rules:
         return "the settings, which decide, come with the pull request"
     if verdict.changed_files:
         return "there were uncommitted changes, so no commit can be sealed"
@@ -206,17 +205,8 @@ def _seal_by_identity(
 
 def may_seal_by_identity(request: GateRequest) -> bool:
     """Whether this call asks for the job's identity token if it comes to a pass."""
-    own_rules = _by_own_rules(request)
-    return request.sign is SigningMethod.SIGSTORE and not request.from_fork and not own_rules
-
-
-def _by_own_rules(request: GateRequest) -> bool:
-    """Whether the change under test brings the settings that it is judged by.
-
-    A seal would say that it kept rules which nobody approved, and a token would be sent to where
-    they say (T2).
-    """
-    return request.pull_request and request.settings_from == "head"
+    asked = request.sign is SigningMethod.SIGSTORE
+    return asked and not request.from_fork and not request.by_own_rules
 
 
 def refuse_unready(request: GateRequest, secrets: Secrets, *, has_sigstore: bool) -> None:

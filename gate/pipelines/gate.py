@@ -48,7 +48,8 @@ from gate.training.runs import Commit, RunMode
 from gate.training.timeline import CallTime, OwnWork
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.blind_spots import RARE
-from gate.verdict.decision import base_run_decides, needs_base_run
+from gate.verdict.decision import needs_base_run
+from gate.verdict.facts import agree
 from gate.verdict.operator_findings import operator_report
 from gate.verdict.reached_level import in_force
 from gate.verdict.request import GateRequest
@@ -225,7 +226,8 @@ def _base_runs(trainings: Trainings, case: Case) -> tuple[RunEvidence, ...]:
     environment = Commit.BASE if own else Commit.HEAD
     base = trainings.together(plan_base(environment))
     against = case.with_runs(base).base_run
-    if not own or against is None or base_run_decides(against, case.request.settings):
+    # head in its own environment is as the base in its own: nothing is left to ask
+    if not own or against is None or agree(against, case.request.settings):
         return base
     try:
         return (*base, trainings.run(plan_base_here()))

@@ -29,16 +29,17 @@ from gate.evidence.evidence_folder import (
     MANIFEST_NAME,
     EvidenceFolder,
     WrittenDocument,
+    read_evidence_set,
 )
 from gate.evidence.lock_files import LockFile
 from gate.evidence.rank_environments import leave_out_packages
 from gate.evidence.run_evidence import DivergedStates, EvidenceSet, KeptFile, RunEvidence
 from gate.evidence.usable import refuse_unusable
 from gate.isolation.cluster_settings import ClusterSettings
+from gate.isolation.confined_look import LARGE_ANSWER_BYTES, read_apart, reading_seconds
 from gate.isolation.modes import Isolation, IsolationMode, IsolationSettings, Separation, WriteGuard
 from gate.package.packing import keep_code
 from gate.pipelines.adapters import Adapters
-from gate.pipelines.evidence_apart import read_evidence_apart
 from gate.pipelines.fresh_process import FreshReader
 from gate.pipelines.reading import MAX_TEXT, Ask, SavedQuestion, StateAnswer, StateQuestion
 from gate.pipelines.snapshots import export_snapshot, part_of, prepare_out
@@ -46,6 +47,7 @@ from gate.pipelines.tree_files import locks_of_commits
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import settings_digest, training_digest
 from gate.system.files.port import Files
+from gate.text.documents import RecordForm
 from gate.text.untrusted_text import safe_line, short_text
 from gate.training.plan import (
     plan_base,
@@ -211,6 +213,21 @@ class ImportedRuns:
     evidence: EvidenceSet
     isolation: Isolation
     documents: tuple[WrittenDocument, ...]
+
+
+def read_evidence_apart(files: Files, folder: Path) -> EvidenceSet:
+    """A folder that another job wrote, as `read_evidence_set` reads it, in a confined child.
+
+    This process may hold the key, and text takes many times its size in memory. Raises
+    `EvidenceError` as that does, and for what takes too long or too much.
+    """
+    return read_apart(
+        RecordForm(EvidenceSet),
+        lambda: read_evidence_set(files, folder),
+        what=f"the evidence in {safe_line(str(folder))}",
+        seconds=reading_seconds(folder),
+        answer_bytes=LARGE_ANSWER_BYTES,
+    )
 
 
 def take_over(request: GateRequest, adapters: Adapters, folder: Path) -> ImportedRuns:

@@ -44,7 +44,7 @@ from gate.evidence.evidence_folder import MANIFEST_NAME
 from gate.evidence.run_evidence import EvidenceSet, RunEvidence
 from gate.pipelines.adapters import Adapters
 from gate.pipelines.all_reduce import all_reduce_spread, refuse_nodes
-from gate.pipelines.evidence_apart import read_evidence_apart
+from gate.pipelines.imported_evidence import read_evidence_apart
 from gate.pipelines.prepared import prepare
 from gate.pipelines.runs import EndedRuns, Trainings
 from gate.settings.knobs import NO_KNOBS, KnobSet, PricedKnob, knob_names, strict_knobs

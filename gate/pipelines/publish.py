@@ -1,14 +1,17 @@
-"""A sealed package is sent where the settings say, and a verdict to a tracker.
+"""A sealed package is sent where the settings say, a verdict to a tracker and to the history.
 
 What fails there changes no verdict.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from gate.errors import CancelledError, GateError, InternalError
+from gate.fleet.lines import call_facts, verdict_line
+from gate.fleet.stores import append
 from gate.package.seal_records import Package
 from gate.package.signing import Sealing
 from gate.pipelines.adapters import Adapters
@@ -21,12 +24,14 @@ from gate.publishing.artifact import (
     SealedFile,
 )
 from gate.publishing.tracked import MAX_METRICS, SealWords, tracked_run
+from gate.report.wording import sentences
 from gate.settings.delivery_sections import PublishSettings
 from gate.system.files.port import Files
 from gate.text.digests import sha256_hex
 from gate.text.documents import write_document
 from gate.text.package_names import MAX_SEAL_BYTES
 from gate.text.strict_json import parse_json
+from gate.verdict.history import HistoryLine
 from gate.verdict.request import GateRequest
 from gate.verdict.verdict import Verdict
 
@@ -67,17 +72,12 @@ def publish(
 def _wants_all(request: GateRequest) -> bool:
     """Whether the tracker is to have every verdict; of one without a seal no file goes there."""
     tracker = request.settings.publish.mlflow
-    return tracker is not None and tracker.when == "always" and not _own_rules(request)
-
-
-def _own_rules(request: GateRequest) -> bool:
-    """Whether the settings, which say where credentials are sent, come with a pull request (T2)."""
-    return request.pull_request and request.settings_from == "head"
+    return tracker is not None and tracker.when == "always" and not request.by_own_rules
 
 
 def _why_not(request: GateRequest, sealing: Sealing) -> str:
     """Why a pass stays here; empty where it may go."""
-    if _own_rules(request):
+    if request.by_own_rules:
         return "the settings, which say where to, come with the pull request"
     return sealing.why_not
 
@@ -185,3 +185,65 @@ def _sentence(what: str, raised: Exception) -> str:
     fault = raised if isinstance(raised, GateError) else InternalError(raised)
     why = ": ".join((fault.message, *fault.details))
     return f"{what}: {why[:MAX_WORDS].rstrip('.')}. {fault.hint}".strip()
+
+
+def keep_line(
+    verdict: Verdict,
+    request: GateRequest,
+    adapters: Adapters,
+    *,
+    sealed: bool = False,
+    cancelled: bool = False,
+) -> tuple[str, ...]:
+    """Append the verdict's line and push its metrics; what became of each, in a sentence."""
+    wanted = request.settings.publish
+    if wanted.history is None and wanted.pushgateway is None:
+        return ()
+    # T2: credentials go where the base commit's settings say, and no fork's job has any
+    if request.from_fork or request.by_own_rules:
+        return ("No line in the history: this pull request decides where it would go.",)
+    try:
+        call = call_facts(
+            adapters.host,
+            gate_id=request.gate_id,
+            repository=request.repository,
+            sealed=sealed,
+            cancelled=cancelled,
+        )
+        line = verdict_line(verdict, call)
+    except Exception as raised:  # noqa: BLE001 - the verdict stands, whatever this is
+        return (_line_sentence("No line in the history", raised),)
+    return tuple(_kept(line, request, adapters))
+
+
+def _kept(line: HistoryLine, request: GateRequest, adapters: Adapters) -> Iterator[str]:
+    wanted, publishers = request.settings.publish, adapters.publishers
+    if wanted.history is not None:
+        place = wanted.history
+        yield _tried(
+            lambda: append(publishers.history(place), line),
+            f"A line was added to the history in {place}.",
+            f"No line was added to the history in {place}",
+        )
+    if wanted.pushgateway is not None:
+        url = wanted.pushgateway
+        yield _tried(
+            lambda: publishers.push(url, line),
+            f"The metrics were pushed to {url}.",
+            f"No metrics were pushed to {url}",
+        )
+
+
+def _tried(act: Callable[[], object], done: str, failed: str) -> str:
+    try:
+        act()
+    except CancelledError:
+        raise
+    except Exception as raised:  # noqa: BLE001 - as above
+        return _line_sentence(failed, raised)
+    return done
+
+
+def _line_sentence(what: str, raised: Exception) -> str:
+    fault = raised if isinstance(raised, GateError) else InternalError(raised)
+    return sentences(f"{what}: {fault.message[:MAX_WORDS]}", fault.hint)

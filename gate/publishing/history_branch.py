@@ -95,6 +95,7 @@ class HistoryBranch:
         base = {}
         if parent:
             commit = read_as(api.send("GET", f"{git}/commits/{parent}"), _COMMIT)
+            # without it the tree would hold the new files alone, and the commit remove all others
             base = {"base_tree": commit.tree.sha}
         tree = read_as(api.send("POST", f"{git}/trees", {**base, "tree": entries}), _OBJECT).sha
         commit_body = {"message": message, "tree": tree, "parents": [parent] if parent else []}

@@ -231,6 +231,7 @@ class OciRegistry:
     def push(self, artifact: SealedArtifact) -> Pushed:
         """Push package and seals; the tag comes last, so that it never names half of them."""
         with self._client() as client:
+            # an artifact's config is the empty one, and has to be there as any blob
             client.put_bytes(EMPTY)
             client.put_blob(artifact.package, self._files)
             package = package_manifest(artifact)

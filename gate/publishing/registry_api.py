@@ -184,6 +184,7 @@ class RegistryClient:
         """All tags of the name, page by page; none where nothing was ever pushed to it."""
         found: dict[str, None] = {}
         while True:
+            # not by the Link header: that may name any address, and a login goes along
             last = next(reversed(found), "")
             words = {"n": str(TAGS_A_PAGE)} | ({"last": last} if last else {})
             reply = self._ask(

@@ -436,6 +436,7 @@ class Connection:
             with self._sent(ask, retry) as response:
                 status = response.status_code
                 follows = ask.follow and ask.method in self.followed and status in REDIRECTS
+                # 303 answers with another page, to be got in its place (RFC 9110, 15.4.4)
                 if not follows or (status == requests.codes.see_other and ask.method != "GET"):
                     yield response
                     return

@@ -112,6 +112,7 @@ def plan_shaken(
         # that of all other runs is the training's seed
         variables = ((HASH_SEED_VARIABLE, "2" if settings.train.seed == 1 else "1"),)
     if variation.name == GPU_INDEX:
+        # each rank gets the card of the next one: the same cards, under other numbers
         variables = (("CUDA_VISIBLE_DEVICES", ",".join((*cards[1:], *cards[:1]))),)
     varied = Varied(variation=variation, variables=variables, max_seconds=max_seconds)
     return PlannedRun(label=f"shaken-{variation.name}", mode=RunMode.STRICT, varied=varied)

@@ -39,7 +39,6 @@ from gate.verdict.determinism_budget import determinism_budget
 from gate.verdict.environment_findings import environment
 from gate.verdict.facts import Decision, Facts, answer_of
 from gate.verdict.failure_mode import with_failure_mode
-from gate.verdict.moved_data import moved_data_findings
 from gate.verdict.next_step import (
     ReaderPlace,
     after_entropy,
@@ -414,7 +413,7 @@ def _findings(
         *kill_findings(facts.resume),
         *environment(facts.baseline, evidence),
         *findings.replicas_differ(run),
-        *moved_data_findings(facts),
+        *findings.moved_data(facts),
         *undeclared_reads(strict, facts.settings),
         *splits_by_listing(run),
         *findings.stale_baseline(about_baseline),

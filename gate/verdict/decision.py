@@ -23,7 +23,6 @@ from gate.verdict.facts import (
     repeat_answer,
     within_tolerance,
 )
-from gate.verdict.moved_data import with_moved_data
 from gate.verdict.reached_level import excusing
 from gate.verdict.resume_verdict import stopped_by_resume, unrepeated_start
 from gate.verdict.verdict import DRIFTS, Answer, Answers, Outcome
@@ -183,12 +182,44 @@ def _against_baseline(facts: Facts, baseline: Comparison) -> Decision:
             cause = f"{cause}: {facts.one_run.described}"
         return passed(Outcome.REPRODUCED, cause, baseline)
     if facts.data_moved:
-        return with_moved_data(facts, baseline)
+        return _data_moved(facts, baseline)
     if facts.own_environments and facts.base_run is not None:
         return _environment_brought(facts, baseline, facts.base_run)
     usual = _judged_by_entry(facts, baseline)
     rule = None if usual.passes else excusing(baseline, facts.quarantine, facts.settings)
     return usual if rule is None else _in_quarantine(facts, baseline, usual, rule)
+
+
+def _data_moved(facts: Facts, baseline: Comparison) -> Decision:
+    """The entry cannot judge the code: its numbers are those of other data.
+
+    The base commit, run here with the data as it is now, tells whether the change moves the result
+    as well; where the change itself brings the data, it trains with its own and says nothing.
+    """
+    differs = reasons.drift(baseline, "the baseline")
+    moved = reasons.moved_data_reason(facts.data_moved, by_change=facts.data_brought)
+    base = facts.base_run
+    if base is None or facts.data_brought or not _base_repeats(facts):
+        return _data_drift(facts, baseline, f"{moved}, and the result {differs}")
+    if not agree(base, facts.settings):
+        against = "the base commit, run here with the same data"
+        return failed(Outcome.CODE_DRIFT, f"{moved}; {reasons.drift(base, against)}", base)
+    how = "the same result" if base.numerically_equal else "the result within tolerance"
+    cause = f"{moved}, and the result {differs}; with this data the base commit gives {how} here"
+    return _data_drift(facts, baseline, cause)
+
+
+def _data_drift(facts: Facts, baseline: Comparison, cause: str) -> Decision:
+    may_pass = facts.settings.policy.data_drift == "pass"
+    near = baseline.comparable_environment and baseline.comparable
+    if may_pass and near and inside(baseline, facts.settings):
+        return within_tolerance(facts, f"{cause}, within tolerance, and policy.data_drift is pass")
+    return failed(Outcome.DATA_DRIFT, cause, baseline)
+
+
+def _base_repeats(facts: Facts) -> bool:
+    """Whether two runs of the base commit agree: else it measures this machine and no change."""
+    return repeat_answer(facts.base_repeat) is Answer.EQUAL
 
 
 def _judged_by_entry(facts: Facts, baseline: Comparison) -> Decision:
@@ -222,7 +253,7 @@ def _in_quarantine(
     if base is None:
         return replace(usual, cause=f"{usual.cause}; {words}, which excuses nothing without a run "
                        "of the base commit here")  # fmt: skip
-    if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
+    if not _base_repeats(facts):
         cause = f"{words}, and two runs of the base commit differ here"
         return _environment_drift(cause, baseline)
     if not agree(base, facts.settings):
@@ -247,7 +278,7 @@ def _environment_moved(facts: Facts, baseline: Comparison) -> Decision:
             baseline,
         )
     # a base that does not repeat itself here measures this machine and not the change
-    if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
+    if not _base_repeats(facts):
         return _environment_drift(
             f"the environment moved ({moved}) and two runs of the base commit differ here",
             baseline,
@@ -271,7 +302,7 @@ def _held_by_base(facts: Facts, cause: str, baseline: Comparison) -> Decision:
 
 def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -> Decision:
     """Base and head ran here, each in its own environment: what differs comes with the change."""
-    if repeat_answer(facts.base_repeat) is not Answer.EQUAL:
+    if not _base_repeats(facts):
         return _environment_drift(
             "the change uses another environment, and two runs of the base commit differ here",
             baseline,
@@ -288,11 +319,6 @@ def _environment_brought(facts: Facts, baseline: Comparison, base: Comparison) -
         return failed(Outcome.CODE_DRIFT, cause, base)
     alone = here is not None and agree(here, facts.settings)
     return failed(Outcome.DEPENDENCY_DRIFT, reasons.dependency_drift(base, alone=alone), base)
-
-
-def base_run_decides(base: Comparison, settings: GateSettings) -> bool:
-    """Whether head in its own environment is as the base in its own: then nothing more is asked."""
-    return agree(base, settings)
 
 
 def needs_base_run(

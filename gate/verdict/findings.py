@@ -5,13 +5,15 @@ from __future__ import annotations
 from gate.baseline.entry import BaselineEntry
 from gate.checkpoint.digest import captured_digest
 from gate.comparison.differences import Comparison
+from gate.data.data_sets import move_sentence
 from gate.diagnosis.diagnosis import CodePlace
 from gate.evidence.observations import CheckpointLack, started_without
 from gate.evidence.run_evidence import EvidenceSet, MetricSource, RunEvidence
 from gate.isolation.modes import Isolation, IsolationMode
 from gate.settings.levels import CostSettings
 from gate.text.phrases import joined, rank_words
-from gate.verdict.verdict import BaselineFacts, Finding, Severity
+from gate.verdict.facts import Facts
+from gate.verdict.verdict import DATA_MOVED, BaselineFacts, Finding, Severity
 
 SHOWN_FILES = 5
 SHOWN_PACKAGES = 6
@@ -446,6 +448,24 @@ def credentials_left(keys: tuple[str, ...]) -> tuple[Finding, ...]:
         message=f"the checkout left its credential in the clone's configuration: {names}",
         remedy="Set `persist-credentials: false` on actions/checkout. This gate hides it "
         "from the training; later steps do not.",
+    )
+
+
+def moved_data(facts: Facts) -> tuple[Finding, ...]:
+    """Which declared data is not what the baseline was recorded with?"""
+    remedy = (
+        "This change introduces it: review the data as you review code."
+        if facts.data_brought
+        else "Every commit trains on it now. If that is intended, record the baseline again."
+    )
+    return tuple(
+        Finding(
+            code=DATA_MOVED,
+            severity=Severity.WARNING,
+            message=move_sentence(move),
+            remedy=remedy,
+        )
+        for move in facts.data_moved
     )
 
 

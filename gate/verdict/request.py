@@ -122,6 +122,15 @@ class GateRequest:
         """How many equal strict runs an entry of the baseline has to rest on."""
         return max(self.strict_runs, self.settings.baseline.record_repeats)
 
+    @property
+    def by_own_rules(self) -> bool:
+        """Whether the change under test brings the settings that it is judged by.
+
+        A seal would say that it kept rules which nobody approved, and a token or login would go
+        to where they say (T2).
+        """
+        return self.pull_request and self.settings_from == "head"
+
     def repository_path(self, relative: str) -> str:
         """A path of the settings as the repository sees it."""
         return relative if self.project == "." else f"{self.project}/{relative}"

@@ -38,6 +38,7 @@ from gate.evidence.step_columns import StepDigest, StepDigests, StepTiming, Timi
 from gate.isolation.modes import Isolation, IsolationMode, RunIsolation
 from gate.pipelines.case import case_of
 from gate.pipelines.gate import judge
+from gate.pipelines.unaffected import unaffected_verdict
 from gate.settings.data import DataKind
 from gate.settings.gate_settings import GateSettings
 from gate.settings.load import training_settings
@@ -48,7 +49,6 @@ from gate.training.environment import Environment
 from gate.training.runs import BASE_HERE, Commit
 from gate.verdict.assemble import error_verdict
 from gate.verdict.request import GateRequest
-from gate.verdict.unaffected import unaffected_verdict
 from gate.verdict.verdict import NotRun, Part, Verdict, WhyNotRun
 
 STEPS = 24

@@ -29,7 +29,7 @@ from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import GateSettings
 from gate.verdict.decision import decide, needs_base_run
 from gate.verdict.facts import Facts
-from gate.verdict.moved_data import moved_data_findings as findings_of
+from gate.verdict.findings import moved_data as findings_of
 from gate.verdict.verdict import Outcome
 
 BEFORE, AFTER = (set_of({"a": b"1"}),), (set_of({"a": b"2"}),)

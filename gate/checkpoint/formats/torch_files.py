@@ -309,6 +309,7 @@ def _places(
         storage = known.get(key) if isinstance(key, str) else None
         if storage is None or storage.key in places:
             raise fault(f"storage {short_text(str(key))} is listed twice or never used")
+        # the size stands here and in the pickle: it says where the next storage begins
         elements = int.from_bytes(opened.read_at(position, COUNT_BYTES), "little")
         if elements != storage.elements:
             raise fault(

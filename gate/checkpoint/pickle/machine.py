@@ -91,6 +91,7 @@ class Machine:
         for value in arguments if isinstance(arguments, tuple) else (arguments,):
             for each in value if isinstance(value, tuple) else (value,):
                 if type(each) in CHANGEABLE:
+                    # held as well: the id of what is gone may be given to another value
                     self.given[id(each)] = each
 
     def check_not_given(self, target: object) -> None:
@@ -152,6 +153,7 @@ class Machine:
 
     def push_text(self, start: int, length: int) -> int:
         """The same for text."""
+        # as pickle's own BINUNICODE: a text of Python may hold half of a surrogate pair
         text = self.taken(start, length).decode("utf-8", "surrogatepass")
         self.stack.append(text)
         return start + length

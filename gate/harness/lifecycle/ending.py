@@ -95,6 +95,7 @@ def _held(error: BaseException | None) -> Iterator[BaseException]:
         yield one
         if isinstance(one, TrainingStopped):
             continue
+        # as a traceback shows it: `raise ... from` takes the place of what was handled (PEP 415)
         waiting.append(one.__cause__ if one.__suppress_context__ else one.__context__)
         for value in (*one.args, *getattr(one, "__dict__", {}).values()):
             if isinstance(value, dict):

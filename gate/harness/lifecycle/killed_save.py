@@ -146,7 +146,9 @@ class KilledSave:
         self._recorder.flush()
         self._output.silent = True
         own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        # the signal of that limit dumps core by default (signal(7))
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        # Python ignores it from its start on: a write would fail, and an `except` could go on
         before = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (_at_most(start + byte, most), most))
         try:

@@ -40,6 +40,7 @@ class TracingMode(DispatchMode):  # type: ignore[no-untyped-call] # torch's own 
         call = None
         paused = pause_lines()
         try:
+            # a fault here is a call that is missing in the trace, never one of the training
             call = self._tracer.begin(func, args, named)
         except Exception:
             self._tracer.failed()

@@ -168,6 +168,7 @@ def _copy_entries(source: Path, target: Path, relative: Path, room: _Room) -> li
         for entry in entries:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):
+                # writable until all is in it: then `_copy_facts` gives it those of its source
                 os.mkdir(entry.name, 0o700, dir_fd=there)
                 folders.append(relative / entry.name)
             elif stat.S_ISLNK(facts.st_mode):

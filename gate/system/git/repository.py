@@ -127,6 +127,7 @@ class Git(Protocol):
         ...
 
 
+# -z: git quotes unusual names without it; --full-tree: paths from the top, wherever this runs
 LISTING = ("ls-tree", "-z", "-l", "--full-tree", "--end-of-options")
 KINDS = {LINK: "a link", SUBMODULE: "a submodule", FOLDER: "a folder"}
 
@@ -140,6 +141,7 @@ def read_folder(
     in it but regular files, and for more than `max_files` of them or `max_bytes` together.
     """
     listing = git.output(*LISTING, commit, path)
+    # without a slash behind its path git lists the folder itself, and its mode says what it is
     place = next((row for row in parse_entries(listing) if row.path == path), None)
     if place is None:
         return None
