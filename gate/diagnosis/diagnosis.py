@@ -242,6 +242,7 @@ class ResumeCauseKind(StrEnum):
     WEIGHTS = "weights"
     OPTIMIZER = "optimizer"
     LOSS_SCALE = "loss-scale"
+    REPEATED = "data-repeated"
     SCHEDULE = "schedule"
     SAMPLER = "sampler"
     RANDOM = "random-state"

@@ -60,6 +60,8 @@ REMEDIES: Final = {
     ResumeCauseKind.SAMPLER: "Save how far the data was read, and continue from there: the "
     "sampler's "
     "state, or the number of batches to skip.",
+    ResumeCauseKind.REPEATED: "Save the number of the next step, or begin the loop one behind the "
+    "saved number; where a sampler counts, save its place after the step.",
     ResumeCauseKind.RANDOM: "Save the state of each generator, and restore it last, after "
     "everything that draws while the run is set up.",
     ResumeCauseKind.AVERAGE: "Save the averaged weights and their count, and load them.",
@@ -89,7 +91,8 @@ def causes_of(
     )
     if not _weights_alone(interrupted, resumed):
         # buffers that see each batch follow what the step was given, and what it drew
-        moved = {ResumeCauseKind.SAMPLER, ResumeCauseKind.RANDOM}
+        data = {ResumeCauseKind.SAMPLER, ResumeCauseKind.REPEATED}
+        moved = {*data, ResumeCauseKind.RANDOM}
         given = fingerprint(resumed, "input", 1) == fingerprint(whole, "input", step + 1)
         if not given or moved & {one.kind for one in found}:
             found = tuple(one for one in found if one.kind is not ResumeCauseKind.WEIGHTS)
@@ -391,18 +394,40 @@ def _sampler(
         if not same:
             continue
         again = f"batch {step + 1} is batch {same[0]}'s"
+        kind = ResumeCauseKind.SAMPLER
         if restarted:
             again += ", which may follow from it"
+        elif step in same and _a_step_late(whole, resumed, name, step):
+            kind = ResumeCauseKind.REPEATED
+            again = (
+                f"the resumed run repeats the data of step {step}, and is a step late from then on"
+            )
+            if same[0] == 1:
+                again += ", or the sampler starts at sample 0"
         elif same[0] == 1:
             again = f"the sampler starts at sample 0: {again}"
         yield ResumeCause(
-            kind=ResumeCauseKind.SAMPLER,
+            kind=kind,
             sentence=again,
             evidence=(
                 f"The {name} of step {step + 1} after the resume is that of step {same[0]} without",
             ),
         )
         return
+
+
+def _a_step_late(whole: RunEvidence, resumed: RunEvidence, name: str, step: int) -> bool:
+    """Whether all that is known of the data behind the border is the step's before, twice or more.
+
+    A loop that begins at the number of the step that was saved does that, and so does a sampler
+    whose place was saved before the step.
+    """
+    steps = {one.step: one.fingerprints.get(name, "") for one in whole.steps.told}
+    pairs = [
+        (own.fingerprints.get(name), steps.get(step + own.step - 1)) for own in resumed.steps.told
+    ]
+    known = [(now, before) for now, before in pairs if now and before]
+    return len(known) > 1 and all(now == before for now, before in known)
 
 
 def _random(

@@ -103,28 +103,42 @@ def shown_change(
     """What of the change belongs beside a difference, where something is known to.
 
     Two runs of one commit that differ are explained by a line that is named, and by nothing that
-    only fits. `read` are the paths in the repository of files that the training opened.
+    only fits. `read` are the paths in the repository of files that the training opened: beside a
+    line that ran, such a file may be the cause as well.
     """
     if change is None or diagnosis is None:
         return None
-    named = _first(HowKnown.NAMED, _named(change, _places(diagnosis), folder))
-    if named is not None or not drift:
-        return _with_move(named, change)
-    fitting = _fitting(change, diagnosis.optimizer_settings)
-    relevant = [hunk for hunk in change.hunks if can_matter(hunk.file)]
+    named = _named(change, _places(diagnosis), folder)
     opened = frozenset(read)
-    data = [hunk for hunk in relevant if hunk.file in opened]
-    ran = _ran_before(diagnosis)
+    data = [hunk for hunk in change.hunks if can_matter(hunk.file) and hunk.file in opened]
+    unseen = [_in_repository(hunk, folder) for hunk in _may_have_run(diagnosis.trace)]
+    # what a line that is known does hangs on no file; the call at which two traces part may
+    beside = [] if diagnosis.likely else [*unseen, *data]
+    if not drift or (named and not beside):
+        return _with_move(_first(HowKnown.NAMED, named), change)
+    ran = named[:1] or [_in_repository(hunk, folder) for hunk in _ran_before(diagnosis)]
+    settings = () if named else diagnosis.optimizer_settings
+    fitting = _first(HowKnown.FITS, _fitting(change, settings))
+    if fitting is None and beside and (ran or (unseen and len(beside) > 1)):
+        return _either(ran, beside)
     only = all_that_matters(change)
     # proof that it is read says more than that there is nothing else
     proved = _first(HowKnown.READ, data) if only is None or only.hunks[0] in data else None
-    shown = (
-        _first(HowKnown.FITS, fitting)
-        or (None if ran else proved)
-        or only
-        or _first(HowKnown.RAN, [_in_repository(hunk, folder) for hunk in ran])
-    )
-    return _with_move(shown, change)
+    return _with_move(fitting or proved or only or _first(HowKnown.RAN, ran), change)
+
+
+def _either(ran: list[ChangedLines], beside: list[ChangedLines]) -> ShownChange | None:
+    """Two parts of the change that may each be it; of more, none is shown."""
+    # of a file that was opened one part stands for all
+    files = {hunk.file: hunk for hunk in reversed(beside) if not hunk.file.endswith(".py")}
+    lines = [hunk for hunk in beside if hunk.file.endswith(".py")]
+    both = (*ran, *lines, *files.values())
+    return ShownChange(how=HowKnown.EITHER, hunks=both) if len(both) == PAIR else None
+
+
+def _may_have_run(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
+    """Changed lines that nobody saw run, where the value came from a process without a trace."""
+    return trace.changed_later if trace is not None and trace.elsewhere else ()
 
 
 def _ran_before(diagnosis: Diagnosis) -> tuple[ChangedLines, ...]:
@@ -179,7 +193,8 @@ def _nearest(trace: TraceFinding | None) -> tuple[ChangedLines, ...]:
     """
     if trace is None or not (trace.names_a_call or len(trace.changed) == 1):
         return ()
-    return trace.changed[:1]
+    # beside a line of another process none is the nearest
+    return trace.changed if _may_have_run(trace) else trace.changed[:1]
 
 
 def named_by_change(change: Change | None, diagnosis: Diagnosis | None, folder: str) -> bool:

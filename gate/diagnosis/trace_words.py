@@ -37,12 +37,22 @@ OF_THEIR_SOURCE: Final = (
     *(Claim.UNINITIALISED, Claim.OUTSIDE_VALUE, Claim.MEMORY_LAYOUT, Claim.ARRIVAL),
     Claim.COLLECTIVE,
 )
+# their lines are in no trace
+ELSEWHERE: Final = (Origin.WORKER, Origin.PROCESS)
 MADE_BY: Final = {
     Origin.WORKER: "a worker of a DataLoader",
     Origin.PROCESS: "another process",
     Origin.LOAD: "torch.load",
     Origin.DEEPCOPY: "copy.deepcopy",
     Origin.STORAGE: "code that fills a storage",
+}
+# of two commits that repeat themselves: what differs is what was changed
+LOOK_AT_CHANGES: Final = {
+    Origin.WORKER: (
+        "Look at changes to the data, to the data set and to its transforms, which run in the "
+        "workers."
+    ),
+    Origin.PROCESS: "Look at changes to what the other process computes and sends.",
 }
 LOOK_AT: Final = {
     Origin.WORKER: (
@@ -132,6 +142,7 @@ def finding_at(
         file=call.file,
         line=call.line,
         forward_place=_forward(call),
+        elsewhere=point.source is not None and point.source.origin in ELSEWHERE,
         absolute=absolute,
         relative=relative,
         rows=tuple(_rows(point)),
@@ -380,12 +391,13 @@ def _made_outside(point: TraceDivergence, source: TracedCall) -> tuple[str, str]
     use = "" if source is point.first_use else f"; {_named(point.first_use)} is the first to use it"
     where = place_words(source)
     other = "Look at what fills this memory: NumPy, a file, another process."
+    look = LOOK_AT | LOOK_AT_CHANGES if point.drift else LOOK_AT
     return (
         (
             f"a value made outside the traced calls differs, by {MADE_BY[source.origin]}"
             f"{f' (taken{where})' if where else ''}{use}"
         ),
-        LOOK_AT.get(source.origin, other),
+        look.get(source.origin, other),
     )
 
 

@@ -46,7 +46,10 @@ from gate.evidence.trace import (
 )
 
 HIGHER: Final = "higher_order"
+TAKES_A_STORAGE: Final = "aten::set_"
+BARE: Final = ("aten::empty", "size=[0],")
 FROM_ANY_RANK: Final = "c10d::recv_any_source_"
+PAIR: Final = 2
 # of a value: a row of a row of a tensor
 MOST_VIEWS: Final = 20
 
@@ -66,7 +69,7 @@ class Pair:
 
     @property
     def calls(self) -> tuple[Calls, Calls]:
-        """Of the main thread, in order."""
+        """Of the main thread, in order; without those that come when a worker's data arrives."""
         return _main(self.expected), _main(self.observed)
 
 
@@ -164,7 +167,25 @@ def _is_odd(values: tuple[TracedValue, ...], odd: str) -> bool:
 
 
 def _main(trace: RankTrace) -> Calls:
-    return tuple(call for call in trace.calls if call.thread == 0)
+    calls = [call for call in trace.calls if call.thread == 0]
+    arrived = [_arrives(call) for call in calls]
+    # an empty tensor goes before each, which takes the storage
+    ahead = [*arrived[1:], False]
+    return tuple(
+        call
+        for call, own, next_one in zip(calls, arrived, ahead, strict=True)
+        if not own and not (next_one and _is_bare(call))
+    )
+
+
+def _arrives(call: TracedCall) -> bool:
+    """Whether it takes what a worker of a DataLoader sent: early or late, as that was ready."""
+    return call.origin is Origin.WORKER and call.operator == TAKES_A_STORAGE
+
+
+def _is_bare(call: TracedCall) -> bool:
+    operator, size = BARE
+    return call.operator == operator and call.arguments.startswith(size)
 
 
 def _point(pair: Pair) -> TraceDivergence | None:
@@ -183,8 +204,20 @@ def _point(pair: Pair) -> TraceDivergence | None:
     if parted is None and pair.logged:
         return _behind_what_is_kept(pair, alignment)
     if parted is None:
-        return None
+        return _of_another_form(pair, alignment)
     return _other_path(pair, alignment, parted, (expected[parted[0]], observed[parted[1]]))
+
+
+def _of_another_form(pair: Pair, alignment: Alignment) -> TraceDivergence | None:
+    """Calls that only follow a worker's data of another type or shape; None where none do."""
+    expected, observed = pair.calls
+    for block in alignment.blocks:
+        if block.expected and block.observed:
+            at = block.expected.start, block.observed.start
+            sides = expected[at[0]], observed[at[1]]
+            if _taken_by(pair, *sides) is not None:
+                return _other_path(pair, alignment, at, sides)
+    return None
 
 
 def _behind_what_is_kept(pair: Pair, alignment: Alignment) -> TraceDivergence | None:
@@ -214,8 +247,10 @@ def _other_path(
     sides: tuple[TracedCall | None, TracedCall | None],
 ) -> TraceDivergence:
     expected, observed = pair.calls
+    taken = _taken_by(pair, *sides)
     return TraceDivergence(
-        claim=Claim.CODE_PATH,
+        claim=Claim.CODE_PATH if taken is None else Claim.OUTSIDE_VALUE,
+        source=taken,
         expected=sides[0],
         observed=sides[1],
         at=at,
@@ -226,6 +261,27 @@ def _other_path(
         drift=pair.drift,
         rank=pair.expected.rank,
     )
+
+
+def _taken_by(pair: Pair, left: TracedCall | None, right: TracedCall | None) -> TracedCall | None:
+    """The call that took data of another type or shape from a worker, for one operator's two calls.
+
+    It is the data that is another: the operator follows it.
+    """
+    if left is None or right is None or left.operator != right.operator:
+        return None
+    for before, after in zip(left.inputs, right.inputs, strict=False):
+        if before.form == after.form:
+            continue
+        both = [
+            _outside_behind(trace.calls, made)
+            for trace, value in ((pair.expected, before), (pair.observed, after))
+            for by in value.made_by[:1]
+            if by != NOBODY and (made := _call(trace.calls, by)) is not None
+        ]
+        if len(both) == PAIR and all(one is not None and _arrives(one) for one in both):
+            return both[-1]
+    return None
 
 
 def _classified(pair: Pair, alignment: Alignment, root: Root) -> TraceDivergence:

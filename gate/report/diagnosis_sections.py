@@ -28,6 +28,7 @@ CAPTIONS: Final = {
     HowKnown.READ: "The training reads this changed file:",
     HowKnown.ONLY: "All that this pull request changes:",
     HowKnown.RAN_BEFORE_NAN: "The nearest changed line that ran before it:",
+    HowKnown.EITHER: "Either of these changes may be the cause:",
     HowKnown.RAN: "The nearest changed line that ran before the difference:",
 }
 CANDIDATES: Final = "Changed lines that ran before the difference:"

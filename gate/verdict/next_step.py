@@ -248,12 +248,8 @@ def _accept(
 
 def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str:
     """A changed line or a setting that is known is named; where another may, what to look at."""
-    if change is not None and change.candidates:
-        return f"{UNINTENDED}: look at {change.places} first, changed lines that ran before it."
-    if change is not None and change.how is HowKnown.RAN:
-        return f"{UNINTENDED}: look at {change.places} first, the nearest changed line."
     if change is not None:
-        return f"{UNINTENDED}: undo the change to {change.places}."
+        return f"{UNINTENDED}: {_look_at(change)}"
     if diagnosis is None:
         return f"{UNINTENDED}: {_within_sentence(LOOK)}"
     changes = diagnosis.optimizer_settings
@@ -267,6 +263,17 @@ def _look(diagnosis: Diagnosis | None, change: ShownChange | None = None) -> str
         return f"{UNINTENDED}: {remedy}"
     back = f"{UNINTENDED}: set {', '.join(known)}."
     return back if len(known) == len(changes) else f"{back} If that is not it: {remedy}"
+
+
+def _look_at(change: ShownChange) -> str:
+    """To be undone where it is the cause; where it only may be, to be looked at."""
+    if change.how is HowKnown.EITHER:
+        return f"look at {change.places} first. Either may be the cause."
+    if change.candidates:
+        return f"look at {change.places} first, changed lines that ran before it."
+    if change.how is HowKnown.RAN:
+        return f"look at {change.places} first, the nearest changed line."
+    return f"undo the change to {change.places}."
 
 
 def _is_typed(number: str) -> bool:

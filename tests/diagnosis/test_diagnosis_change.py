@@ -148,6 +148,66 @@ def test_the_line_at_which_two_traces_part_goes_before_the_nearest_that_ran() ->
     assert found(RATE, MODEL, trace=elsewhere) == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
 
 
+CONF = hunk("conf.yaml", 1, "scale: 1.0", "scale: 1.5")
+AT_A_CALL = TraceFinding(
+    claim=Claim.CODE_PATH, sentence="", file="model.py", line=41, changed=(MODEL,)
+)
+
+
+def read_beside(*hunks: ChangedLines, **fields: object) -> ShownChange | None:
+    diagnosis = PLAIN.model_copy(update={"trace": AT_A_CALL, **fields})
+    opened = [one.file for one in hunks if not one.file.endswith(".py")]
+    return shown_change(Change(hunks=hunks), diagnosis, opened, ".", drift=True)
+
+
+def test_a_file_that_was_read_is_not_hidden_by_a_nearer_line_that_ran() -> None:
+    both = ShownChange(how=HowKnown.EITHER, hunks=(MODEL, CONF))
+    assert read_beside(MODEL, CONF, README) == both
+    assert read_beside(MODEL, CONF, hunk("conf.yaml", 9)) == both
+    # of a file that nobody opened nothing is known
+    assert shown_change(
+        Change(hunks=(MODEL, CONF)),
+        PLAIN.model_copy(update={"trace": AT_A_CALL}),
+        (),
+        ".",
+        drift=True,
+    ) == ShownChange(how=HowKnown.RAN, hunks=(MODEL,))
+    # nor by the line of the call, which may do what the file says; one that is known does not
+    at_it = AT_A_CALL.model_copy(update={"line": 40})
+    assert read_beside(MODEL, CONF, trace=at_it) == both
+    assert read_beside(MODEL, CONF, suspects=(AT_MODEL,)) == ShownChange(
+        how=HowKnown.NAMED, hunks=(MODEL,)
+    )
+    # of more than two none is the first
+    assert read_beside(MODEL, CONF, DATA) is None
+    words = change_words(both)
+    assert words is not None
+    assert words.caption == "Either of these changes may be the cause:"
+    assert [line for line in words.lines if line.startswith("@@")] == [
+        "@@ model.py:40 @@",
+        "@@ conf.yaml:1 @@",
+    ]
+
+
+def test_a_line_of_a_worker_that_nobody_saw_run_is_not_hidden_by_one_that_ran() -> None:
+    taken = TraceFinding(
+        claim=Claim.OUTSIDE_VALUE,
+        sentence="by a worker",
+        file="train.py",
+        line=30,
+        elsewhere=True,
+        changed=(RATE,),
+        changed_later=(MODEL,),
+    )
+    assert found(RATE, MODEL, trace=taken) == ShownChange(how=HowKnown.EITHER, hunks=(RATE, MODEL))
+    here = taken.model_copy(update={"elsewhere": False})
+    assert found(RATE, MODEL, trace=here) == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
+    more = taken.model_copy(update={"changed": (RATE, ADAM)})
+    assert found(RATE, MODEL, ADAM, trace=more) is None
+    alone = taken.model_copy(update={"changed": ()})
+    assert found(MODEL, trace=alone) == ShownChange(how=HowKnown.ONLY, hunks=(MODEL,))
+
+
 ADAM = hunk("train.py", 12, "o = Adam(p, lr=0.01)", "o = Adam(p, lr=0.02, betas=(0.9, 0.98))")
 BESIDE = (
     OptimizerSettingChange(optimizer=0, name="lr", before="0.01", after="0.02"),

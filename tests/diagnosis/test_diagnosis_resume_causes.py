@@ -24,6 +24,7 @@ from gate.comparison.resumed_results import compare_first_part, compare_resumed
 from gate.diagnosis.diagnosis import CauseClass, ResumeCause
 from gate.diagnosis.diagnosis import ResumeCauseKind as Kind
 from gate.diagnosis.resume_causes import causes_of, diagnose_difference, saved_at
+from gate.evidence.run_evidence import RunEvidence
 from gate.settings.gate_settings import ComparisonSettings
 
 EXACT = ComparisonSettings()
@@ -244,6 +245,42 @@ def test_buffers_that_saw_another_batch_are_no_cause_beside_the_sampler() -> Non
     lack = Lack(fingerprints={"input": digest("input", 1)}, boundary=seen)
     assert [one.kind for one in _causes(lack)] == [Kind.SAMPLER]
     assert [one.kind for one in _causes(Lack(boundary=seen))] == [Kind.WEIGHTS]
+
+
+def a_step_late(step: int, last: int = STEPS) -> RunEvidence:
+    """A resumed run whose data is that of the step before, up to a step of the training's."""
+    after = resumed(step, Lack())
+    late = [
+        one.model_copy(
+            update={"fingerprints": one.fingerprints | {"input": digest("input", behind)}}
+        )
+        if (behind := step + one.step - 1) < last
+        else one
+        for one in after.steps.told
+    ]
+    return after.model_copy(update={"steps": type(after.steps).of(late)})
+
+
+@given(st.integers(1, STEPS - 2))
+def test_data_that_is_a_step_late_throughout_is_a_step_that_is_repeated(step: int) -> None:
+    after = a_step_late(step)
+    compared = compare_resumed(whole(), after, step, EXACT)
+    (cause,) = causes_of(whole(), interrupted(step), after, compared, step)
+    assert cause.kind is Kind.REPEATED
+    repeats = f"the resumed run repeats the data of step {step}, and is a step late from then on"
+    assert cause.sentence.startswith(repeats)
+    # of the first step both are so, and both are named
+    assert cause.sentence.endswith("or the sampler starts at sample 0") is (step == 1)
+    said = diagnose_difference((cause,), compared, step)
+    assert said.remedy.startswith("Save the number of the next step")
+
+
+@pytest.mark.parametrize("last", [AT + 1, AT + 2])
+def test_data_that_is_late_for_a_while_is_no_repeated_step(last: int) -> None:
+    after = a_step_late(AT, last)
+    compared = compare_resumed(whole(), after, AT, EXACT)
+    (cause,) = causes_of(whole(), interrupted(AT), after, compared, AT)
+    assert (cause.kind, cause.sentence) == (Kind.SAMPLER, "batch 6 is batch 5's")
 
 
 def test_a_batch_that_a_restarted_generator_may_have_drawn_is_no_word_against_the_sampler() -> None:

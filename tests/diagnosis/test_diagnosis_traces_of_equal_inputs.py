@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trace_cases import call, trace, value
@@ -116,6 +117,58 @@ def test_a_value_from_a_worker_is_seen_through_views() -> None:
     assert found.sentence == (
         "a value made outside the traced calls differs, by a worker of a DataLoader (taken at "
         "train.py:1); aten::sum at train.py:3 is the first to use it"
+    )
+
+
+def taken(number: int) -> tuple[TracedCall, TracedCall]:
+    """An empty tensor that is given a worker's storage, whose values nobody read."""
+    arguments = "size=[0], dtype=torch.float32"
+    return (
+        call(number, "aten::empty", (), (value("", form="float32 (0,)"),), arguments=arguments),
+        call(number + 1, "aten::set_", (), (value(""),), origin=Origin.WORKER, line=1),
+    )
+
+
+@pytest.mark.parametrize("drift", [True, False])
+def test_when_the_data_of_a_worker_arrives_is_no_other_code_path(*, drift: bool) -> None:
+    early = trace(
+        *taken(0),
+        *taken(2),
+        call(4, "aten::sum", (value("x", 1),), (value("xx"),)),
+        call(5, "aten::mean", (value("z", 3),), (value("zz"),)),
+    )
+    late = trace(
+        *taken(0),
+        call(2, "aten::sum", (value("y", 1),), (value("yy"),)),
+        *taken(3),
+        call(5, "aten::mean", (value("z", 4),), (value("zz"),)),
+    )
+    for one, other in ((early, late), (late, early)):
+        found = compare_traces((one,), (other,), drift=drift)
+        assert (found.claim, found.line, found.elsewhere) == (Claim.OUTSIDE_VALUE, 1, True)
+        assert "differs, by a worker of a DataLoader (taken at train.py:1)" in found.sentence
+    equal = trace(*taken(0), *taken(2), call(4, "aten::mean", (value("z", 3),), (value("zz"),)))
+    again = trace(*taken(0), call(2, "aten::mean", (value("z", 1),), (value("zz"),)))
+    assert compare_traces((equal,), (again,), drift=drift).claim is Claim.NOT_FOUND
+
+
+def test_data_of_another_shape_from_a_worker_is_other_data() -> None:
+    one, other = (
+        trace(
+            *taken(0),
+            call(2, "aten::sum", (value("x", 1, form=form),), (value(form),)),
+        )
+        for form in ("float32 (8, 4)", "float32 (6, 4)")
+    )
+    found = compare_traces((one,), (other,), drift=True)
+    assert (found.claim, found.line) == (Claim.OUTSIDE_VALUE, 1)
+    assert found.sentence == (
+        "a value made outside the traced calls differs, by a worker of a DataLoader (taken at "
+        "train.py:1); aten::sum at train.py:3 is the first to use it"
+    )
+    assert found.remedy == (
+        "Look at changes to the data, to the data set and to its transforms, which run in the "
+        "workers."
     )
 
 

@@ -290,6 +290,12 @@ ALL: Final = (
         says="torch's generator of rank 1 has the state of rank 0",
         ranks=2,
     ),
+    Resumed(
+        name="repeated-step",
+        script=TWO.replace('step = saved["step"]', 'step = saved["step"] - 1'),
+        kind=Kind.REPEATED,
+        says="repeats the data of step 6",
+    ),
     Resumed(name="correct", script=plain()),
     Resumed(name="correct-on-signal", script=plain(saves="stopping", handler=HANDLER)),
     Resumed(name="correct-with-handler", script=plain(handler=HANDLER)),
