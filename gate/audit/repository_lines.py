@@ -49,7 +49,7 @@ def wish_list(path: str, data: bytes) -> WishList | None:
         if name == "pyproject.toml":
             wishes = _of_project(parse_toml(data.decode("utf-8")))
         elif name.endswith((".yml", ".yaml")):
-            wishes = _of_conda(parse_yaml(data, path)[0])
+            wishes = _of_conda(parse_yaml(data, path, foreign=True)[0])
         else:
             wishes = _of_requirements(data.decode("utf-8").splitlines())
     except (ValueError, RecursionError, MemoryError, SettingsError, DocumentError):

@@ -61,7 +61,7 @@ def _is_lock(file: PointerFile) -> bool:
 
 def _parsed(path: str, data: bytes) -> Mapping[str, object]:
     try:
-        document, _ = parse_yaml(data, path)
+        document, _ = parse_yaml(data, path, foreign=True)
     except SettingsError as error:
         # the settings are fine: what they name is not
         raise DataError(error.message, hint=error.hint or ADD_AGAIN) from error

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gate.isolation.modes import IMAGE_BY_DIGEST
-from gate.text.document import Document
+from gate.text.document import Document, WholeNumber
 
 # what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own.
 # Not `clusters`: a job on another cluster is one that the gate's own queries do not see
@@ -22,6 +22,8 @@ OPTIONS: Final = frozenset(
         *("gres", "gpus-per-node", "gpus-per-task"),
     )
 )
+# what stands without a value
+SWITCHES: Final = frozenset(("contiguous", "exclusive", "nice"))
 OPTION_VALUE: Final = re.compile(r"[A-Za-z0-9_.,:;@=+*&|!\[\]()/-]{1,200}\Z", re.ASCII)
 PATH: Final = re.compile(r"/[A-Za-z0-9_.+/-]{1,150}\Z", re.ASCII)
 # a run's folders on the node's own disk; the script that starts it puts the real path in
@@ -176,7 +178,7 @@ class ClusterSettings(Document):
         "times the number of runs that a call can need.",
     )
 
-    allocations: Literal[1, 2] = Field(
+    allocations: Annotated[Literal[1, 2], WholeNumber] = Field(
         default=1,
         description="With 2, the second strict run goes to a second job on other nodes: the "
         "verdict then says that the result repeats there.",
@@ -188,6 +190,11 @@ class ClusterSettings(Document):
         for name, text in value.items():
             if name not in OPTIONS:
                 message = f"{name!a} is not one of {', '.join(sorted(OPTIONS))}"
+                raise ValueError(message)
+            if isinstance(text, bool) and name not in SWITCHES:
+                message = (
+                    f"{name}: {str(text).lower()} is no value of it; write it out, or in quotes"
+                )
                 raise ValueError(message)
             if not OPTION_VALUE.match(str(text)):
                 message = f"{name}: {str(text)[:100]!a} has a character that no option needs"
@@ -218,6 +225,11 @@ class ClusterSettings(Document):
         for key in ("nodes", "tasks_per_node", "allocations"):
             if not self.on_nodes and getattr(self, key) > 1:
                 message = f"{key}: more than one needs an engine, such as engine: slurm"
+                raise ValueError(message)
+        for key in ("options", "folder", "queue_seconds", "run_seconds"):
+            default = type(self).model_fields[key].get_default(call_default_factory=True)
+            if not self.on_nodes and getattr(self, key) != default:
+                message = f"{key} needs an engine, such as engine: slurm"
                 raise ValueError(message)
         return self
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gate.errors import RunError
 from gate.isolation.engine import RUN_LABEL, Engine
-from gate.isolation.modes import TrainingContainer
+from gate.isolation.modes import ALL_GPUS, TrainingContainer
 from gate.isolation.private_view import COUNTERS, COUNTING_FOLDERS
 from gate.isolation.process_request import ProcessRequest
 from gate.text.untrusted_text import safe_line
@@ -92,7 +92,6 @@ def seen_by_engine(path: Path, mounts: Sequence[Mount] | None) -> str:
 
 
 TMP_BYTES = 1024**3
-ALL_GPUS = "all"
 # What an engine hides by itself (moby's oci/defaults.go), since a list replaces its own; then what
 # tells of other containers: rows of locks that belong to no process, and counts of the machine.
 HIDDEN = (

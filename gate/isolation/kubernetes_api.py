@@ -96,7 +96,7 @@ def config_file(named: str) -> Path:
 
 def _by_config(file: Path) -> Access:
     """The current context of a file of kubectl's."""
-    found, _ = parse_yaml(_text_of(file, MAX_FILE_BYTES).encode(), str(file))
+    found, _ = parse_yaml(_text_of(file, MAX_FILE_BYTES).encode(), str(file), foreign=True)
     config = found if isinstance(found, dict) else {}
     context = _entry(config, "contexts", "context", config.get("current-context"), file)
     cluster = _entry(config, "clusters", "cluster", context.get("cluster"), file)

@@ -10,9 +10,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.text.document import Document
+from gate.text.document import Distinct, Document
 
 GIB = 1024**3
+ALL_GPUS = "all"
 # https://pkg.go.dev/github.com/distribution/reference, "Grammar": no `..`, no scheme, no empty part
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL})*(?::[0-9]{{1,5}})?"
@@ -49,7 +50,7 @@ class ContainerSettings(Document):
         "`sha256:...` for one that the engine already has. It must contain Python, torch and the "
         "project's packages.",
     )
-    gpus: tuple[DeviceName, ...] = Field(
+    gpus: Annotated[tuple[DeviceName, ...], Distinct] = Field(
         default=(),
         max_length=64,
         description="GPUs for the container, by index or UUID, or `all`. When empty: all of "
@@ -103,6 +104,17 @@ class IsolationSettings(ContainerSettings):
     def _container_has_an_image(self) -> Self:
         if IsolationMode.CONTAINER in {self.mode, self.minimum} and self.image is None:
             message = "mode container needs isolation.image, the image to train in, by digest"
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _a_container_is_sized(self) -> Self:
+        for name, field in ContainerSettings.model_fields.items():
+            if self.image is None and getattr(self, name) != field.default:
+                message = f"{name} is of the container, which needs isolation.image"
+                raise ValueError(message)
+        if ALL_GPUS in self.gpus and len(self.gpus) > 1:
+            message = "gpus: all includes every other one: name all, or single GPUs"
             raise ValueError(message)
         return self
 

@@ -17,10 +17,12 @@ from pydantic import (
 
 from gate.system.login import LOOPBACK
 from gate.text.document import (
+    MOST_SECONDS,
     Argv,
     Document,
     MachinePath,
     RelativePath,
+    SaysSomething,
     folder_inside_project,
     path_inside_project,
 )
@@ -80,7 +82,7 @@ class DataSource(Document):
         description="A `.dvc` file, or a `dvc.lock`, relative to repro-gate.yml. `dvc pull` "
         "fetches what it names; the training finds it at its own path in the tree.",
     )
-    stage: str | None = Field(
+    stage: Annotated[str, SaysSomething] | None = Field(
         default=None,
         min_length=1,
         max_length=200,
@@ -220,7 +222,7 @@ class FetchSettings(Document):
     timeout_seconds: float = Field(
         default=3600.0,
         gt=0,
-        le=7 * 24 * 3600.0,
+        le=MOST_SECONDS,
         allow_inf_nan=False,
         description="Time limit for fetching one entry of `data`, in seconds.",
     )
@@ -241,6 +243,7 @@ class PreprocessSettings(Document):
     timeout_seconds: float = Field(
         default=1800.0,
         gt=0,
+        le=MOST_SECONDS,
         allow_inf_nan=False,
         description="Time limit of one run of it, in seconds.",
     )

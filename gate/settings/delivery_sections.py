@@ -7,7 +7,13 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from gate.text.document import Document, RelativePath, ServiceAddress, path_inside_project
+from gate.text.document import (
+    Document,
+    RelativePath,
+    SaysSomething,
+    ServiceAddress,
+    path_inside_project,
+)
 
 
 class PackageSettings(Document):
@@ -86,14 +92,14 @@ class MlflowSettings(Document):
         description="The address of the tracking server. It has to store artifacts "
         "itself, as `mlflow server` does by default."
     )
-    experiment: str = Field(
+    experiment: Annotated[str, SaysSomething] = Field(
         default="repro-gate",
         min_length=1,
         max_length=200,
         pattern=_NAME,
         description="The experiment that the runs belong to. It is made when it is missing.",
     )
-    registered_model: str | None = Field(
+    registered_model: Annotated[str, SaysSomething] | None = Field(
         default=None,
         min_length=1,
         max_length=200,
@@ -165,7 +171,7 @@ class SigningSettings(Document):
         "package.",
     )
 
-    @field_validator("trusted_root")
+    @field_validator("trusted_keys", "trusted_root")
     @classmethod
     def _stays_inside(cls, value: str | None) -> str | None:
         return None if value is None else path_inside_project(value)

@@ -30,6 +30,7 @@ from gate.settings.levels import (
     Tolerance,
     Variants,
     why_not_judged,
+    why_undecided,
 )
 from gate.settings.slo import SloSettings
 from gate.settings.train_sections import (
@@ -41,10 +42,15 @@ from gate.settings.train_sections import (
     ResumeSettings,
     RunsSettings,
 )
+from gate.system.gate_names import GATE_ID_PATTERN
 from gate.text.document import (
+    MOST_SECONDS,
     Argv,
+    Distinct,
     Document,
     RelativePath,
+    SaysSomething,
+    WholeNumber,
     check_variable_name,
     folder_inside_project,
     path_inside_project,
@@ -69,20 +75,20 @@ class Device(StrEnum):
 class CheckpointExclusion(Document):
     """Values in the script's checkpoint that are not part of the result."""
 
-    pattern: str = Field(
+    pattern: Annotated[str, SaysSomething] = Field(
         min_length=1,
         max_length=300,
         description="Path of the values inside the checkpoint: `*` matches anything but a slash, "
         "`**` anything at all.",
     )
-    reason: str = Field(
+    reason: Annotated[str, SaysSomething] = Field(
         min_length=1,
         max_length=200,
         description="Why they are not compared. Every report prints it.",
     )
 
 
-FilePattern = Annotated[str, Field(min_length=1, max_length=300)]
+FilePattern = Annotated[str, Field(min_length=1, max_length=300), SaysSomething]
 
 
 class TrainSettings(Document):
@@ -111,6 +117,7 @@ class TrainSettings(Document):
     timeout_seconds: float = Field(
         default=1800.0,
         gt=0,
+        le=MOST_SECONDS,
         allow_inf_nan=False,
         description="Time limit of one run, in seconds of wall-clock time.",
     )
@@ -124,7 +131,7 @@ class TrainSettings(Document):
     env: dict[str, str] = Field(
         default_factory=dict, description="Environment variables to set for the training."
     )
-    pass_env: tuple[str, ...] = Field(
+    pass_env: Annotated[tuple[str, ...], Distinct] = Field(
         default=(),
         description="Names of environment variables to pass on from the gate's own environment. "
         "Of the others, only those that locate programs, libraries and GPUs are passed on.",
@@ -144,7 +151,7 @@ class TrainSettings(Document):
         description="Values in the checkpoint that are not compared. Each rule is reported with "
         "its reason.",
     )
-    files: tuple[FilePattern, ...] = Field(
+    files: Annotated[tuple[FilePattern, ...], Distinct] = Field(
         default=(),
         max_length=200,
         description="Files of the commit that the training gets, as patterns of paths from the "
@@ -180,17 +187,25 @@ class TrainSettings(Document):
                 raise ValueError(message)
         return value
 
+    @model_validator(mode="after")
+    def _one_value_for_a_variable(self) -> Self:
+        twice = next((name for name in self.pass_env if name in self.env), None)
+        if twice is not None:
+            message = f"{twice} is in env and in pass_env: remove it from one of them"
+            raise ValueError(message)
+        return self
+
 
 class NotFiniteAllowed(Document):
     """Tensors that may hold NaN or infinity."""
 
-    pattern: str = Field(
+    pattern: Annotated[str, SaysSomething] = Field(
         min_length=1,
         max_length=300,
         description="Name of the tensors, for example `state/model/*/mask`: `*` matches anything "
         "but a slash, `**` anything at all.",
     )
-    reason: str = Field(
+    reason: Annotated[str, SaysSomething] = Field(
         min_length=1, max_length=200, description="Why they may. Every report prints it."
     )
 
@@ -233,6 +248,7 @@ class BaselineSettings(Document):
     stale_after_days: int = Field(
         default=90,
         ge=1,
+        le=3660,
         description="When the baseline is older than this, the comment suggests recording it "
         "again.",
     )
@@ -259,7 +275,7 @@ class BaselineSettings(Document):
         return folder_inside_project(value)
 
 
-ImagePattern = Annotated[str, Field(min_length=1, max_length=300)]
+ImagePattern = Annotated[str, Field(min_length=1, max_length=300), SaysSomething]
 
 
 class PolicySettings(LevelPolicy):
@@ -297,7 +313,7 @@ class PolicySettings(LevelPolicy):
         "`fail`, "
         "or `warn`, which makes it a finding. Nothing is resumed without the section `resume`.",
     )
-    images: tuple[ImagePattern, ...] = Field(
+    images: Annotated[tuple[ImagePattern, ...], Distinct] = Field(
         default=(),
         max_length=50,
         description="Images that a pull request may train in by changing isolation.image: "
@@ -327,7 +343,7 @@ class ReportSettings(Document):
     # it stands in an HTML comment, which a `>` could end
     gate_id: str = Field(
         default="default",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$",
+        pattern=GATE_ID_PATTERN,
         description="There is one comment for each id: give each gate of a repository its own.",
     )
     comment: CommentPolicy = Field(
@@ -345,7 +361,9 @@ class ReportSettings(Document):
 class GateSettings(Document):
     """The whole of `repro-gate.yml`."""
 
-    version: Literal[1] = Field(description="Version of this file's schema.")
+    version: Annotated[Literal[1], WholeNumber] = Field(
+        description="Version of this file's schema."
+    )
     train: TrainSettings = Field(
         description="The smoke training: what to start, and when to stop it."
     )
@@ -449,6 +467,13 @@ class GateSettings(Document):
                 "runs.when_reproduced: one needs cost.when: nightly or never: with always, every "
                 "call makes the runs that the price is measured from"
             )
+            raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _each_tolerance_decides_something(self) -> Self:
+        message = why_undecided(self.compare.tolerances, self.train.max_steps)
+        if message:
             raise ValueError(message)
         return self
 

@@ -6,7 +6,7 @@ No clock is asked here: from `since` to `until` is a bounded span, whenever the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -15,8 +15,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from gate.text.document import Argv, Document, Words
+from gate.text.document import Argv, Distinct, Document, SaysSomething, Words
 
+Pattern = Annotated[str, Field(min_length=1, max_length=200), SaysSomething]
 EVERY: Final = "every"
 FINAL: Final = "final"
 STEPS = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
@@ -82,9 +83,7 @@ class Derivation(Document):
 class Tolerance(Document):
     """How far a metric may be from its baseline: within tolerance when any one limit holds."""
 
-    metric: str = Field(
-        min_length=1,
-        max_length=200,
+    metric: Pattern = Field(
         description="Shell-style pattern of the metric's name, for example `*loss`.",
     )
     absolute: float = Field(
@@ -102,6 +101,7 @@ class Tolerance(Document):
     ulp: int = Field(
         default=0,
         ge=0,
+        le=2**52,
         description="Limit of the difference in units in the last place of the metric's dtype.",
     )
     steps: str = Field(
@@ -154,6 +154,28 @@ class Tolerance(Document):
         return (observed < expected) == (self.better_is is Direction.LOWER)
 
 
+# the loss that the harness records: its steps are those of the optimizer
+RECORDED_LOSS: Final = "loss"
+
+
+def why_undecided(tolerances: Sequence[Tolerance], max_steps: int) -> str:
+    """Which tolerance decides no step of any metric, or nothing."""
+    for place, rule in enumerate(tolerances):
+        steps = steps_of(rule.steps)
+        if steps and rule.metric == RECORDED_LOSS and not 0 < steps[0] <= max_steps:
+            return (
+                f"compare.tolerances[{place}].steps is {rule.steps}, and the steps of the loss "
+                f"count from 1 to train.max_steps, {max_steps}"
+            )
+        for before, earlier in enumerate(tolerances[:place]):
+            if earlier.metric in {rule.metric, "*"} and earlier.steps in {rule.steps, EVERY}:
+                return (
+                    f"compare.tolerances[{place}] never decides: compare.tolerances[{before}] "
+                    "covers its metrics and steps, and the first that matches decides"
+                )
+    return ""
+
+
 class TensorLimit(Document):
     """How far weights and buffers may be from the baseline's where metrics may move."""
 
@@ -172,7 +194,6 @@ class TensorLimit(Document):
 MAX_DAYS: Final = 30
 MAX_DAYS_TOGETHER: Final = 60
 DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _day(value: str) -> str:
@@ -232,13 +253,13 @@ def _parts(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-EnvironmentParts = Annotated[tuple[str, ...], AfterValidator(_parts)]
+EnvironmentParts = Annotated[tuple[str, ...], AfterValidator(_parts), Distinct]
 
 
 class Quarantine(Document):
     """An entry of the baseline that does not judge, why, and until when."""
 
-    reason: str = Field(
+    reason: Annotated[str, SaysSomething] = Field(
         min_length=1, max_length=200, description="Why it is ignored. Every report prints it."
     )
     since: Day = Field(description="The first day (UTC), for example `2026-01-31`.")
@@ -252,7 +273,7 @@ class Quarantine(Document):
         "example `cpu: AMD EPYC*`. All must match; without any, the rule covers every entry. "
         f"{PARTS_SENTENCE}",
     )
-    metrics: tuple[Pattern, ...] = Field(
+    metrics: Annotated[tuple[Pattern, ...], Distinct] = Field(
         default=(),
         max_length=50,
         description="Shell-style patterns of metrics: then everything else still has to match the "
@@ -409,9 +430,7 @@ class Variant(Document):
 class Ranking(Document):
     """By what variants are ranked."""
 
-    metric: str = Field(
-        min_length=1, max_length=200, description="Name of the metric whose last value counts."
-    )
+    metric: Pattern = Field(description="Name of the metric whose last value counts.")
     better_is: Direction = Field(description="`lower` or `higher`: which way it improves.")
 
 
@@ -425,13 +444,13 @@ class LevelPolicy(Document):
         "equivalent over `seeds`), `functional` (it meets every threshold) or `scientific` (it "
         "ranks `variants` as the baseline does).",
     )
-    thresholds: dict[str, Threshold] = Field(
+    thresholds: dict[Pattern, Threshold] = Field(
         default_factory=dict,
         max_length=100,
         description="Bounds of a metric's last value, by its name, for example `file.accuracy: "
         "{min: 0.9}`. At any level, a result that misses one fails.",
     )
-    equivalence: dict[Annotated[str, Field(min_length=1, max_length=200)], Margin] = Field(
+    equivalence: dict[Pattern, Margin] = Field(
         default_factory=dict,
         max_length=100,
         description="At the level `statistical`: margins for the mean of a metric's last value, by "
@@ -487,6 +506,12 @@ def _several(variants: dict[str, Variant]) -> dict[str, Variant]:
     if 0 < len(variants) < LEAST_VARIANTS:
         message = f"needs at least {LEAST_VARIANTS} variants: one alone has no rank"
         raise ValueError(message)
+    names = list(variants)
+    for place, name in enumerate(names):
+        for other in names[:place]:
+            if variants[name] == variants[other]:
+                message = f"{other} and {name} are one training, which has one rank"
+                raise ValueError(message)
     return variants
 
 
@@ -554,14 +579,18 @@ class CostSettings(Document):
         "twice. Fewer than three are inconclusive.",
     )
     warmup_steps: int = Field(
-        default=5, ge=0, description="Steps at the start of a run that are not timed."
+        default=5, ge=0, le=100_000, description="Steps at the start of a run that are not timed."
     )
     min_steps: int = Field(
-        default=10, ge=2, description="With fewer timed steps than this the cost is not measurable."
+        default=10,
+        ge=2,
+        le=100_000,
+        description="With fewer timed steps than this the cost is not measurable.",
     )
     budget_percent: float | None = Field(
         default=None,
         ge=0,
+        le=100_000,
         allow_inf_nan=False,
         description="The most that determinism may cost, in percent of the default step time. A "
         "pass "

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from gate.errors import SettingsError
 from gate.settings.data import Verify
@@ -19,6 +21,7 @@ from gate.text.json_text import canonical_json
 from gate.text.strict_yaml import parse_yaml
 
 BEGIN: Final = "# >>> repro-gate baseline calibrate (replaced by the next --write)"
+PART: Final = re.compile(r"[^.\[\]]+")
 END: Final = "# <<< repro-gate baseline calibrate"
 COPY_HINT: Final = "Nothing was written. Copy the printed lines into the file yourself."
 
@@ -106,11 +109,22 @@ def parse_settings(data: bytes, source: str) -> GateSettings:
     except ValidationError as error:
         found = error.errors(include_url=False)
         faults = in_words_of_settings(found, json.loads(document), GateSettings)
+        faults = [_at_its_key(fault, lines) for fault in faults]
         raise SettingsError(
             f"{source}: {len(faults)} error(s)",
             hint="`repro-gate schema` prints every key with its type and default.",
             details=lines_of(faults, lambda path: _line(path, lines), GateSettings),
         ) from error
+
+
+def _at_its_key(fault: ErrorDetails, lines: dict[KeyPath, int]) -> ErrorDetails:
+    """A fault between two keys names one of them first: it is told at that key's line."""
+    named, _, words = fault["msg"].removeprefix("Value error, ").partition(" ")
+    below = (int(part) if part.isdecimal() else part for part in PART.findall(named))
+    path = (*fault["loc"], *below)
+    if fault["type"] != "value_error" or fault["loc"] or "." not in named or path not in lines:
+        return fault
+    return {**fault, "loc": path, "msg": words}
 
 
 def _line(path: KeyPath, lines: dict[KeyPath, int]) -> str:

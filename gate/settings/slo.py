@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from gate.system.gate_names import GATE_ID
-from gate.text.document import Document
+from gate.system.gate_names import GATE_ID_PATTERN
+from gate.text.document import MOST_SECONDS, Document
 
 MAX_GATES: Final = 1000
 
@@ -58,12 +58,14 @@ class GateLevels(Document):
     spread: float = Field(
         default=0.0,
         ge=0,
+        le=100,
         allow_inf_nan=False,
         description="M3: the largest relative difference of a metric between strict runs.",
     )
     step_deviation: float = Field(
         default=0.05,
         gt=0,
+        le=100,
         allow_inf_nan=False,
         description="M7: how far the median step may be from the median of the 20 verdicts before "
         "in the same environment, as a share of it.",
@@ -71,6 +73,7 @@ class GateLevels(Document):
     seconds: float = Field(
         default=3600.0,
         gt=0,
+        le=MOST_SECONDS,
         allow_inf_nan=False,
         description="M10: how long a call may take to its verdict.",
     )
@@ -94,7 +97,7 @@ class SloSettings(GateLevels):
         default=28, ge=1, le=366, description="The window of every target, in days."
     )
     gates: Annotated[
-        dict[Annotated[str, Field(pattern=GATE_ID.pattern.replace(r"\Z", "$"))], GateLevels],
+        dict[Annotated[str, Field(pattern=GATE_ID_PATTERN)], GateLevels],
         Field(max_length=MAX_GATES),
     ] = Field(
         default_factory=dict,

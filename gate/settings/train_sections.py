@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from gate.settings.knobs import OFF, ON, Profile, check_override
 from gate.text.document import (
     Argv,
+    Distinct,
     Document,
     OperatorName,
     RelativePath,
+    SaysSomething,
     folder_inside_project,
     path_inside_project,
 )
@@ -52,7 +54,7 @@ class DeterminismSettings(Document):
         description="Let torch fill new memory with NaN in strict runs. That is slower, and it "
         "hides reads of uninitialised memory.",
     )
-    allow_operators: tuple[OperatorName, ...] = Field(
+    allow_operators: Annotated[tuple[OperatorName, ...], Distinct] = Field(
         default=(),
         description="Operators without a deterministic implementation that strict runs may still "
         "use, named as in the error message. That is a weaker level, and the verdict says so.",
@@ -107,13 +109,13 @@ NamePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?\[\]!._-]{1,200}$")]
 class EnvironmentSettings(Document):
     """Which installed packages count, and which files lock them."""
 
-    ignore: tuple[NamePattern, ...] = Field(
+    ignore: Annotated[tuple[NamePattern, ...], Distinct] = Field(
         default=(),
         max_length=200,
         description="Shell-style patterns of packages to ignore, for example `tqdm` or "
         "`opentelemetry-*`. Packages that the training does not import never count.",
     )
-    locks: tuple[RelativePath, ...] = Field(
+    locks: Annotated[tuple[RelativePath, ...], Distinct] = Field(
         default=(),
         max_length=MAX_NAMED_LOCKS,
         description="Lock files of the training's packages, relative to repro-gate.yml, in "
@@ -127,6 +129,12 @@ class EnvironmentSettings(Document):
     @classmethod
     def _stay_inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(map(path_inside_project, value))
+
+
+TagPatterns = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=200), SaysSomething], ...], Distinct
+]
+EVERY_TAG: Final = ("*",)
 
 
 class MetricsSettings(Document):
@@ -150,8 +158,8 @@ class MetricsSettings(Document):
         description="Folder of TensorBoard event files, relative to train.workdir, with its "
         "subfolders. Their scalars are float32; everything else is ignored.",
     )
-    tensorboard_tags: tuple[str, ...] = Field(
-        default=("*",),
+    tensorboard_tags: TagPatterns = Field(
+        default=EVERY_TAG,
         min_length=1,
         max_length=100,
         description="Shell-style patterns of the TensorBoard tags to compare, for example "
@@ -164,8 +172,8 @@ class MetricsSettings(Document):
         "train.workdir, usually `wandb`. Set `train.env: {WANDB_MODE: offline}`. Every logged "
         "number becomes a metric such as `wandb.eval/loss`.",
     )
-    wandb_keys: tuple[str, ...] = Field(
-        default=("*",),
+    wandb_keys: TagPatterns = Field(
+        default=EVERY_TAG,
         min_length=1,
         max_length=100,
         description="Shell-style patterns of the logged names to compare, for example `train/*`. "
@@ -178,8 +186,8 @@ class MetricsSettings(Document):
         "`train.env: {TRACKIO_DIR: trackio, TRACKIO_STORAGE_MODE: jsonl}` for the folder "
         "`trackio`. Every logged number becomes a metric such as `trackio.eval/loss`.",
     )
-    trackio_keys: tuple[str, ...] = Field(
-        default=("*",),
+    trackio_keys: TagPatterns = Field(
+        default=EVERY_TAG,
         min_length=1,
         max_length=100,
         description="Shell-style patterns of the logged names to compare, for example `train/*`. "
@@ -205,6 +213,21 @@ class MetricsSettings(Document):
             message = "needs a named group for each metric, for example (?P<loss>[0-9.]+)"
             raise ValueError(message)
         return value
+
+    @model_validator(mode="after")
+    def _patterns_have_a_source(self) -> Self:
+        for source, patterns in SOURCE_PATTERNS.items():
+            if getattr(self, source) is None and getattr(self, patterns) != EVERY_TAG:
+                message = f"{patterns} selects from {source}, which is not set: name its folder"
+                raise ValueError(message)
+        return self
+
+
+SOURCE_PATTERNS: Final = {
+    "tensorboard": "tensorboard_tags",
+    "wandb": "wandb_keys",
+    "trackio": "trackio_keys",
+}
 
 
 class RecordSettings(Document):
@@ -276,6 +299,13 @@ class DiagnosisSettings(Document):
         "runs "
         "of the call took, including those left out, and at least 60.",
     )
+
+    @model_validator(mode="after")
+    def _has_runs_to_limit(self) -> Self:
+        if self.budget_seconds is not None and not self.escalate:
+            message = "budget_seconds limits the runs that escalate: false leaves out: remove one"
+            raise ValueError(message)
+        return self
 
 
 class ResumeSettings(Document):

@@ -15,6 +15,8 @@ from typing import Final
 DEFAULT_GATE: Final = "default"
 MAX_ID: Final = 40
 GATE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
+# for records: their patterns are searched for, and have no `\Z`
+GATE_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
 OUTPUT_FOLDER: Final = "repro-gate-out"
 ARTIFACT: Final = "repro-gate"
 CHECK: Final = "gate"

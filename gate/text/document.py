@@ -153,7 +153,43 @@ Words = Annotated[
 Argv = Annotated[Words, AfterValidator(_program_first)]
 # The harness takes the names between semicolons.
 OperatorName = Annotated[str, Field(pattern=r"^[A-Za-z_][^;\x00-\x1f]{0,119}$")]
-RelativePath = Annotated[str, Field(max_length=500)]
+
+
+def _says_something(value: str) -> str:
+    """Refuse blanks alone: they name no file, match no name and give no reason."""
+    if not value.strip():
+        message = "is blank"
+        raise ValueError(message)
+    return value
+
+
+SaysSomething: Final = AfterValidator(_says_something)
+RelativePath = Annotated[str, Field(max_length=500), SaysSomething]
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what is named twice: one of the two was meant to be something else."""
+    twice = next((one for place, one in enumerate(values) if one in values[:place]), None)
+    if twice is not None:
+        message = f"names {twice[:80]!a} twice: remove one of the two"
+        raise ValueError(message)
+    return values
+
+
+Distinct: Final = AfterValidator(_distinct)
+
+
+def _whole_number(value: object) -> object:
+    """Refuse `true` and `1.0`, which Python calls equal to 1."""
+    if isinstance(value, bool | float):
+        message = f"must be a whole number, not {str(value).lower()}"
+        raise ValueError(message)  # noqa: TRY004 - pydantic tells no other
+    return value
+
+
+WholeNumber: Final = BeforeValidator(_whole_number)
+# a training that takes longer is no smoke training, and a clock can count it
+MOST_SECONDS: Final = 7 * 24 * 3600.0
 
 
 def _service_address(value: str) -> str:

@@ -166,14 +166,15 @@ def lines_of(
 ) -> tuple[str, ...]:
     """The same of faults that are put in other words."""
     lines = tuple(
-        f"{where(fault['loc'])}{_key_path(fault['loc'])}: {_wrong(fault, model)}"
+        f"{where(fault['loc'])}{key_path(fault['loc'])}: {_wrong(fault, model)}"
         for fault in faults[:MAX_FAULTS]
     )
     rest = len(faults) - MAX_FAULTS
     return (*lines, f"and {rest} more") if rest > 0 else lines
 
 
-def _key_path(location: KeyPath) -> str:
+def key_path(location: KeyPath) -> str:
+    """`a.b[0].c`, as a message names a key."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}"

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from gate.errors import SettingsError
+from gate.text.documents import KeyPath, key_path
 
-KeyPath = tuple[str | int, ...]
 MAX_BYTES = 256 * 1024
 MAX_ALIASES = 20
 MAX_DEPTH = 40
@@ -19,6 +19,8 @@ SHOWN = 80
 NUMBERS = frozenset(("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"))
 # YAML 1.1 wants `1.0e-3`; everybody writes `1e-3`
 FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z")
+# an octal number, or one to the base of 60, which every newer reader of YAML takes otherwise
+AMBIGUOUS = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)\Z")
 # what PyYAML lets through: its scanner and constructors were not made for untrusted text
 RAISED = (
     yaml.YAMLError,
@@ -38,11 +40,14 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
 
 
-def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
+def parse_yaml(
+    data: bytes, source: str, *, foreign: bool = False
+) -> tuple[object, dict[KeyPath, int]]:
     """Read one YAML document of plain values; the second part maps key paths to line numbers.
 
     Raises `SettingsError` for what is too large or too deep, not UTF-8, not YAML, has a tag, uses a
-    key twice, a key that is no text, or a number of more than 40 characters.
+    key twice, a key that is no text, a number of more than 40 characters, or one that versions of
+    YAML read differently, such as 010. A `foreign` file, which another program wrote, may have it.
     """
     if len(data) > MAX_BYTES:
         raise SettingsError(f"{source}: {len(data):,} bytes, the limit is {MAX_BYTES:,}")
@@ -61,7 +66,7 @@ def parse_yaml(data: bytes, source: str) -> tuple[object, dict[KeyPath, int]]:
         ) from error
     if node is None:
         return {}, {}
-    walker = _Walker(source)
+    walker = _Walker(source, foreign=foreign)
     value = walker.value(node, ())
     return value, walker.lines
 
@@ -108,8 +113,9 @@ def _problem(error: Exception) -> str:
 class _Walker:
     """Turns nodes into values, remembering the line of each key."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, foreign: bool) -> None:
         self.source = source
+        self._foreign = foreign
         self.lines: dict[KeyPath, int] = {}
         self._constructor = yaml.constructor.SafeConstructor()
         self._visits: dict[int, int] = {}
@@ -121,7 +127,7 @@ class _Walker:
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node)
+        return self._scalar(node, path)
 
     def _count_alias(self, node: yaml.Node) -> None:
         """A node met again is an alias; a few are fine, a billion laughs are not."""
@@ -134,7 +140,7 @@ class _Walker:
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         found: dict[str, object] = {}
         for key_node, value_node in node.value:
-            key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
                 raise self._fault(key_node, "a key must be text (put it in quotes)")
             if key in found:
@@ -143,7 +149,7 @@ class _Walker:
             self.lines[(*path, key)] = key_node.start_mark.line + 1
         return found
 
-    def _scalar(self, node: yaml.Node) -> object:
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> object:
         # turning decimal digits into an integer takes time
         # that grows with their square (CVE-2020-10735)
         if node.tag in NUMBERS and len(node.value) > MAX_NUMBER:
@@ -153,6 +159,13 @@ class _Walker:
             value: Any = self._constructor.construct_object(node)
         except RAISED as error:
             raise self._fault(node, f"unsupported value: {_problem(error)}") from error
+        if node.tag in NUMBERS and not self._foreign and AMBIGUOUS.match(node.value):
+            named = f"{key_path(path)}: " if path else ""
+            raise self._fault(
+                node,
+                f"{named}{node.value} is {value} in YAML 1.1 and something else in YAML 1.2",
+                hint="Write the number without a leading zero or a colon; quote it if it is text.",
+            )
         if value is not None and not isinstance(value, str | int | float | bool):
             raise self._fault(node, f"unsupported value of type {type(value).__name__}: quote it")
         if isinstance(value, str):
@@ -166,5 +179,6 @@ class _Walker:
         except UnicodeDecodeError as error:
             raise self._fault(node, "an unpaired surrogate") from error
 
-    def _fault(self, node: yaml.Node, problem: str) -> SettingsError:
-        return SettingsError(f"{self.source}: line {node.start_mark.line + 1}: {problem}")
+    def _fault(self, node: yaml.Node, problem: str, *, hint: str = "") -> SettingsError:
+        line = node.start_mark.line + 1
+        return SettingsError(f"{self.source}: line {line}: {problem}", hint=hint)

@@ -21,10 +21,11 @@ from gate.isolation.account_choice import (
 from gate.isolation.accounts import release_uid, remove_residue
 from gate.isolation.answering_client import LocalAnsweringProcess
 from gate.isolation.cluster_processes import Cluster, ClusterProcesses
-from gate.isolation.container_config import ALL_GPUS, this_process
+from gate.isolation.container_config import this_process
 from gate.isolation.containers import ContainerProcesses, RoutedProcesses
 from gate.isolation.engine import Engine
 from gate.isolation.modes import (
+    ALL_GPUS,
     Credentials,
     Isolation,
     IsolationMode,

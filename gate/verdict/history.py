@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gate.errors import DocumentError
 from gate.settings.levels import ReachedLevel
-from gate.system.gate_names import DEFAULT_GATE, GATE_ID
+from gate.system.gate_names import DEFAULT_GATE, GATE_ID_PATTERN
 from gate.text.document import Document, Timestamp
 from gate.text.documents import read_document
 from gate.text.json_text import canonical_json
@@ -34,7 +34,7 @@ class _Line(Document):
     schema_version: Literal["repro-gate.history/2"] = HISTORY_SCHEMA
     judged_at: Timestamp
     run_id: str = Field(default="", max_length=100, pattern=r"^[\x20-\x7e]*$")
-    gate_id: str = Field(default=DEFAULT_GATE, pattern=GATE_ID.pattern.replace(r"\Z", "$"))
+    gate_id: str = Field(default=DEFAULT_GATE, pattern=GATE_ID_PATTERN)
     repository: str = Field(default="", max_length=200, pattern=r"^[\x20-\x7e]*$")
 
 
