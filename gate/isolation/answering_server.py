@@ -50,6 +50,8 @@ def serve(control: int, answer: Answer) -> None:
     # else the first look for garbage in each child would copy every page
     gc.collect()
     gc.freeze()
+    # whoever started this may have paused it for its imports
+    gc.enable()
     with socket.socket(fileno=control) as asking:
         asking.send(READY)
         while True:

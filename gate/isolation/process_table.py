@@ -61,11 +61,25 @@ class ProcessFacts:
 
 def processes() -> Iterator[ProcessFacts]:
     """Every process that can be seen, those that ended and wait for their parent included."""
-    for folder in PROC.iterdir() if PROC.is_dir() else ():
-        if folder.name.isdecimal():
+    try:
+        names = os.listdir(PROC)  # noqa: PTH208 - see _status
+    except OSError:
+        return
+    for name in filter(str.isdecimal, names):
+        try:
+            yield _facts(int(name), _status(name))
+        except OSError:
             # it may end between the listing and the reading
-            with suppress(OSError), (folder / "status").open("rb", buffering=0) as file:
-                yield _facts(int(folder.name), file.read(STATUS_BYTES))
+            continue
+
+
+def _status(pid: str) -> bytes:
+    """Without an object for each path: a table has hundreds of rows, and is read for each run."""
+    descriptor = os.open(f"{PROC}/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, STATUS_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _facts(pid: int, status: bytes) -> ProcessFacts:
@@ -134,14 +148,15 @@ class View:
             self._held = None
 
 
-def _view_file(pid: int) -> Path:
-    return PROC / str(pid) / "ns" / "mnt"
+def _view_file(pid: int) -> str:
+    return f"{PROC}/{pid}/ns/mnt"
 
 
 def _view(pid: int) -> int:
-    with suppress(OSError):
-        return _view_file(pid).stat().st_ino
-    return 0
+    try:
+        return os.stat(_view_file(pid)).st_ino  # noqa: PTH116 - see _status
+    except OSError:
+        return 0
 
 
 def owned_by(uid: int, rows: Iterable[ProcessFacts] | None = None) -> frozenset[int]:

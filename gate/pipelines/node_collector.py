@@ -7,6 +7,7 @@ is written last. It holds no secret, and it parses nothing itself.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import re
@@ -53,6 +54,9 @@ LARGE: Final = (".safetensors",)
 
 def main(folder: str, reports: str, token: str) -> None:
     """Report what the run `token` left below `folder` of this node, and remove it."""
+    # what was imported meanwhile stays
+    gc.freeze()
+    gc.enable()
     number = int(os.environ["SLURM_NODEID"])
     name = os.environ.get("SLURMD_NODENAME") or platform.node()
     files = LocalFiles()

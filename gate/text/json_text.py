@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 INDENT = "  "
+# what is on one line wherever it stands
+PLAIN: Final = (str, int, float, type(None))
 # one for all: `json.dumps` makes a new one for each of what may be a million facts
 INLINE = json.JSONEncoder(sort_keys=True, allow_nan=False, ensure_ascii=False)
 
@@ -88,46 +90,48 @@ def _pieces(value: object, depth: int) -> Iterator[str]:
         yield from _facts(value, pad, depth)
         yield f"\n{close}]"
     elif isinstance(value, dict) and value:
-        rows = (_keyed(pad, key, value[key], depth) for key in sorted(value))
-        yield from _enclosed("{", rows, f"\n{close}}}")
+        yield from _of_record(value, pad, depth)
+        yield f"\n{close}}}"
     elif isinstance(value, list | tuple) and value:
-        yield from _enclosed("[", (_item(pad, item, depth) for item in value), f"\n{close}]")
+        before = "[\n"
+        for item in value:
+            yield from _item(before + pad, item, depth)
+            before = ",\n"
+        yield f"\n{close}]"
     else:
         yield _inline(value)
 
 
-def _enclosed(opened: str, rows: Iterable[Iterable[str]], closed: str) -> Iterator[str]:
-    before = f"{opened}\n"
-    for row in rows:
-        yield before
-        yield from row
+def _of_record(record: dict[str, object], pad: str, depth: int) -> Iterator[str]:
+    before = "{\n"
+    for key in sorted(record):
+        begun, value = f"{before}{pad}{_inline(key)}: ", record[key]
+        # most values stand on the line of their key: no generator for each
+        if isinstance(value, PLAIN):
+            yield begun + _inline(value)
+        else:
+            yield begun
+            yield from _pieces(value, depth + 1)
         before = ",\n"
-    yield closed
-
-
-def _keyed(pad: str, key: str, value: object, depth: int) -> Iterator[str]:
-    yield f"{pad}{_inline(key)}: "
-    yield from _pieces(value, depth + 1)
 
 
 def _facts(facts: Facts[Any], pad: str, depth: int) -> Iterator[str]:
     before = "[\n"
     for fact in facts.facts():
-        yield before
         if isinstance(fact, dict):
-            yield from _item(pad, fact, depth)
+            yield from _item(before + pad, fact, depth)
         else:
             # there may be millions of lines: no piece for each
-            yield pad
+            yield before + pad
             yield f",\n{pad}".join(fact)
         before = ",\n"
 
 
-def _item(pad: str, item: object, depth: int) -> Iterator[str]:
-    yield pad
+def _item(begun: str, item: object, depth: int) -> Iterator[str]:
     if _is_one_fact(item):
-        yield _inline(item)
+        yield begun + _inline(item)
     else:
+        yield begun
         yield from _pieces(item, depth + 1)
 
 
@@ -135,11 +139,13 @@ def _is_one_fact(item: object) -> bool:
     """A record of plain values (or of short lists of them, such as a shape)."""
     if not isinstance(item, dict):
         return not isinstance(item, list | tuple)
-    return all(
-        not isinstance(part, dict | Facts)
-        and not (isinstance(part, list | tuple) and any(isinstance(p, dict | list) for p in part))
-        for part in item.values()
-    )
+    return all(isinstance(part, PLAIN) or _is_short_list(part) for part in item.values())
+
+
+def _is_short_list(value: object) -> bool:
+    if isinstance(value, dict | Facts):
+        return False
+    return not (isinstance(value, list | tuple) and any(isinstance(p, dict | list) for p in value))
 
 
 def _inline(value: object) -> str:

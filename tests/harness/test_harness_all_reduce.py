@@ -48,9 +48,17 @@ def all_reduced(folder: Path, *ranks: dict[str, list[float]]) -> AllReduceSpread
     return read_document(AllReduceSpread, found.read_bytes(), found.name)
 
 
-def test_of_two_ranks_no_placement_moves_a_bit(tmp_path: Path) -> None:
-    parts = [{"w": [0.1 * (k + 1) for k in range(64)]}, {"w": [1e7 / (k + 1) for k in range(64)]}]
-    found = all_reduced(tmp_path, *parts)
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> AllReduceSpread:
+    """One launch, in which torch is imported three times."""
+    long, bad = [1.0, 2.0], [float("nan")]
+    one = {"bad": bad, "long": long, "w": [0.1 * (k + 1) for k in range(64)]}
+    other = {"bad": [1.0], "long": long[:1], "w": [1e7 / (k + 1) for k in range(64)]}
+    return all_reduced(tmp_path_factory.mktemp("two-ranks"), one, other)
+
+
+def test_of_two_ranks_no_placement_moves_a_bit(of_two: AllReduceSpread) -> None:
+    found = of_two
     assert (found.ranks, found.backend, found.tensors, found.elements) == (2, "gloo", 1, 64)
     assert (found.same_results, found.placed_results) == (1, 1)
     assert (found.spread, found.deviation) == (0.0, 0.0)
@@ -72,7 +80,5 @@ def test_of_three_ranks_the_placement_shows_and_grows_with_what_cancels(tmp_path
     assert spreads[4] > 100 * spreads[1] > 0  # type: ignore[operator]  # just looked
 
 
-def test_what_is_not_finite_or_has_another_size_is_skipped(tmp_path: Path) -> None:
-    one = {"bad": [float("nan")], "long": [1.0, 2.0], "w": [1.0]}
-    found = all_reduced(tmp_path, one, {"bad": [1.0], "long": [1.0], "w": [2.0]})
-    assert (found.tensors, found.skipped, found.worst_tensor) == (1, 2, "w")
+def test_what_is_not_finite_or_has_another_size_is_skipped(of_two: AllReduceSpread) -> None:
+    assert (of_two.tensors, of_two.skipped, of_two.worst_tensor) == (1, 2, "w")

@@ -45,9 +45,10 @@ print(json.dumps([random.random(), numpy.random.rand(), torch.rand(1).item()]))
 """
 SPAWNING = """
 import multiprocessing, random
-import numpy, torch
 
 def draw(answers):
+    # in the worker alone: an import of torch is most of the time of either
+    import numpy, torch
     answers.put([random.random(), numpy.random.rand(), torch.rand(1).item()])
 
 if __name__ == "__main__":

@@ -225,7 +225,7 @@ class Arena:
         self._forge_entry(project, attempt)
         project.git("config", "http.https://github.com/.extraheader", "CANARY-of-the-checkout")
         project.write("gha-creds-1.json", "CANARY-of-a-cloud")
-        (self.work / ".git/info/exclude").write_text("gha-creds-*.json\nout/\n")
+        project.write(".git/info/exclude", "gha-creds-*.json\nout/\n")
         self._plant()
 
     def _forge_entry(self, project: Project, attempt: Attempt) -> None:

@@ -26,8 +26,8 @@ def answering(request: ProcessRequest) -> LocalAnsweringProcess:
 def real_reader(
     progress: Progress | None = None, credentials: Credentials | None = None
 ) -> FreshReader:
-    """For a `with`."""
-    return FreshReader(LocalFiles(), answering, progress or QuietProgress(), credentials)
+    """For a `with`; its process is that of all tests of the worker, see `kept`."""
+    return FreshReader(LocalFiles(), kept(answering), progress or QuietProgress(), credentials)
 
 
 @dataclass

@@ -23,7 +23,14 @@ from typing import Any
 import pytest
 from played_training import SCRIPT
 from scenes import SCENES, scene
-from trainings_at_once import GroupAtOnce, Left, OnLine, RunAtOnce, TrainingsAtOnce
+from trainings_at_once import (
+    GroupAtOnce,
+    Left,
+    OnLine,
+    RunAtOnce,
+    TrainingsAtOnce,
+    result_of,
+)
 
 from gate.isolation.engine import Engine
 from gate.isolation.modes import Credentials, Isolation, IsolationMode
@@ -36,6 +43,7 @@ from gate.isolation.process_request import (
 from gate.isolation.stop_signals import StopSignals
 from gate.pipelines.adapters import Adapters
 from gate.training.isolating import Isolating
+from gate.training.probe import PROBE
 
 # words of `play.json` that let a result hang on more than it, or leave more than results
 RUNS = frozenset(("sleep", "trace", "files", "steady", "fails", "exit"))
@@ -160,11 +168,45 @@ class RecordedGroup(GroupAtOnce):
         return Recording(request, name, started) if name else started
 
 
+def probe_of(request: ProcessRequest) -> str:
+    """The name of the recording of what a training's Python said of itself; empty for all else.
+
+    It hangs on the variables of the run and on the machine, and nothing else is in its folder.
+    """
+    if request.under_own_account or request.in_container or SCENES not in os.environ:
+        return ""
+    if PROBE not in request.argv:
+        return ""
+    place = str(request.on_host(request.workdir).parent)
+    words = [word for word in request.argv if place not in word]
+    variables = sorted(item for item in request.env.items() if place not in item[1])
+    known = repr((words, variables, request.output_limit_bytes))
+    return f"asked-{hashlib.sha256(known.encode()).hexdigest()[:32]}"
+
+
 @dataclass(frozen=True)
 class RecordedTrainings(TrainingsAtOnce):
-    """The real processes, but for trainings that have a recording."""
+    """The real processes, but for trainings that have a recording.
+
+    What the doctor asks a training's Python is asked once a test run: its answer takes an import
+    of torch.
+    """
 
     before: Counter[str] = field(default_factory=Counter)
+
+    def run(self, request: ProcessRequest, on_line: OnLine) -> ProcessResult:
+        name = probe_of(request)
+        place = Path(os.environ[SCENES]) / name / RESULT if name else None
+        if place is not None and place.exists():
+            told = json.loads(place.read_bytes())
+            left = Left(0, bytes.fromhex(told["output"]), told["output_bytes"])
+            return result_of(lambda: left, on_line)
+        result = super().run(request, on_line)
+        named = str(request.workdir.parent).encode() in result.output
+        if name and result.exit_code == 0 and not result.timed_out and not named:
+            told = {"output": result.output.hex(), "output_bytes": result.output_bytes}
+            scene(name, lambda folder: (folder / RESULT).write_text(json.dumps(told)))
+        return result
 
     def in_place_of(self, group: ProcessGroup) -> RecordedGroup:
         return RecordedGroup(group, before=self.before)
