@@ -178,9 +178,10 @@ DRIFT = {
         "(each draws random numbers), and to a checkpoint that is loaded.",
     ),
     EventKind.RANDOM: Cause(
-        f"{A_GENERATOR} is not in the baseline's state: it is drawn from or seeded differently",
+        f"{A_GENERATOR} is not in the baseline's state",
         "Look at changes to dropout, augmentation, shuffling and seeds, and at any new random "
         "draw.",
+        guess="it is drawn from or seeded differently",
     ),
     EventKind.BATCH: Cause(
         "weights and random states equal the baseline's, but the data loader returns a different "

@@ -196,7 +196,7 @@ def with_trace(
     if diagnosis is None or trace is None:
         return diagnosis
     if drift:
-        diagnosis = _begun_at(diagnosis, trace)
+        diagnosis = _led_by_code(_begun_at(diagnosis, trace), trace)
     elif trace.names_a_call and trace.claim in SHOWN:
         cause = diagnosis.cause.removesuffix(f": {diagnosis.guess}")
         diagnosis = diagnosis.model_copy(update={"cause": cause, "guess": ""})
@@ -225,6 +225,32 @@ def _begun_at(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
         update |= {"kind": EventKind.BATCH, "subject": "batch", "remedy": remedy}
     return diagnosis.model_copy(
         update={**update, "cause": f"{cause}, and the operator traces {shown}"}
+    )
+
+
+def _led_by_code(diagnosis: Diagnosis, trace: TraceFinding) -> Diagnosis:
+    """Other code that draws as often leaves a generator in another state: the code comes first.
+
+    Dropout over tensors of another shape does so. States are recorded behind a step's update, so
+    what two traces show in that step comes before.
+    """
+    step, seen = trace.step, diagnosis.first_step
+    computed = trace.phase in {Phase.FORWARD, Phase.BACKWARD}
+    code = computed and trace.claim is Claim.CODE_PATH and not trace.draws
+    if not code or diagnosis.kind is not EventKind.RANDOM or not diagnosis.guess:
+        return diagnosis
+    if diagnosis.likely or diagnosis.optimizer_settings or trace.changed_seeds:
+        return diagnosis
+    if step is None or seen is None or step > seen:
+        return diagnosis
+    later = diagnosis.cause.removesuffix(f": {diagnosis.guess}")
+    return diagnosis.model_copy(
+        update={
+            "cause": f"{trace.sentence}, and after it {later}",
+            "guess": "",
+            "traced": True,
+            "cause_class": CauseClass.CODE,
+        }
     )
 
 

@@ -148,7 +148,7 @@ def _traced(verdict: Verdict) -> str:
     if trace.failed:
         return f"No operator is named: {trace.sentence}."
     certain = diagnosis.likely or diagnosis.optimizer_settings or verdict.change is not None
-    if not trace.names_a_call or (certain and (drift or diagnosis.likely)):
+    if not trace.names_a_call or diagnosis.traced or (certain and (drift or diagnosis.likely)):
         return ""
     return f"{traced_words(trace, drift=drift)}."
 

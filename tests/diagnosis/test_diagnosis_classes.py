@@ -144,6 +144,38 @@ def test_traces_that_part_in_the_data_of_a_step_say_so_and_leave_the_class_open(
     assert concluded_class(told, Outcome.CODE_DRIFT) is None
 
 
+DRAWN = Diagnosis(
+    first_step=3,
+    kind=EventKind.RANDOM,
+    subject="random.torch",
+    cause="torch's generator is not in the baseline's state: it is drawn from differently",
+    guess="it is drawn from differently",
+    remedy="look",
+)
+SHAPES = TraceFinding(
+    claim=Claim.CODE_PATH, sentence="aten::view has other sizes", step=3, phase=Phase.FORWARD
+)
+
+
+def test_other_code_that_draws_as_often_is_the_cause_and_the_generator_follows() -> None:
+    led = with_trace(DRAWN, SHAPES, drift=True)
+    assert led is not None
+    assert led.cause == (
+        "aten::view has other sizes, and after it torch's generator is not in the baseline's state"
+    )
+    assert (led.traced, concluded_class(led, Outcome.CODE_DRIFT)) == (True, CauseClass.CODE)
+
+
+@each_row(
+    "update",
+    [{"draws": True}, {"claim": Claim.RANDOM_STATE}, {"phase": Phase.DATA}, {"step": 4}],
+)
+def test_a_draw_and_what_comes_later_leave_the_generator_first(update: dict[str, object]) -> None:
+    kept = with_trace(DRAWN, SHAPES.model_copy(update=update), drift=True)
+    assert kept is not None
+    assert (kept.cause, kept.traced) == (DRAWN.cause, False)
+
+
 def test_another_type_of_number_is_precision_where_nothing_else_moved() -> None:
     found = TraceFinding(
         claim=Claim.CODE_PATH, sentence="a call", precision="bfloat16 instead of float32"
