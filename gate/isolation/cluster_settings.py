@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from gate.isolation.modes import IMAGE_BY_DIGEST
 from gate.text.document import Document, WholeNumber
+from gate.text.image_names import IMAGE_BY_DIGEST
 
 # what sbatch may be told; all else (names, output, export, requeue, size, time) is the gate's own.
 # Not `clusters`: a job on another cluster is one that the gate's own queries do not see
