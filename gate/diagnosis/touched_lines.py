@@ -271,15 +271,27 @@ def data_files(change: Change | None) -> tuple[str, ...]:
 
 
 def by_its_files(
-    recorded: CauseClass | None, shown: ShownChange | None, change: Change | None
+    recorded: CauseClass | None,
+    shown: ShownChange | None,
+    change: Change | None,
+    *,
+    parsed: bool = False,
 ) -> CauseClass | None:
-    """The class where a change touches no code, and a file of it is known to be read."""
+    """The class where a change touches no code, and a file of it is known to be read.
+
+    `parsed`: arguments that the training parsed are not the baseline's. With one command and one
+    code they come from the file, whatever it is called. Of data and settings neither is named.
+    """
     hunks = change.hunks if change is not None and change.complete else ()
     code = any(can_matter(hunk.file) and hunk.file.endswith(CODE) for hunk in hunks)
     if shown is None or shown.how is not HowKnown.READ or code or recorded is not CauseClass.CODE:
         return recorded
-    settings = all(hunk.file.endswith(SETTINGS_FILES) for hunk in shown.hunks)
-    return CauseClass.RUN_SETTINGS if settings else CauseClass.DATA
+    files = {hunk.file for hunk in shown.hunks}
+    settings = {file for file in files if file.endswith(SETTINGS_FILES)}
+    # what was parsed may be of the one, and what differs first of the other
+    if len(files) > 1 and settings != files and (settings or parsed):
+        return None
+    return CauseClass.RUN_SETTINGS if settings or parsed else CauseClass.DATA
 
 
 def unchanged(change: Change | None, places: Sequence[CodePlace], folder: str) -> bool:
@@ -321,9 +333,17 @@ def _fitting(change: Change, settings: tuple[OptimizerSettingChange, ...]) -> li
     """The hunks in which the numbers of a setting stand, or two of the same ratio, if one fits."""
     fitting: list[ChangedLines] = []
     for setting in settings:
-        found = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
+        able = [hunk for hunk in change.hunks if can_matter(hunk.file) and _fits(hunk, setting)]
+        # the very numbers say more than two others of their ratio
+        exact = [hunk for hunk in able if _holds_both(hunk, setting)]
+        found = exact or able
         fitting += found if len(found) == 1 else []
     return list(dict.fromkeys(fitting))
+
+
+def _holds_both(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
+    old, new = _numbers(hunk.before), _numbers(hunk.after)
+    return _is_in(setting.before, old - new) and _is_in(setting.after, new - old)
 
 
 def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
@@ -331,9 +351,9 @@ def _fits(hunk: ChangedLines, setting: OptimizerSettingChange) -> bool:
         before, after = float(setting.before), float(setting.after)
     except ValueError:
         return False
-    old, new = _numbers(hunk.before), _numbers(hunk.after)
-    if before in old - new and after in new - old:
+    if _holds_both(hunk, setting):
         return True
+    old, new = _numbers(hunk.before), _numbers(hunk.after)
     if not before or not math.isfinite(after / before):
         return False
     ratio = after / before

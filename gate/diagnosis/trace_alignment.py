@@ -22,6 +22,7 @@ LONGEST_BLOCK: Final = 40
 AGREEING_CALLS: Final = 8
 AGREEING_VALUES: Final = 4
 MAX_BLOCKS: Final = 50
+CALLS_BEHIND: Final = 2
 Calls = Sequence[TracedCall]
 
 
@@ -42,8 +43,11 @@ class Alignment:
     parted: tuple[int, int] | None
 
 
-def align(expected: Calls, observed: Calls) -> Alignment:
-    """Pair the calls of two traces in order, up to where the two take different paths."""
+def align(expected: Calls, observed: Calls, *, same_gradients: bool = False) -> Alignment:
+    """Pair the calls of two traces in order, up to where the two take different paths.
+
+    `same_gradients`: fingerprints show that backward passes gave equal ones, whatever the paths.
+    """
     pairs, blocks = list[tuple[int, int]](), list[Block]()
     one = other = 0
     while one < len(expected) and other < len(observed):
@@ -51,7 +55,11 @@ def align(expected: Calls, observed: Calls) -> Alignment:
             pairs.append((one, other))
             one, other = one + 1, other + 1
             continue
-        block = _block(expected, observed, one, other) if len(blocks) < MAX_BLOCKS else None
+        block = None
+        if len(blocks) < MAX_BLOCKS:
+            block = _block(expected, observed, one, other) or _up_to_the_update(
+                expected, observed, one, other, same_gradients=same_gradients
+            )
         if block is None:
             return Alignment(pairs=tuple(pairs), blocks=tuple(blocks), parted=(one, other))
         blocks.append(block)
@@ -92,6 +100,46 @@ def _block(expected: Calls, observed: Calls, one: int, other: int) -> Block | No
             if _agree(expected, observed, *ends, drew=any(call.random for call in calls)):
                 return Block(range(one, ends[0]), range(other, ends[1]))
     return None
+
+
+def _up_to_the_update(
+    expected: Calls, observed: Calls, one: int, other: int, *, same_gradients: bool
+) -> Block | None:
+    """All up to the end of the step's backward pass, where the two go on alike; else None.
+
+    Two ways to the same gradients, such as with activations that are computed again.
+    """
+    left, right = _behind_backward(expected, one), _behind_backward(observed, other)
+    if left is None or right is None:
+        return None
+    behind = expected[left : left + CALLS_BEHIND], observed[right : right + CALLS_BEHIND]
+    alike = same_gradients or _go_on(*behind)
+    return Block(range(one, left), range(other, right)) if alike else None
+
+
+def _go_on(expected: Calls, observed: Calls) -> bool:
+    """Whether these are the same calls, given equal values: a value that is not comes later.
+
+    That such a value was made before, between the two places, is then still seen by its maker.
+    """
+    pairs = tuple(zip(expected, observed, strict=False))
+    if len(pairs) < CALLS_BEHIND or not all(
+        same_call(*pair) and pair[0].arguments == pair[1].arguments for pair in pairs
+    ):
+        return False
+    values = [both for left, right in pairs for both in zip(left.inputs, right.inputs, strict=True)]
+    read = [pair for pair in values if pair[0].digest and pair[1].digest]
+    return bool(read) and not any(values_differ(*pair) for pair in read)
+
+
+def _behind_backward(calls: Calls, place: int) -> int | None:
+    """The place behind the last backward call of this step; None where none comes any more."""
+    step, last = calls[place].step, None
+    for number in range(place, len(calls)):
+        if calls[number].step != step:
+            break
+        last = number + 1 if calls[number].phase is Phase.BACKWARD else last
+    return last
 
 
 def _agree(expected: Calls, observed: Calls, one: int, other: int, *, drew: bool) -> bool:

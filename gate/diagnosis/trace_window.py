@@ -30,6 +30,12 @@ SHOWN: Final = frozenset(
 )
 # what a loader does comes behind these, or they say it themselves
 BEFORE_DATA: Final = OF_ITSELF | {EventKind.RANDOM, EventKind.BATCH}
+# the fingerprint that stands before it, and shows that gradients were equal
+AFTER_BACKWARD: Final = {
+    EventKind.GRADIENTS: "backward",
+    EventKind.PARAMETERS: "gradients",
+    EventKind.OPTIMIZER: "gradients",
+}
 OPTIMIZER: Final = re.compile(r"state(?:\.rank(\d{1,6}))?/optimizer/(\d{1,6})/", re.ASCII)
 
 
@@ -157,6 +163,13 @@ def same_thing(event: Event, first: RunEvidence, second: RunEvidence) -> bool | 
     if event.kind in IN_THE_STATE and at_one_step:
         return first.checkpoint.root == second.checkpoint.root
     return None
+
+
+def behind_equal_gradients(comparison: Comparison) -> bool:
+    """Whether fingerprints show that backward gave equal gradients, and what differs came later."""
+    first = comparison.first
+    seen = AFTER_BACKWARD.get(first.kind) if first is not None else None
+    return seen in comparison.compared_fingerprints and comparison.unrecorded_from is None
 
 
 def same_until(plain: RunEvidence, traced: RunEvidence, last: int) -> bool:

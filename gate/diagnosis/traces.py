@@ -59,13 +59,14 @@ class Pair:
     """The traces of one rank in two runs, and their calls of the main thread.
 
     `logged`: what differs is only written down, or kept to the end, so no later call need depend
-    on it.
+    on it. `same_gradients`: what differs comes behind backward passes of equal gradients.
     """
 
     expected: RankTrace
     observed: RankTrace
     drift: bool
     logged: bool = False
+    same_gradients: bool = False
 
     @property
     def calls(self) -> tuple[Calls, Calls]:
@@ -84,15 +85,27 @@ class Shown:
 
 
 def compare_traces(
-    expected: Traces, observed: Traces, *, drift: bool, logged: bool = False
+    expected: Traces,
+    observed: Traces,
+    *,
+    drift: bool,
+    logged: bool = False,
+    same_gradients: bool = False,
 ) -> TraceFinding:
     """The first call that parts two runs, over all ranks; `drift`: base against head.
 
     `logged`: what differs is a number that the script writes down, or a buffer at the end.
+    `same_gradients`: fingerprints show that it comes behind backward passes of equal gradients.
     """
     others = {trace.rank: trace for trace in observed}
     pairs = [
-        Pair(expected=trace, observed=others[trace.rank], drift=drift, logged=logged)
+        Pair(
+            expected=trace,
+            observed=others[trace.rank],
+            drift=drift,
+            logged=logged,
+            same_gradients=same_gradients,
+        )
         for trace in expected
         if trace.rank in others
     ]
@@ -191,7 +204,7 @@ def _is_bare(call: TracedCall) -> bool:
 def _point(pair: Pair) -> TraceDivergence | None:
     """Where a rank's traces part; None where they agree as far as they go."""
     expected, observed = pair.calls
-    alignment = align(expected, observed)
+    alignment = align(expected, observed, same_gradients=pair.same_gradients)
     root = find_root(expected, observed, alignment)
     if root is None and alignment.blocks:
         # what one side calls alone may make a value that no later call's output depends on

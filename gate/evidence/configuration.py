@@ -56,6 +56,11 @@ class ConfigurationChange(Document):
         return " in ".join(named(self.name))
 
     @property
+    def parsed(self) -> bool:
+        """Whether the training parsed or composed it, and no file alone has it."""
+        return self.name.partition(".")[0] in SOURCES
+
+    @property
     def described(self) -> str:
         """For example `lr: 0.1 → 0.2 in the parsed arguments`."""
         name, source = named(self.name)

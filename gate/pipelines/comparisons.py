@@ -40,7 +40,7 @@ from gate.verdict.override_findings import changed_seeds, suspected_seeds, suspe
 from gate.verdict.reasons import concluded_class
 from gate.verdict.request import GateRequest
 from gate.verdict.sources import changed_precision, suspected_sources
-from gate.verdict.verdict import Outcome, led_by_settings
+from gate.verdict.verdict import DRIFTS, Outcome, led_by_settings
 
 LEAST_SECONDS: Final = 1.0
 # where all runs together take less, most of it is the start of Python: a few runs may take as long
@@ -149,7 +149,7 @@ def beside_the_difference(
         return ran_before_nan(evidence.change, evidence.trace, folder), False
     # where the environment moved as well, a setting of the run is still the change's
     own = decision.outcome in ITS_OWN or led_by_settings(decision.outcome, diagnosis)
-    if diagnosis is None or not own:
+    if diagnosis is None or decision.passes or not own:
         return None, False
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
     opened = {
@@ -164,8 +164,12 @@ def beside_the_difference(
 
 
 def diagnosis_of(decision: Decision, evidence: EvidenceSet) -> Diagnosis | None:
-    """Why the comparison that decided came out as it did, where that is not a pass."""
-    if decision.decided is None or decision.passes:
+    """Why the comparison that decided came out as it did, where that is not a pass.
+
+    Of a drift that passes by its level too: where it begins is worth knowing, and takes no run.
+    """
+    by_level = decision.outcome in DRIFTS
+    if decision.decided is None or (decision.passes and not by_level):
         return None
     drift = decision.outcome is not Outcome.NONDETERMINISTIC
     found = with_trace(_recorded(decision, evidence), evidence.trace, drift=drift)

@@ -12,6 +12,7 @@ from gate.comparison.first_difference import kind_of_metric, numbering_of
 from gate.diagnosis.touched_lines import all_that_matters, named_by_change, with_changed_lines
 from gate.diagnosis.trace_window import (
     Reach,
+    behind_equal_gradients,
     optimizers_of,
     reach_of,
     same_thing,
@@ -169,7 +170,13 @@ class _Escalation:
         first = self._compared.first
         kept = first is not None and first.kind is EventKind.STATE
         logged = self._reach.written or kept
-        finding = compare_traces(one.traces, other.traces, drift=self._drift, logged=logged)
+        finding = compare_traces(
+            one.traces,
+            other.traces,
+            drift=self._drift,
+            logged=logged,
+            same_gradients=behind_equal_gradients(self._compared),
+        )
         if first is not None and not finding.names_a_call and not self._come_so_far(one, other):
             why = f"the traced runs ended before {first.name} was written"
             return not_found(why[:1000], NoTrace.NOT_REACHED)

@@ -282,9 +282,6 @@ def judge(closed: ClosedCase) -> Gated:
     shown, named_unchanged = beside_the_difference(
         request, evidence, decision, diagnosis, not_finite=brings_not_finite(closed.facts)
     )
-    if diagnosis is not None:
-        by_files = by_its_files(diagnosis.cause_class, shown, evidence.change)
-        diagnosis = diagnosis.model_copy(update={"cause_class": by_files})
     assessment = Assessment(
         evidence=evidence,
         facts=closed.facts,
@@ -302,6 +299,11 @@ def judge(closed: ClosedCase) -> Gated:
         seeds_problem=seeds_problem,
         seeds_of_brought=closed.seeds_of_brought,
     )
+    if diagnosis is not None:
+        parsed = any(one.parsed for one in assessment.configuration_changes)
+        by_files = by_its_files(diagnosis.cause_class, shown, evidence.change, parsed=parsed)
+        told = diagnosis.model_copy(update={"cause_class": by_files})
+        assessment = replace(assessment, diagnosis=told)
     return Gated(
         verdict=assemble(assessment, request),
         evidence=evidence,

@@ -66,7 +66,10 @@ def policy_section(verdict: Verdict, limits: Limits) -> Section | None:
 def diagnosis_section(
     verdict: Verdict, limits: Limits, words: Callable[[Diagnosis], str]
 ) -> Section | None:
-    """Where two results first differ, and what that points to, in the `words` that stand first."""
+    """Where two results first differ, and what that points to, in the `words` that stand first.
+
+    Of a pass it is information: nothing is to be done about it.
+    """
     diagnosis = verdict.diagnosis
     if diagnosis is None:
         return None
@@ -79,10 +82,12 @@ def diagnosis_section(
         ("Called from", Cell(_stack(diagnosis), code=True)),
         ("What decides", Cell(diagnosis.decides)),
         ("And then", Cell(diagnosis.details)),
-        (REMEDY, Cell(diagnosis.remedy)),
+        (REMEDY, Cell("" if verdict.passes else diagnosis.remedy)),
     )
     table = facts_table(facts, limits.rows)
     title = "Diagnosis: the first divergence"
+    if verdict.passes:
+        title = "Where this result first differs (informational)"
     return Section(title=title, table=table, leading=True, anchor="diagnosis")
 
 

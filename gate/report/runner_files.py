@@ -140,9 +140,11 @@ def _finding_annotation(verdict: Verdict, finding: Finding, lines: Mapping[str, 
 
 def _cause_place(verdict: Verdict) -> CodePlace | None:
     """The line that the verdict blames, or that raised."""
-    if verdict.diagnosis is not None and verdict.diagnosis.likely:
-        return verdict.diagnosis.likely[0].code_place
-    trace = verdict.diagnosis.trace if verdict.diagnosis is not None else None
+    # of a pass it blames nothing
+    diagnosis = None if verdict.passes else verdict.diagnosis
+    if diagnosis is not None and diagnosis.likely:
+        return diagnosis.likely[0].code_place
+    trace = diagnosis.trace if diagnosis is not None else None
     if trace is not None and trace.names_a_call and trace.file:
         return CodePlace.known(trace.file, trace.line)
     faults = (finding.code_place for finding in verdict.findings if finding.code == FAULT)

@@ -320,11 +320,47 @@ def not_common(comparison: Comparison) -> str:
     if comparison.series:
         fault = comparison.series[0]
         return f"metric {fault.metric}: {fault.reason}"
-    for delta in comparison.tensors:
-        if delta.kind in ONE_SIDED:
+    one_sided = [delta for delta in comparison.tensors if delta.kind in ONE_SIDED]
+    renamed, pairs = _renamed(one_sided)
+    words = _other_names(len(renamed) // PAIR, pairs) if renamed else ""
+    for delta in one_sided:
+        if delta not in renamed:
             word = "missing" if delta.kind is TensorChange.MISSING else "not in the baseline"
-            return f"tensor {delta.name} is {word}"
-    return "nothing in common"
+            return f"tensor {delta.name} is {word}{f'; {words}' if words else ''}"
+    alone = len(renamed) == len(comparison.tensors)
+    return f"{'only names differ: ' if alone else ''}{words}" if words else "nothing in common"
+
+
+def _renamed(
+    one_sided: Sequence[TensorDelta],
+) -> tuple[list[TensorDelta], list[tuple[TensorDelta, TensorDelta]]]:
+    """Tensors that are the same ones under other names; the pairs of those that are unmistakable.
+
+    Type, shape and digest are equal, and so is the kind of state that they are in. Of several with
+    one content, none is known to be another's.
+    """
+    found: dict[tuple[str, str], tuple[list[TensorDelta], list[TensorDelta]]] = {}
+    for delta in one_sided:
+        gone = delta.kind is TensorChange.MISSING
+        content = delta.expected if gone else delta.observed
+        # a plain value has no shape, and its equal is soon found
+        if "[" in content:
+            state, slash, _ = delta.name.partition("/")
+            sides = found.setdefault((state if slash else "", content), ([], []))
+            sides[not gone].append(delta)
+    groups = [sides for sides in found.values() if len(sides[0]) == len(sides[1])]
+    every = [delta for sides in groups for side in sides for delta in side]
+    return every, [(gone[0], new[0]) for gone, new in groups if len(gone) == 1]
+
+
+def _other_names(number: int, pairs: Sequence[tuple[TensorDelta, TensorDelta]]) -> str:
+    named = [f"{gone.name} is now {new.name}" for gone, new in pairs[:SHOWN_CHANGES]]
+    listed = f": {', '.join(named)}" if named else ""
+    rest = number - len(named)
+    more = f", and {rest:,} more" if named and rest else ""
+    has = "has" if number == 1 else "have"
+    other = "another name" if number == 1 else "other names"
+    return f"{count(number, 'tensor')} {has} the same content under {other}{listed}{more}"
 
 
 def drift(comparison: Comparison, against: str) -> str:

@@ -34,6 +34,7 @@ def hunk(file: str, line: int, before: str = "", after: str = "") -> ChangedLine
 RATE = hunk("train.py", 11, "learning_rate = 1e-3", "learning_rate = 2e-3")
 MODEL = hunk("model.py", 40, "x = F.relu(x)", "x = F.gelu(x)")
 DATA = hunk("data.csv", 7, "1.0,2.0", "1.0,2.1")
+CONF = hunk("conf.yaml", 1, "scale: 1.0", "scale: 1.5")
 README = hunk("README.md", 1)
 PLAIN = Diagnosis(first_step=1, kind=EventKind.LOSS, subject="loss", cause="it differs", remedy="")
 AT_MODEL = Suspect(
@@ -69,6 +70,13 @@ def test_two_hunks_that_fit_are_no_proof() -> None:
     other = hunk("other.py", 3, "scale = 1", "scale = 2")
     assert found(other, RATE, optimizer_settings=setting("0.001", "0.004")) is None
     assert found(other, RATE, optimizer_settings=setting("0.0007", "0.0014")) is None
+
+
+def test_the_very_numbers_of_a_setting_say_more_than_two_of_their_ratio() -> None:
+    clip = hunk("train.py", 17, "clip(100.0)", "clip(200.0)")
+    rate = hunk("conf.yaml", 1, "lr: 0.01", "lr: 0.02")
+    found_ = found(clip, rate, optimizer_settings=setting("0.01", "0.02"))
+    assert found_ == ShownChange(how=HowKnown.FITS, hunks=(rate,))
 
 
 def test_the_only_change_that_a_training_can_read_is_shown() -> None:
@@ -130,6 +138,21 @@ def test_a_file_is_read_only_where_a_run_says_so() -> None:
     assert by_its_files(CauseClass.CODE, shown, settings) is CauseClass.RUN_SETTINGS
 
 
+def test_a_file_that_changed_what_was_parsed_is_settings_whatever_it_is_called() -> None:
+    arguments = hunk("args.txt", 1, "--scale=1.0", "--scale=1.5")
+    change = Change(hunks=(arguments,))
+    shown = shown_change(change, PLAIN, ("args.txt",), ".", drift=True)
+    assert by_its_files(CauseClass.CODE, shown, change, parsed=True) is CauseClass.RUN_SETTINGS
+    assert by_its_files(CauseClass.CODE, shown, change) is CauseClass.DATA
+    # of two files either may hold it
+    both = Change(hunks=(arguments, DATA))
+    shown = shown_change(both, PLAIN, ("args.txt", "data.csv"), ".", drift=True)
+    assert by_its_files(CauseClass.CODE, shown, both, parsed=True) is None
+    mixed = Change(hunks=(CONF, DATA))
+    shown = shown_change(mixed, PLAIN, ("conf.yaml", "data.csv"), ".", drift=True)
+    assert by_its_files(CauseClass.CODE, shown, mixed) is None
+
+
 def test_a_run_watches_the_files_of_the_change_that_are_no_code() -> None:
     odd = (hunk("a:b.csv", 1), hunk("line\nend.csv", 1), hunk(f"{'x' * 250}.csv", 1))
     many = tuple(hunk(f"data/{number}.csv", 1) for number in range(100))
@@ -148,7 +171,6 @@ def test_the_line_at_which_two_traces_part_goes_before_the_nearest_that_ran() ->
     assert found(RATE, MODEL, trace=elsewhere) == ShownChange(how=HowKnown.RAN, hunks=(RATE,))
 
 
-CONF = hunk("conf.yaml", 1, "scale: 1.0", "scale: 1.5")
 AT_A_CALL = TraceFinding(
     claim=Claim.CODE_PATH, sentence="", file="model.py", line=41, changed=(MODEL,)
 )

@@ -109,3 +109,41 @@ def test_the_call_that_gives_the_first_nan_is_named(traced: TracedRuns) -> None:
     )
     (trace,) = traces
     assert with_changed_lines(found, hunks, trace, ".").changed == hunks[:1]
+
+
+DEEP = changed(
+    "model = Model()",
+    """from torch.utils.checkpoint import checkpoint
+body = nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(8, 8), nn.Tanh())])
+model = nn.ModuleList([body, nn.Linear(8, 2)])
+OFTEN = 0.01""",
+    changed(
+        "    loss = model(x).square().mean()",
+        "    h = checkpoint(body, x, use_reentrant=False)\n    loss = model[1](h).square().mean()",
+        changed(
+            "    loss.backward()",
+            "    loss.backward()\n    nn.utils.clip_grad_norm_(model.parameters(), OFTEN)",
+        ),
+    ),
+)
+AT_ONCE = changed("checkpoint(body, x, use_reentrant=False)", "body(x)", DEEP)
+
+
+def test_activations_that_are_no_longer_computed_again_hide_no_other_change(
+    traced: TracedRuns,
+) -> None:
+    for base, head in ((DEEP, AT_ONCE), (AT_ONCE, DEEP)):
+        found = traced.drift(base, changed("OFTEN = 0.01", "OFTEN = 0.005", head))
+        assert (found.claim, found.operator) == (Claim.CODE_PATH, "aten::mul")
+        assert found.line == line_of(head, "clip_grad_norm_")
+        assert found.arguments == "other=0.005 instead of other=0.01"
+    # by itself it changes nothing
+    assert traced.drift(DEEP, AT_ONCE).claim is Claim.NOT_FOUND
+
+
+def test_what_comes_behind_equal_gradients_is_not_what_led_to_them(traced: TracedRuns) -> None:
+    clip = "    nn.utils.clip_grad_norm_(model.parameters(), OFTEN)\n"
+    one, other = (traced.trace(one)[1] for one in (changed(clip, "", DEEP), AT_ONCE))
+    found = compare_traces(one, other, drift=True, same_gradients=True)
+    assert (found.claim, found.operator) == (Claim.CODE_PATH, "aten::_foreach_norm")
+    assert found.line == line_of(AT_ONCE, "clip_grad_norm_")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from gate_bench import Bench
 from played_training import Project
 
+from gate.comparison.differences import EventKind
 from gate.pipelines.case import Gated
 from gate.report.assembly import ReportLinks, report_of
 from gate.report.layout import Limits
 from gate.settings.levels import ReachedLevel
-from gate.verdict.verdict import Outcome
+from gate.verdict.verdict import FailureMode, Outcome
 
 FUNCTIONAL = "policy: {level: functional, thresholds: {loss: {max: 2.2}}}"
 
@@ -37,6 +38,19 @@ def test_another_result_that_meets_every_threshold_passes_where_the_policy_asks_
     assert [step.text for step in verdict.next_steps] == [
         "The result differs from the baseline: merge only if that is intended."
     ]
+    # where it begins is information: no cause is blamed, and there is nothing to undo
+    assert verdict.diagnosis is not None
+    assert (verdict.diagnosis.kind, verdict.diagnosis.first_step) == (EventKind.LOSS, 3)
+    assert verdict.diagnosis.trace is None
+    assert (verdict.change, verdict.failure_mode) == (None, FailureMode.NONE)
+    assert "Cause:" not in happened
+    (section,) = (
+        one
+        for one in report_of(verdict, ReportLinks(), Limits(deltas=9, rows=99)).sections
+        if one.anchor == "diagnosis"
+    )
+    assert section.title == "Where this result first differs (informational)"
+    assert "Remedy" not in {row[0].text for row in section.table.rows}
 
 
 def test_another_result_that_misses_a_threshold_fails_and_says_which(

@@ -121,6 +121,49 @@ def test_another_training_is_not_comparable() -> None:
     assert decision.other_training
 
 
+def _renamed(before: dict[str, bytes], after: dict[str, bytes]) -> str:
+    entry, run = (
+        RUN.model_copy(update={"checkpoint": manifest_of(**contents)})
+        for contents in (before, after)
+    )
+    decision = decide(facts_of(head=run, baseline=entry))
+    assert row(decision) == (Outcome.NOT_COMPARABLE, False)
+    return decision.cause
+
+
+def test_tensors_that_only_have_other_names_are_said_to() -> None:
+    body = {"body.weight": b"body"}
+    fc = {"fc.bias": b"bias", "fc.weight": b"weights"}
+    head = {"head.bias": b"bias", "head.weight": b"weights"}
+    assert _renamed(body | fc, body | head) == (
+        "only names differ: 2 tensors have the same content under other names: "
+        "fc.bias is now head.bias, fc.weight is now head.weight"
+    )
+    # another value is no name alone, and one that was made anew has no former name
+    assert _renamed(body | fc, {"body.weight": b"BODY"} | head).startswith("2 tensors have")
+    assert _renamed(body | fc, body | head | {"head.scale": b"one"}) == (
+        "tensor head.scale is not in the baseline; 2 tensors have the same content under other "
+        "names: fc.bias is now head.bias, fc.weight is now head.weight"
+    )
+    assert _renamed(fc, head | {"head.weight": b"WEIGHTS"}) == (
+        "tensor fc.weight is missing; 1 tensor has the same content under another name: "
+        "fc.bias is now head.bias"
+    )
+    assert _renamed(fc, {"head.bias": b"BIAS"}) == "tensor fc.bias is missing"
+
+
+def test_of_tensors_with_one_content_none_is_named_as_another() -> None:
+    before, after = ({f"{name}.{number}": b"0000" for number in "ab"} for name in ("fc", "head"))
+    assert _renamed(before, after) == (
+        "only names differ: 2 tensors have the same content under other names"
+    )
+    many = {f"fc.{number}": str(number).encode() for number in range(5)}
+    assert _renamed(many, {name.replace("fc", "head"): of for name, of in many.items()}) == (
+        "only names differ: 5 tensors have the same content under other names: "
+        "fc.0 is now head.0, fc.1 is now head.1, fc.2 is now head.2, and 2 more"
+    )
+
+
 def test_a_missing_metric_or_tensor_is_not_comparable() -> None:
     renamed = RUN.model_copy(update={"checkpoint": manifest_of(weight=b"weights", other=b"")})
     decision = decide(facts_of(baseline=renamed))
