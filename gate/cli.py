@@ -39,7 +39,7 @@ def main() -> None:
     """Run the command that the program was called with."""
     prepare_streams()
     if sys.argv[1:2] != [OF_THE_RUNNER]:
-        free_of_commands(os.environ)
+        free_of_commands()
     try:
         answer(sys.argv[1:], own_process=True)
     finally:

@@ -116,6 +116,12 @@ class AttestationError(GateError):
     exit_code = ExitCode.FAIL
 
 
+class KeyFileError(AttestationError):
+    """A trust file or a public key is no such thing: nothing was checked by it."""
+
+    exit_code = ExitCode.ERROR
+
+
 class SealServiceError(AttestationError):
     """A service that a seal needs did not give it; the same call may succeed later."""
 

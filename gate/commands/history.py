@@ -22,14 +22,14 @@ from gate.commands.history_options import (
 from gate.commands.options import AsJson, Config, console
 from gate.commands.program import FILES
 from gate.commands.registry_names import clone_settings, gate_name
-from gate.errors import GateError, SettingsError
-from gate.fleet.exposition import push, samples_of_verdict, text_of
+from gate.errors import GateError, PublishError, SettingsError
+from gate.fleet.exposition import check_place, push, samples_of_verdict, text_of
 from gate.fleet.lines import ATTEMPT, RUNS, call_facts, verdict_line
 from gate.fleet.remote_stores import opened_store
 from gate.fleet.retention import LineClass, Retention
-from gate.fleet.stores import append, compact
+from gate.fleet.stores import FolderStore, append, compact
 from gate.isolation.confined_look import read_apart, reading_seconds
-from gate.pipelines.fleet import ShownLines, newest_lines
+from gate.pipelines.fleet import ShownLines, newest_lines, refuse_no_history
 from gate.pipelines.prune import prune
 from gate.report.layout import Cell, Row, Section, table_of
 from gate.report.markdown import table_markdown
@@ -88,6 +88,7 @@ def append_command(  # noqa: PLR0913 - each parameter is an option of the comman
     """Add the line of a verdict to a history.
 
     A gate with publish.history does this itself; this is for a verdict that was made elsewhere.
+    Exit code 3 when the line is not kept, or the metrics are not pushed.
 
     Example: repro-gate history append repro-gate-out --history /srv/repro-gate/history
     """
@@ -119,6 +120,9 @@ def append_command(  # noqa: PLR0913 - each parameter is an option of the comman
     )
     target = history_place(place, config)
     store = opened_store(target, os.environ, FILES, GitRepository(Path.cwd()))
+    if pushgateway:
+        # before the line is kept: a wrong address is told at once
+        check_place(pushgateway)
     name = append(store, line)
     console().print(f"added {name} to {store.shown}", soft_wrap=True)
     if not line.run_id:
@@ -129,7 +133,11 @@ def append_command(  # noqa: PLR0913 - each parameter is an option of the comman
         try:
             push(pushgateway, line)
         except GateError as fault:
-            sys.stderr.write(f"no metrics pushed: {fault.message}. {fault.hint}\n")
+            raise PublishError(
+                f"the line was added, and no metrics were pushed: {fault.message}",
+                hint=f"{fault.hint} Then run the same command again: a line is kept once.",
+                details=fault.details,
+            ) from fault
 
 
 @history_app.command("show")
@@ -195,7 +203,10 @@ def compact_command(
 
     Example: repro-gate history compact --history s3://ml-runs/repro-gate
     """
-    store = opened_store(history_place(place, config), os.environ, FILES)
+    target = history_place(place, config)
+    store = opened_store(target, os.environ, FILES)
+    if isinstance(store, FolderStore):
+        refuse_no_history(target, FILES)
     today = SystemClock().now().astimezone(UTC).date()
     joined = compact(store, FIRST_DAY, today - timedelta(days=keep_days))
     console().print(f"{count(joined, 'file')} of {store.shown} joined into others", soft_wrap=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gate.commands.options import AsJson, console
 from gate.commands.program import FILES, MAX_DOCUMENT_BYTES
-from gate.errors import SettingsError
+from gate.errors import SettingsError, StorageError
 from gate.isolation.confined_look import read_apart
 from gate.package.keys import (
     generate_private_key,
@@ -313,8 +313,8 @@ def _bytes_of(path: Path) -> bytes | None:
     return FILES.read_bytes(path, max_bytes=MAX_DOCUMENT_BYTES) if FILES.exists(path) else None
 
 
-def _no_file(path: Path) -> SettingsError:
-    return SettingsError(
+def _no_file(path: Path) -> StorageError:
+    return StorageError(
         f"there is no trust file {safe_line(str(path))}",
         hint="Name it with --trusted-keys, or begin one with `repro-gate keys add PUBLIC.pem`.",
     )

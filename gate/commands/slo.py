@@ -17,7 +17,7 @@ from gate.commands.history_options import Cache, Place, Since, days_of, fleet_ca
 from gate.commands.options import Config, console
 from gate.commands.program import FILES, INTERRUPTS
 from gate.commands.registry_names import clone_settings
-from gate.errors import CancelledError, GateError, SettingsError
+from gate.errors import CancelledError, EvidenceError, GateError, SettingsError
 from gate.fleet.exposition import CONTENT_TYPE, samples_of_report, text_of
 from gate.fleet.indicators import GroupBy, SloReport
 from gate.fleet.reading import DAY_SECONDS
@@ -26,6 +26,7 @@ from gate.report.page.slo_page import slo_page
 from gate.report.slo_views import slo_markdown, slo_view
 from gate.settings.slo import SloSettings
 from gate.text.documents import write_document
+from gate.text.phrases import count
 from gate.text.untrusted_text import safe_line
 
 PATH: Final = "/metrics"
@@ -66,7 +67,8 @@ def slo_command(  # noqa: PLR0913 - each parameter is an option of the command
     """Measure service levels over a history.
 
     M1 to M10 each have a share, a target, an error budget and a burn rate. Targets come from `slo`
-    in repro-gate.yml; docs/fleet.md says what each indicator counts.
+    in repro-gate.yml; docs/fleet.md says what each indicator counts. Exit code 0 whether they are
+    met or not, 3 when there is no verdict to count.
 
     Example: repro-gate slo --history /srv/repro-gate/history --since 28d --by gate,runner
     """
@@ -83,6 +85,14 @@ def slo_command(  # noqa: PLR0913 - each parameter is an option of the command
         serve_metrics(serve, lambda: _metrics(report()), refresh)
         return
     found = report()
+    if not found.lines and not found.gates:
+        raise EvidenceError(
+            f"there is no verdict in {safe_line(where)} since {found.since[:10]}",
+            hint="Check --history and --since; name the gates that must report in slo.gates.",
+            details=tuple(
+                f"{count(n, 'line')} left out: {why}" for why, n in found.left_out.items()
+            ),
+        )
     if textfile is not None:
         # a node exporter never reads half of it: the file is replaced as a whole
         FILES.write_bytes(textfile, _metrics(found).encode("utf-8"))
@@ -96,7 +106,7 @@ def groups_of(by: str) -> tuple[GroupBy, ...]:
     wrong = next((word for word in words if word not in known), None)
     if wrong is not None:
         raise SettingsError(
-            f"--by {safe_line(wrong)!r} is nothing to count by",
+            f"--by {safe_line(wrong)!r} cannot be counted by",
             hint=f"Give any of {', '.join(known)}, with commas between them.",
         )
     return tuple(known[word] for word in words)

@@ -18,6 +18,7 @@ from gate.package.seal_records import Expected, SealFile, TrustedKeys, VerifiedP
 from gate.package.signing import Identity, IdentitySigned
 from gate.package.sigstore_verifier import check_trusted_root, verify_identity
 from gate.package.verify import verify_identity_package, verify_package
+from gate.text.package_names import MAX_PACKAGE_BYTES
 from gate.text.untrusted_text import safe_line
 
 TrustedKeysFile = Annotated[
@@ -73,13 +74,15 @@ class Trust:
 
 
 def _seals(package: Path, seals: Sequence[Path]) -> tuple[SealFile, ...]:
-    """Those to check; `StorageError` where there is not even a package."""
+    """Those to check; `StorageError` where there is no package, or no file."""
     if not FILES.exists(package):
         raise StorageError(
             f"there is no package at {safe_line(str(package))}",
             hint="Name the package.tar that a gate call wrote.",
         )
-    return find_seals(package, FILES, seals)
+    # said before what is missing beside it: a folder, or a pipe, has no seals
+    with FILES.open_binary(package, max_bytes=MAX_PACKAGE_BYTES):
+        return find_seals(package, FILES, seals)
 
 
 def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Trust:
@@ -91,7 +94,7 @@ def chosen_trust(keys: Path | None, identity: Identity, root: Path | None) -> Tr
         )
     if keys is None and not (identity.name and identity.issuer):
         raise SettingsError(
-            "nobody is trusted yet",
+            "no trusted key or identity was given",
             hint="Give --trusted-keys; for a seal without a key --certificate-identity and "
             "--certificate-oidc-issuer, both: anybody can get a certificate in another name.",
         )

@@ -157,6 +157,12 @@ class Pushgateway(Connection):
             raise self.fault(f"{error}", PLACE_HINT) from error
 
 
+def check_place(url: str) -> None:
+    """`PublishError` for what is no address of a Pushgateway; nothing is sent."""
+    with Pushgateway(url):
+        pass
+
+
 def push(url: str, line: HistoryLine) -> None:
     """Replace what a Pushgateway has of this gate; raises `PublishError`.
 

@@ -196,7 +196,7 @@ def mirror(store: HistoryStore, since: date, folder: FolderStore) -> int:
             gone.remove(name)
             continue
         if not NAME.match(name):
-            raise PublishError(f"{store.shown} lists a name that is none of a history")
+            raise PublishError(f"{store.shown} lists a file name that no history uses")
         folder.write(name, store.read(name))
         copied += 1
     folder.remove(gone)

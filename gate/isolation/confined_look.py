@@ -33,6 +33,7 @@ from gate.errors import (
     EvidenceError,
     GateError,
     InternalError,
+    KeyFileError,
     RepositoryError,
     SettingsError,
     StorageError,
@@ -67,6 +68,7 @@ KINDS: Final[dict[str, type[GateError]]] = {
         DocumentError,
         EvidenceError,
         InternalError,
+        KeyFileError,
         RepositoryError,
         SettingsError,
         StorageError,
@@ -87,7 +89,7 @@ class Form(Protocol[T]):
         ...
 
 
-def read_apart(
+def read_apart(  # noqa: PLR0913 - what is read, how much of it, and how it is told differ
     form: Form[T],
     look: Callable[[], T],
     *,
@@ -95,12 +97,15 @@ def read_apart(
     seconds: float = SECONDS,
     answer_bytes: int = MAX_ANSWER_BYTES,
     hint: str = HINT,
+    confined: bool = True,
 ) -> T:
     """What `look` finds in a confined child, checked against `form`; `what` names it in faults.
 
     The child can start no process, write no file, reach no network and take 4 GiB at most. Raises
     the `GateError` that `look` raised, and `EvidenceError` when it takes too long or too much, or
-    crashes. Only for a process without other threads.
+    crashes. Only for a process without other threads. With `confined` False the child may start
+    programs and reach the network: it reads nothing of a stranger, and holds what the parent must
+    not.
     """
     reading, writing = os.pipe()
     try:
@@ -109,7 +114,7 @@ def read_apart(
             child = os.fork()
             if child == 0:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                _look(form, look, writing, max(CPU_SECONDS, int(seconds)))
+                _look(form, look, writing, max(CPU_SECONDS, int(seconds)) if confined else None)
         try:
             os.close(writing)
             answer = _answer(reading, time.monotonic() + seconds, answer_bytes)
@@ -127,7 +132,7 @@ def read_apart(
         try:
             return form.validate_json(answer[:-1])
         except ValueError as error:
-            raise EvidenceError(f"the reading of {what} gave no sound answer") from error
+            raise EvidenceError(f"the reading of {what} returned an invalid answer") from error
     if code == TOO_LARGE:
         raise EvidenceError(f"{what} takes too much memory to read", hint=hint)
     raise _crashed(what, os.waitstatus_to_exitcode(status), hint)
@@ -160,7 +165,7 @@ def _held_back() -> Iterator[set[signal.Signals]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int) -> NoReturn:
+def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int | None) -> NoReturn:
     """In the child: an answer and its kind; whatever happens, nothing of the parent goes on."""
     try:
         # should the parent be killed, nobody would wait for the answer
@@ -168,7 +173,8 @@ def _look(form: Form[T], look: Callable[[], T], writing: int, cpu_seconds: int) 
             library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
         for number in STOPPING:
             signal.signal(number, signal.SIG_IGN)
-        confine_child(cpu_seconds, MOST_SHARDS)
+        if cpu_seconds is not None:
+            confine_child(cpu_seconds, MOST_SHARDS)
         view = memoryview(_told(form, look))
         while view:
             view = view[os.write(writing, view) :]
@@ -203,7 +209,7 @@ def _raised(told: bytes) -> GateError:
     except ValueError:
         parts = None
     if not isinstance(parts, list) or len(parts) < 3 or not all(isinstance(x, str) for x in parts):  # noqa: PLR2004 - kind, message, hint
-        return EvidenceError("the process that reads gave no sound answer")
+        return EvidenceError("the reading process returned an invalid answer")
     name, message, hint, *details = parts
     kind = KINDS.get(name, EvidenceError)
     # not by the kind's own way to be made: that of `InternalError` takes what was raised

@@ -34,7 +34,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from gate.errors import AttestationError
+from gate.errors import AttestationError, KeyFileError
 from gate.package.seal_records import (
     ECDSA_P256,
     ED25519,
@@ -515,19 +515,22 @@ def with_key(document: TrustedKeys, key: TrustedKey) -> TrustedKeys:
 
 
 def read_trusted_keys(data: bytes, source: str) -> TrustedKeys:
-    """Read `trusted-keys.json` and check every key in it; `AttestationError` names the fault."""
-    document = read_record(
-        TrustedKeys,
-        data,
-        source,
-        max_bytes=MAX_TRUST_BYTES,
-        hint="Restore the trust file from version control.",
-    )
+    """Read `trusted-keys.json` and check every key in it; `KeyFileError` names the fault."""
+    try:
+        document = read_record(
+            TrustedKeys,
+            data,
+            source,
+            max_bytes=MAX_TRUST_BYTES,
+            hint="Restore the trust file from version control.",
+        )
+    except AttestationError as error:
+        raise KeyFileError(error.message, hint=error.hint, details=error.details) from error
     for key in document.keys:
         try:
             trusted_public_key(key)
         except AttestationError as error:
-            raise AttestationError(f"{source}: {error.message}", hint=error.hint) from error
+            raise KeyFileError(f"{source}: {error.message}", hint=error.hint) from error
     return document
 
 

@@ -42,7 +42,7 @@ def der_of(data: bytes, source: str) -> bytes:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise AttestationError(
             f"{source} gave no public key",
-            hint="It has to be PEM (-----BEGIN PUBLIC KEY-----) or DER.",
+            hint="Print it as PEM (-----BEGIN PUBLIC KEY-----) or DER.",
         ) from error
     return key.public_bytes(*_FORM)
 
@@ -200,7 +200,7 @@ def check_token_place(place: TokenPlace, files: Files, variables: Mapping[str, s
     if not nobody_elses(place.module):
         raise SettingsError(
             f"pkcs11: others can change the library {safe_line(str(place.module))}",
-            hint="It has to belong to root or to this account, and only they may write to it.",
+            hint="Make root or this account its owner, and remove write permission for others.",
         )
     if place.pin_source is None and not variables.get(PIN_VARIABLE):
         raise SettingsError("pkcs11: there is no PIN", hint=PIN_HINT)

@@ -141,6 +141,10 @@ class IdentitySigned:
 class Secrets(Protocol):
     """Keys and tokens: asked for only after the last training process is gone."""
 
+    def names_key(self) -> bool:
+        """Whether there is a key to sign with, wherever it is; reads no secret, so at any time."""
+        ...
+
     def names_file(self) -> bool:
         """Whether there is a private key in PEM; reads nothing of it, so at any time."""
         ...

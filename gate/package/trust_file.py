@@ -10,7 +10,7 @@ from typing import Final
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from gate.errors import AttestationError, SettingsError
+from gate.errors import AttestationError, KeyFileError, SettingsError
 from gate.package.keys import MAX_TRUST_BYTES, PublicKey, usable_public_key
 from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
 from gate.package.signing import printable
@@ -25,25 +25,28 @@ _BEGINNING = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
 def read_public_key(pem: bytes, source: str) -> PublicKey:
     """The one public key of a PEM file, ECDSA on P-256 or Ed25519.
 
-    Raises `AttestationError` for anything else. No message repeats what the file holds.
+    Raises `KeyFileError` for anything else. No message repeats what the file holds.
     """
     kinds = _BEGINNING.findall(pem)
     # asked first: whoever gives the wrong file of a pair has to learn which one it is
     if any(b"PRIVATE KEY" in kind for kind in kinds):
-        raise AttestationError(
+        raise KeyFileError(
             f"{source} holds a private key, which has no place in a trust file",
             hint="Give its public half: `openssl pkey -in KEY -pubout -out PUBLIC.pem`.",
         )
     # a second key would be passed over without a word
     if len(kinds) > 1:
-        raise AttestationError(
+        raise KeyFileError(
             f"{source} holds {len(kinds)} PEM blocks", hint="Give a file with one public key."
         )
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise AttestationError(f"{source} is not a public key in PEM", hint=PUBLIC_HINT) from error
-    return usable_public_key(key, f"the key in {source}")
+        raise KeyFileError(f"{source} is not a public key in PEM", hint=PUBLIC_HINT) from error
+    try:
+        return usable_public_key(key, f"the key in {source}")
+    except AttestationError as error:
+        raise KeyFileError(error.message, hint=error.hint) from error
 
 
 def find_key(document: TrustedKeys, prefix: str, source: str) -> TrustedKey:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gate.audit.items import PackageFacts, SealCheck
-from gate.errors import AttestationError, DocumentError, GateError, SettingsError
+from gate.errors import (
+    AttestationError,
+    DocumentError,
+    EvidenceError,
+    GateError,
+    SettingsError,
+)
 from gate.evidence.context_documents import (
     CLUSTER_NAME,
     DATA_NAME,
@@ -83,7 +89,7 @@ def _archive(package: Path, files: Files) -> Archive:
             check_sums(archive)
         except AttestationError as fault:
             shown = safe_line(package.name)
-            raise AttestationError(
+            raise EvidenceError(
                 f"{shown}: {fault.message}", hint=PACKAGE_HINT, details=fault.details
             ) from fault
     return archive

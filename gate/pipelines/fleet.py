@@ -65,17 +65,22 @@ class FleetCall:
         return self.now - timedelta(days=self.days)
 
 
+def refuse_no_history(place: str, files: Files) -> None:
+    """`EvidenceError` where no folder is."""
+    if not files.is_folder(Path(place)):
+        raise EvidenceError(
+            f"there is no history in {place}",
+            hint="`repro-gate history append` writes the first line, and so does a gate with "
+            "publish.history.",
+        )
+
+
 @contextmanager
 def local_folder(call: FleetCall) -> Iterator[FolderStore]:
     """The history's files in a folder of this machine, copied there if need be."""
     store = opened_store(call.place, call.variables, call.files, call.git)
     if isinstance(store, FolderStore):
-        if not call.files.is_folder(Path(call.place)):
-            raise EvidenceError(
-                f"there is no history in {call.place}",
-                hint="`repro-gate history append` writes the first line, and so does a gate with "
-                "publish.history.",
-            )
+        refuse_no_history(call.place, call.files)
         yield store
         return
     with tempfile.TemporaryDirectory(prefix="repro-gate-history-") as passing:

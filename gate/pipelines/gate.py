@@ -46,6 +46,7 @@ from gate.training.plan import (
 )
 from gate.training.runs import Commit, RunMode
 from gate.training.timeline import CallTime, OwnWork
+from gate.verdict import findings
 from gate.verdict.assemble import Assessment, assemble, brings_not_finite
 from gate.verdict.blind_spots import RARE
 from gate.verdict.decision import needs_base_run
@@ -105,13 +106,14 @@ def gate(request: GateRequest, adapters: Adapters, change: Change | None) -> Gat
         # what decides is read before any training code runs
         baselines = read_baselines(request, adapters)
     with _prepared(request, adapters, baselines, call) as prepared:
-        gated = answered(prepared, baselines)
+        gated, why_trained = answered(prepared, baselines)
         closed = None if gated else _train_all(prepared, change, baselines)
     if closed is not None:
         with call.own(OwnWork.JUDGING):
             gated = judge(closed)
     assert gated is not None  # noqa: S101 - one of the two was; tells the checker
-    verdict = gated.verdict.model_copy(update={"timeline": call.timeline()})
+    told = (*gated.verdict.findings, *findings.trained_all_the_same(why_trained))
+    verdict = gated.verdict.model_copy(update={"timeline": call.timeline(), "findings": told})
     return replace(gated, verdict=verdict)
 
 

@@ -275,8 +275,9 @@ def refuse_missing(request: GateRequest, files: Files, folder: Path) -> None:
     """`EvidenceError` for a folder without evidence, or one that the call would empty."""
     _refuse_own_folder(request, folder)
     if not files.exists(folder / MANIFEST_NAME):
+        other = files.exists(folder) and not folder.is_dir()
         raise EvidenceError(
-            f"there is no evidence in {folder}",
+            f"{folder} is not a folder" if other else f"there is no evidence in {folder}",
             hint="The job that runs the training failed, or its artifact was not downloaded to "
             "that folder: look at that job's log.",
         )

@@ -1,7 +1,9 @@
-"""Whether the project's own trust file lets the signing key count; asked before any training.
+"""Whether a key can sign, and the project's trust file lets it count; asked before any training.
 
-The private key is opened in a child that limits itself and ends at once, and what comes back is the
-key's id: this process holds nothing of the key before the training has ended (T1).
+A private key is opened in a child that limits itself and ends at once. A vault, a token or a
+program is asked for the public key alone, which signs nothing, in a child that ends too. What comes
+back is the key's id: this process holds nothing of a key, PIN or token before the training has
+ended (T1).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gate.errors import AttestationError, SettingsError
-from gate.isolation.confined_look import read_apart
+from gate.isolation.confined_look import SECONDS, read_apart
 from gate.package.seal_records import KeyStatus, TrustedKey, TrustedKeys
 from gate.package.signing import Secrets
 from gate.pipelines.adapters import Adapters
@@ -23,6 +25,8 @@ from gate.verdict.request import GateRequest
 
 KEY_ID: Final[RecordForm[str]] = RecordForm(str)
 SHOWN: Final = 16
+# a vault that is busy is asked again for a while
+ELSEWHERE_SECONDS: Final = 300.0
 
 
 def check_trusted_signer(
@@ -33,21 +37,20 @@ def check_trusted_signer(
     trusted_keys: str,
     allow_plain: bool,
 ) -> None:
-    """`SettingsError` for a retired or revoked key; a warning for one that is not listed.
+    """`SettingsError` for a key that cannot be used, and for a retired or revoked one.
 
-    `trusted_keys` is the file of the verify command where it is not the settings'. A key in a
-    vault, in a token or behind a program is not asked before the training.
+    A key that is not listed is a warning. `trusted_keys` is the file of the verify command where it
+    is not the settings'.
     """
-    if request.from_fork or request.sign is not SigningMethod.KEY or not secrets.names_file():
+    if request.from_fork or request.sign is not SigningMethod.KEY or not secrets.names_key():
         return
+    key = _key_id(secrets, allow_plain=allow_plain)
     shown = trusted_keys or request.repository_path(request.settings.signing.trusted_keys)
     data = _trust_file(request, adapters, trusted_keys)
     if data is None:
         return
-    # slow to import, and most calls have no trust file
-    from gate.package.keys import read_trusted_keys  # noqa: PLC0415
+    from gate.package.keys import read_trusted_keys  # noqa: PLC0415 - slow to import
 
-    key = _key_id(secrets, allow_plain=allow_plain)
     now = adapters.clock.now()
     try:
         warning = signer_warning(key, read_trusted_keys(data, shown), shown, now)
@@ -72,7 +75,8 @@ def signer_warning(key_id: str, trusted: TrustedKeys, shown: str, now: datetime)
     if _counts(known, now):
         return ""
     raise SettingsError(
-        f"the signing key {key_id[:SHOWN]} is {known.status.value} in {name}: no seal of it counts",
+        f"the signing key {key_id[:SHOWN]} is {known.status.value} in {name}: no "
+        "seal by it is valid",
         hint="Sign with an active key; `repro-gate keys generate` makes one and lists it.",
     )
 
@@ -94,16 +98,35 @@ def _trust_file(request: GateRequest, adapters: Adapters, named: str) -> bytes |
 
 
 def _key_id(secrets: Secrets, *, allow_plain: bool) -> str:
-    """The id of the key in PEM."""
-    from gate.package.keys import key_id, load_private_key  # noqa: PLC0415 - as above
+    """The id of the key, which shows that it is there, and that it may be read."""
+    # slow to import, and most calls sign nothing
+    from gate.package.keys import (  # noqa: PLC0415
+        key_id,
+        load_private_key,
+        public_key,
+    )
+
+    elsewhere = not secrets.names_file()
 
     def look() -> str:
+        if elsewhere:
+            signer = secrets.signer()
+            assert signer is not None  # noqa: S101 - asked where a key is named
+            return key_id(public_key(signer.public_key(), "the signing key"))
         key = load_private_key(
             secrets.signing_key() or b"", secrets.passphrase(), allow_plain=allow_plain
         )
         return key_id(key.public_key())
 
     try:
-        return read_apart(KEY_ID, look, what="the signing key")
+        return read_apart(
+            KEY_ID,
+            look,
+            what="the signing key",
+            seconds=ELSEWHERE_SECONDS if elsewhere else SECONDS,
+            # a vault is reached over the network, a token by a program
+            confined=not elsewhere,
+            hint="Call the gate again when the key's service answers.",
+        )
     except AttestationError as fault:
         raise SettingsError(fault.message, hint=fault.hint) from fault

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -139,6 +140,21 @@ def export_snapshot(
     )
 
 
+def is_of_training(request: GateRequest, path: str) -> bool:
+    """Whether a file of the repository is one of `train.files`; the baseline never is."""
+    settings = request.settings
+    baseline = request.repository_path(settings.baseline.path)
+    if path == baseline or path.startswith(f"{baseline}/"):
+        return False
+    return any(pattern.fullmatch(path) for pattern in _patterns(settings.train.files))
+
+
+# asked for every file of a commit
+@lru_cache(maxsize=8)
+def _patterns(files: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(f"{compiled(one)}(/.*)?", re.DOTALL) for one in files)
+
+
 def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
     """Copy to `part` the files of a commit that its training gets; the digest of that tree.
 
@@ -146,15 +162,8 @@ def part_of(request: GateRequest, tree: Path, part: Path, files: Files) -> str:
     nothing is left to start in.
     """
     settings = request.settings
-    patterns = [re.compile(f"{compiled(one)}(/.*)?", re.DOTALL) for one in settings.train.files]
-    baseline = request.repository_path(settings.baseline.path)
-
-    def keep(path: str) -> bool:
-        own = path == baseline or path.startswith(f"{baseline}/")
-        return not own and any(pattern.fullmatch(path) for pattern in patterns)
-
     files.copy_tree(tree, part)
-    files.keep_only(part, keep)
+    files.keep_only(part, partial(is_of_training, request))
     workdir = request.repository_path(settings.train.workdir)
     if not files.is_folder(part / workdir) or not files.list_names(part, max_names=MAX_AT_ROOT):
         raise RepositoryError(

@@ -7,17 +7,20 @@ its environment, kept apart as a run is, without the script. Every doubt ends in
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gate.baseline.entry import Baseline, BaselineEntry, Baselines, entry_name
 from gate.baseline.select import may_stand_alone
+from gate.data.data_sets import same_data
 from gate.errors import GateError
 from gate.evidence.run_evidence import EvidenceSet
 from gate.isolation.modes import RunIsolation
 from gate.pipelines.case import Gated
 from gate.pipelines.prepared import Prepared
+from gate.pipelines.snapshots import is_of_training
 from gate.settings.data import Verify
+from gate.settings.gate_settings import GateSettings
 from gate.settings.levels import ReachedLevel
 from gate.settings.load import (
     answering_digest,
@@ -25,8 +28,10 @@ from gate.settings.load import (
     training_digest,
     training_settings,
 )
+from gate.text.phrases import count
+from gate.text.untrusted_text import safe_line
 from gate.training.child_environment import PASSED_FROM_HOST
-from gate.training.environment import Environment
+from gate.training.environment import PACKAGES, Environment, moved_packages
 from gate.training.probe import probe_training
 from gate.training.runs import Commit
 from gate.training.timeline import OwnWork
@@ -41,25 +46,32 @@ from gate.verdict.verdict import (
     WhyNotRun,
 )
 
+SHOWN = 3
+SHOWN_CHARACTERS = 80
 
-def answered(prepared: Prepared, baselines: Baselines) -> Gated | None:
-    """The answer of an entry of the trusted baseline; None where the commit has to be trained."""
+
+def answered(prepared: Prepared, baselines: Baselines) -> tuple[Gated | None, str]:
+    """The answer of an entry of the trusted baseline; None where the commit has to be trained.
+
+    The text says why it is trained where the settings ask for an answer.
+    """
     request, progress = prepared.request, prepared.adapters.progress
     if not request.may_answer:
-        return None
+        return None, ""
     with prepared.call.own(OwnWork.JUDGING):
         why = _obstacle(request, prepared, baselines)
         entries = () if why else tuple(_fitting(request, prepared, baselines.base))
         if not why and not entries:
-            why = "no entry of the baseline was recorded with these files, settings and data"
+            why = _why_none_fits(request, prepared, baselines.base)
         if not why:
             here = _environment(prepared)
+            newest = max(entries, key=lambda one: one.recorded_at)
             entries = tuple(one for one in entries if here and _same(one.environment, here))
-            why = "" if entries else "no entry of the baseline was recorded in this environment"
+            why = "" if entries else _moved_words(newest, here)
     if why:
         progress.step(f"trains although runs.unaffected is answer: {why}")
-        return None
-    return _answer(prepared, baselines.base, max(entries, key=lambda one: one.recorded_at))
+        return None, why
+    return _answer(prepared, baselines.base, max(entries, key=lambda one: one.recorded_at)), ""
 
 
 def _obstacle(request: GateRequest, prepared: Prepared, baselines: Baselines) -> str:
@@ -129,6 +141,107 @@ def _fitting(
             and entry.age_days(now) <= settings.baseline.stale_after_days
         ):
             yield entry
+
+
+def _why_none_fits(request: GateRequest, prepared: Prepared, trusted: Baseline | None) -> str:
+    """What keeps the entry that is nearest to this commit from answering."""
+    if trusted is None or not trusted.entries:
+        return "the base commit has no entry of a baseline"
+    training = training_settings(request.settings)
+    files = answering_digest(prepared.snapshots[Commit.HEAD].part_digest, request.settings)
+    entry = max(
+        trusted.entries,
+        key=lambda one: (one.training == training, one.files_sha256 == files, one.recorded_at),
+    )
+    return next(_unlike(entry, training, files, prepared))
+
+
+def _unlike(
+    entry: BaselineEntry, training: Mapping[str, str], files: str, prepared: Prepared
+) -> Iterator[str]:
+    """What an entry has that this commit has not, and the other way; one thing at least."""
+    request, settings = prepared.request, prepared.request.settings
+    named = f"entry {entry_name(entry)}"
+    moved = sorted(
+        key
+        for key in entry.training.keys() | training.keys()
+        if entry.training.get(key) != training.get(key)
+    )
+    if moved:
+        yield f"{named} was recorded with other settings: {_listed(moved)}"
+    if not entry.files_sha256:
+        yield f"{named} does not say all that its training read: {_unseen(settings)}"
+    if entry.files_sha256 != files:
+        changed = _changed_files(request, prepared, entry)
+        if changed:
+            yield f"files of the training changed since {named} was recorded: {_listed(changed)}"
+        yield f"a setting that judges, or a file of train.files, is not that of {named}"
+    if not same_data(entry.data, prepared.data):
+        yield f"declared data is not that of {named}: {_listed(_other_data(entry, prepared))}"
+    now = prepared.adapters.clock.now().isoformat()
+    age, most = entry.age_days(now), settings.baseline.stale_after_days
+    if age > most:
+        yield f"{named} is {age} days old, and baseline.stale_after_days is {most}"
+    if entry.provisional:
+        yield f"{named} is provisional: no second call has given its result"
+    if entry.equal_runs < settings.baseline.record_repeats:
+        yield f"{named} rests on {count(entry.equal_runs, 'run')}, fewer than record_repeats"
+    yield f"{named} is quarantined, or misses a threshold of the policy"
+
+
+def _changed_files(
+    request: GateRequest, prepared: Prepared, entry: BaselineEntry
+) -> tuple[str, ...]:
+    """The files of the training that differ from the entry's commit, or else from the base's."""
+    head = prepared.snapshots[Commit.HEAD].commit
+    for before in (entry.commit, request.base_commit):
+        try:
+            changed = prepared.adapters.git.changed_between(before, head) if before else ()
+        except GateError:
+            # a clone without that much of the past
+            continue
+        if found := tuple(path for path in changed if is_of_training(request, path)):
+            return found
+    return ()
+
+
+def _unseen(settings: GateSettings) -> str:
+    """What leaves reads out of sight, as far as the settings tell it."""
+    if settings.isolation.network:
+        return "isolation.network is true"
+    if settings.train.pass_env:
+        return f"train.pass_env hands on {_listed(settings.train.pass_env)}"
+    if settings.preprocess is not None:
+        return "preprocess writes files"
+    return (
+        "it started another program, read an undeclared file, or ran code out of sight; the "
+        "sources on the page of a run name the line"
+    )
+
+
+def _other_data(entry: BaselineEntry, prepared: Prepared) -> tuple[str, ...]:
+    sides = [{one.name: one.sha256 for one in sets} for sets in (entry.data, prepared.data)]
+    names = sorted(sides[0].keys() | sides[1].keys())
+    return tuple(name for name in names if sides[0].get(name) != sides[1].get(name))
+
+
+def _moved_words(entry: BaselineEntry, here: Environment | None) -> str:
+    named = f"entry {entry_name(entry)}"
+    if here is None:
+        return "the training's Python does not say which environment it is"
+    moved = entry.environment.model_copy(update={"imported": ()}).moved(here)
+    words = [f"{name} is {here.part(name)}, not {entry.environment.part(name)}" for name in moved]
+    if PACKAGES in moved:
+        packages = moved_packages(entry.environment.model_copy(update={"imported": ()}), here)
+        names = _listed([one.name for one in packages.counted]) or "another digest"
+        words[moved.index(PACKAGES)] = f"packages moved ({names})"
+    return f"the environment is not that of {named}: {_listed(words)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of them in one line; the names are those of files and settings of a commit."""
+    shown = ", ".join(safe_line(name)[:SHOWN_CHARACTERS] for name in names[:SHOWN])
+    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _environment(prepared: Prepared) -> Environment | None:

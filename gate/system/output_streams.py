@@ -1,8 +1,8 @@
 """Standard output and standard error of this process, whatever they lead to.
 
 A character that a stream cannot encode is escaped, and a stream that is closed takes all. A disk
-that is full is a fault of that stream, and not one of the program. On a runner no line of them is a
-command.
+that is full is a fault of that stream, and not one of the program. No line of them is a command of
+GitHub's runner.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -82,10 +82,12 @@ class CommandFree:
         self._taken = len(self._line)
 
 
-def free_of_commands(variables: Mapping[str, str]) -> None:
-    """Let nothing that this process prints be a command, where the runner reads it."""
-    if variables.get("GITHUB_ACTIONS") == "true":
-        sys.stdout, sys.stderr = CommandFree(sys.stdout), CommandFree(sys.stderr)
+def free_of_commands() -> None:
+    """Let nothing that this process prints be a command.
+
+    Outside a runner too: a log that was kept, or what a container in a job prints, is read by one.
+    """
+    sys.stdout, sys.stderr = CommandFree(sys.stdout), CommandFree(sys.stderr)
 
 
 def unwritten(*, after_fault: bool = False) -> StorageError | None:

@@ -82,7 +82,7 @@ class Program:
         except OSError as error:
             raise AttestationError(
                 f"{self.name} cannot be started: {error.strerror}",
-                hint="Check that it is there and executable.",
+                hint="Check that the file exists and is executable.",
             ) from error
         try:
             answer, said = self._collected(process, question)

@@ -207,6 +207,15 @@ def _changed(path: str, *, decided: bool) -> Finding:
     return Finding(code="policy-changed", severity=Severity.WARNING, message=message, remedy=remedy)
 
 
+def trained_all_the_same(why: str) -> tuple[Finding, ...]:
+    """Did the call train although `runs.unaffected` asks for an answer without a run?"""
+    if not why:
+        return ()
+    return notice(
+        "trained-anyway", message=f"this call trained although runs.unaffected is answer: {why}"
+    )
+
+
 def settings_origin(settings_from: str, *, pull_request: bool) -> tuple[Finding, ...]:
     """Did the pull request have to bring its own settings, because the base has none?"""
     if not pull_request or settings_from == "base":

@@ -136,6 +136,36 @@ def test_append_adds_a_verdict_that_was_made_elsewhere(
     assert (joined.code, joined.out.startswith("0 files of")) == (0, True)
 
 
+def test_a_push_that_was_asked_for_and_fails_fails_the_call(
+    project: Project, run: Run, history: Path
+) -> None:
+    record(project, run)
+    project.commit()
+    assert run("gate", "-q").code == 0
+    append = ("history", "append", "--history", history, "--run-id", "7", "--pushgateway")
+    wrong = run(*append, "pushgateway:9091")
+    assert (wrong.code, history.exists()) == (3, False)
+    assert "must be an address without a login" in wrong.err
+    ended = run(*append, NO_SECOND)
+    assert ended.code == 3
+    assert "error: the line was added, and no metrics were pushed: " in ended.err
+    assert "Then run the same command again: a line is kept once." in ended.err
+    assert run(*append, NO_SECOND).code == 3
+    assert len(lines(history)) == 1
+
+
+def test_levels_of_no_verdict_are_no_answer(run: Run, tmp_path: Path, project: Project) -> None:
+    (tmp_path / "empty").mkdir()
+    ended = run("slo", "--history", tmp_path / "empty", "--since", "7d")
+    assert (ended.code, ended.out) == (3, "")
+    assert f"error: there is no verdict in {tmp_path / 'empty'} since 20" in ended.err
+    assert "hint: Check --history and --since" in ended.err
+    # a gate that must report and does not is an answer
+    project.settings("slo: {gates: {nightly: {}}}\n")
+    silent = run("slo", "--history", tmp_path / "empty", "--since", "7d")
+    assert (silent.code, "nightly" in silent.out) == (0, True)
+
+
 def test_a_verdict_that_is_none_is_refused(run: Run, tmp_path: Path, history: Path) -> None:
     (tmp_path / "verdict.json").write_text('{"schema_version": "x"}')
     ended = run("history", "append", tmp_path, "--history", history)
@@ -151,7 +181,7 @@ def test_a_verdict_that_is_none_is_refused(run: Run, tmp_path: Path, history: Pa
         (("history", "show", "--history", "gone"), "there is no history in gone"),
         (("slo", "--history", "gone"), "there is no history in gone"),
         (("slo", "--history", ".", "--since", "7y"), "--since '7y' is not a time"),
-        (("slo", "--history", ".", "--by", "gate,team"), "--by 'team' is nothing to count by"),
+        (("slo", "--history", ".", "--by", "gate,team"), "--by 'team' cannot be counted by"),
         (("slo", "--history", ".", "--serve", "9464"), "--serve '9464' is not an address"),
     ],
 )

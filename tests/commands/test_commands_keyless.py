@@ -87,9 +87,9 @@ def test_the_bundle_may_lie_elsewhere_and_programs_read_the_answer(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "nobody is trusted yet"),
-        (NAMED[:2], "nobody is trusted yet"),
-        (NAMED[2:], "nobody is trusted yet"),
+        ((), "no trusted key or identity was given"),
+        (NAMED[:2], "no trusted key or identity was given"),
+        (NAMED[2:], "no trusted key or identity was given"),
         ((*NAMED, "--trusted-keys", "k.json"), "are two ways to verify"),
         (("--trusted-root", "r.json", "--trusted-keys", "k.json"), "are two ways to verify"),
         ((*NAMED, "--trusted-root", "no.json"), "no.json"),

@@ -119,7 +119,7 @@ def test_a_key_that_no_longer_counts_is_refused_before_anything_is_trained(
     key = sealed.parent / "keys" / "signing-key.pem"
     ended = run("gate", "--out", sealed, "--signing-key", key)
     assert ended.code == 2
-    assert f" is {status} in .repro-gate/trusted-keys.json: no seal of it counts" in ended.err
+    assert f" is {status} in .repro-gate/trusted-keys.json: no seal by it is valid" in ended.err
     assert "strict" not in ended.err
     assert (sealed / "package.tar").exists()
 

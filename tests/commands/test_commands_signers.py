@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -18,11 +19,13 @@ from gate.package.keys import generate_private_key, private_pem
 from gate.package.seal_records import KeyAlgorithm
 
 PIN = "CANARY-of-the-token"
-# it looks for what it must not have, and for a signer that was asked too early
+# it looks for what it must not have, and for a signer that was asked to sign too early
 CURIOUS = """
 import os, pathlib
 print("environment", sorted(os.environ.items()))
-assert not pathlib.Path({asked!r}).exists(), "asked before the training was over"
+asked = pathlib.Path({asked!r})
+told = asked.read_text().split() if asked.exists() else []
+assert "sign" not in told, "asked to sign before the training was over"
 """
 PROGRAM = """#!{python} -I
 import sys, pathlib
@@ -34,6 +37,9 @@ message = sys.stdin.buffer.read()
 answer = signer.public_key() if sys.argv[1] == "public-key" else signer.sign(message)
 sys.stdout.buffer.write(answer)
 """
+
+
+FAILS_TO_SIGN = "sys.exit(1) if sys.argv[1] == 'sign' else None\nanswer ="
 
 
 @pytest.fixture
@@ -82,7 +88,8 @@ def test_a_pass_is_sealed_by_a_program_and_its_key_is_trusted_by_asking_it(
     ended = run("gate", "--out", tmp_path / "out", "--signing-key", signer, "-q")
     assert ended.code == 0, ended.err
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert (asked[0], {*asked[1:]}) == ("public-key", {"sign"})
+    # the first before anything is trained, by a process that ends
+    assert (asked[:2], {*asked[2:]}) == (["public-key", "public-key"], {"sign"})
     assert verified(passing, run, tmp_path / "out").out.startswith("verified: reproduced")
 
 
@@ -100,7 +107,7 @@ def test_a_pass_is_sealed_by_a_key_in_a_vault(
 
 
 @pytest.mark.usefixtures("vault")
-def test_the_training_sees_no_secret_and_no_signer_is_asked_before_it_is_over(
+def test_the_training_sees_no_secret_and_no_signer_signs_before_it_is_over(
     project: Project, run: Run, signer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPRO_GATE_PKCS11_PIN", PIN)
@@ -209,14 +216,55 @@ def test_an_encrypted_key_without_its_pass_phrase_is_refused_before_anything_is_
 
 
 def test_a_signer_that_fails_after_the_training_loses_no_verdict(
-    passing: Project, run: Run, tmp_path: Path
+    passing: Project, run: Run, signer: str, tmp_path: Path
 ) -> None:
+    program = tmp_path / "sign it"
+    # in the middle of the training the service takes its key away
+    program.write_text(program.read_text().replace("answer =", FAILS_TO_SIGN))
     passing.commit()
-    ended = run("gate", "--out", tmp_path / "out", "--signing-key", "exec:/bin/false")
+    ended = run("gate", "--out", tmp_path / "out", "--signing-key", signer)
     assert ended.code == 3
-    assert "exec:/bin/false ended with exit code 1" in ended.err
+    assert "ended with exit code 1" in ended.err
     assert "the runs themselves were judged: reproduced" in ended.err
     assert (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_a_program_that_gives_no_key_is_refused_before_anything_is_trained(
+    project: Project, run: Run, tmp_path: Path
+) -> None:
+    project.commit()
+    ended = run("gate", "--out", tmp_path / "out", "--signing-key", "exec:/bin/false")
+    assert ended.code == 2
+    assert "error: exec:/bin/false ended with exit code 1" in ended.err
+    assert "strict" not in ended.err
+    assert not (tmp_path / "out" / "evidence").exists()
+
+
+def test_a_vault_that_gives_no_key_is_refused_before_anything_is_trained(
+    project: Project, run: Run, vault: FakeVault, tmp_path: Path
+) -> None:
+    project.commit()
+    ended = run("gate", "--out", tmp_path / "out", "--signing-key", "vault:transit/other")
+    assert ended.code == 2
+    assert "Check mount and key, and VAULT_NAMESPACE." in ended.err
+    assert "strict" not in ended.err
+    assert [asked for asked, _ in vault.asked if not asked.startswith("GET")] == []
+
+
+@pytest.mark.parametrize(("words", "status"), [(("retire",), "retired"), (("revoke",), "revoked")])
+def test_a_key_elsewhere_that_no_longer_counts_is_refused_before_anything_is_trained(
+    project: Project, run: Run, vault: FakeVault, words: tuple[str, ...], status: str
+) -> None:
+    assert run("keys", "add", "vault:transit/gate#1").code == 0
+    (key,) = json.loads((project.path / ".repro-gate/trusted-keys.json").read_text())["keys"]
+    more = () if status == "retired" else ("--reason", "lost")
+    assert run("keys", *words, key["key_id"][:16], *more).code == 0
+    project.commit()
+    ended = run("gate", "--signing-key", "vault:transit/gate#1")
+    assert ended.code == 2
+    assert f" is {status} in .repro-gate/trusted-keys.json: no seal by it is valid" in ended.err
+    assert "strict" not in ended.err
+    assert "POST /v1/transit/sign/gate" not in [asked for asked, _ in vault.asked]
 
 
 def test_the_keys_verbs_take_the_trust_file_of_the_settings(

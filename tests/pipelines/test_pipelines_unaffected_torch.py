@@ -12,7 +12,7 @@ from forked_trainings import ForkedBench
 from gate_bench import FILES, Bench, gate_call
 from git_workshop import Repository
 
-from gate.baseline.entry import Baseline, BaselineEntry
+from gate.baseline.entry import Baseline, BaselineEntry, entry_name
 from gate.baseline.folder import read_entry, write_entries
 from gate.baseline.record import with_digest
 from gate.errors import GateError, SettingsError
@@ -78,6 +78,12 @@ def _runs(verdict: Verdict) -> int:
     return len(verdict.runs)
 
 
+def _why(verdict: Verdict) -> str:
+    """Why the call trained, as page and comment say it."""
+    (told,) = (one.message for one in verdict.findings if one.code == "trained-anyway")
+    return told.removeprefix("this call trained although runs.unaffected is answer: ")
+
+
 def test_a_change_of_what_the_training_does_not_get_is_answered_by_the_entry(
     bench: Bench, project: Repository
 ) -> None:
@@ -102,7 +108,12 @@ def test_a_file_that_the_training_gets_makes_it_train_whatever_happens_to_it(
     base = bench.record()
     # one that no import and no open of the script reaches
     project.write("lib/helper.py", "# another line")
-    assert _runs(_judge(bench, base).verdict) == 2
+    verdict = _judge(bench, base).verdict
+    assert _runs(verdict) == 2
+    name = entry_name(_entry(project))
+    assert _why(verdict) == (
+        f"files of the training changed since entry {name} was recorded: lib/helper.py"
+    )
     project.write("lib/helper.py", "")
     # one more could shadow an import, or be listed
     project.write("lib/torch.py", "")
@@ -289,3 +300,38 @@ def test_an_answer_needs_to_know_the_files(bench: Bench, project: Repository) ->
     with pytest.raises(SettingsError) as caught:
         bench.request()
     assert any("answer needs train.files" in line for line in caught.value.details)
+
+
+def test_the_condition_that_does_not_hold_is_named(bench: Bench, project: Repository) -> None:
+    base = bench.record()
+    entry = _entry(project)
+    name, folder = entry_name(entry), only_entry(project.path).parent
+
+    def rewritten(**changes: object) -> str:
+        other = with_digest(entry.model_copy(update=changes))
+        write_entries(
+            FILES, folder, Baseline(entries=(_entry(project),)), Baseline(entries=(other,))
+        )
+        return _why(_judge(bench, project.commit()).verdict)
+
+    project.write("train.py", SCRIPT.replace("READING", PLAIN) + "\n# a line\n")
+    project.write("numbers.txt", "0.10\n")
+    told = _why(_judge(bench, base).verdict)
+    assert told.startswith(f"files of the training changed since entry {name} was recorded: ")
+    assert told.endswith("numbers.txt, train.py")
+    project.write("train.py", SCRIPT.replace("READING", PLAIN))
+    project.write("numbers.txt", "0.1\n")
+    parts = {**entry.environment.parts, "python": "2.7"}
+    moved = rewritten(environment=entry.environment.model_copy(update={"parts": parts}))
+    assert moved.startswith("the environment is not that of entry ")
+    assert ": python is CPython 3." in moved
+    assert moved.endswith(", not 2.7")
+    assert "was recorded with other settings: train.seed" in rewritten(
+        training={**entry.training, "train.seed": "7"}
+    )
+    assert "does not say all that its training read: it started another program" in rewritten(
+        files_sha256=""
+    )
+    assert "days old, and baseline.stale_after_days is 90" in rewritten(
+        recorded_at="2020-01-01T00:00:00+00:00"
+    )

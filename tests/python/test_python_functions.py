@@ -178,7 +178,7 @@ def test_an_error_that_quotes_another_is_told_whole() -> None:
 
 def test_verify_refuses_what_nobody_sealed(tmp_path: Path) -> None:
     (tmp_path / "package.tar").write_bytes(b"")
-    with pytest.raises(repro_gate.ReproGateError, match="nobody is trusted yet"):
+    with pytest.raises(repro_gate.ReproGateError, match="no trusted key or identity was given"):
         repro_gate.verify(tmp_path / "package.tar", commit="a" * 40)
     with pytest.raises(repro_gate.ReproGateError) as raised:
         repro_gate.verify(tmp_path / "package.tar", commit="a" * 40, trusted_keys=tmp_path / "k")

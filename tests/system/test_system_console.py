@@ -20,8 +20,12 @@ import pytest
 from each_row import each_row
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
 from runner_commands import runner_sees_a_command
 
+from gate.report.layout import Cell, Section, table_of
+from gate.report.terminal_lines import Sentence, section_view
 from gate.system.console import ConsoleProgress, QuietProgress
 from gate.system.output_streams import CommandFree
 from gate.text.untrusted_text import safe_line
@@ -175,13 +179,31 @@ def test_a_name_in_json_stays_the_name_that_it_is() -> None:
     assert json.loads(stream.getvalue()) == {"a##[error]": "::x"}
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_view_that_is_wrapped_begins_a_line_with_a_command(width: int) -> None:
+    stream = io.StringIO()
+    console = Console(file=CommandFree(stream), width=width)
+    for fill in range(width + 2):
+        text = f"{'x' * fill} ::error::y ##[error]z"
+        console.print(Sentence(text), crop=False)
+        console.print(Text(text, overflow="fold"))
+        console.print(section_view(Section(title=text, table=table_of(("a",), [(Cell(text),)], 1))))
+    lines = stream.getvalue().splitlines()
+    assert "error::y" in stream.getvalue()
+    assert not any(map(runner_sees_a_command, lines))
+
+
+# what a container prints reaches the runner too, without a variable of it
+@pytest.mark.parametrize("runner", [{"GITHUB_ACTIONS": "true"}, {}])
 @pytest.mark.parametrize("verb", [("digest",), ("diff",), ("diagnose",), ("no-such-verb",)])
-def test_a_command_on_a_runner_repeats_no_command(tmp_path: Path, verb: tuple[str, ...]) -> None:
+def test_a_command_on_a_runner_or_elsewhere_repeats_no_command(
+    tmp_path: Path, verb: tuple[str, ...], runner: dict[str, str]
+) -> None:
     words = (*verb, "a\n::set-output name=x::y", "##[error]z")
     ended = subprocess.run(
         (sys.executable, "-m", "gate", *words),
         cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "GITHUB_ACTIONS": "true", "HOME": str(tmp_path)},
+        env={"PATH": os.environ["PATH"], **runner, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
