@@ -26,6 +26,7 @@ from gate.evidence.metric_series import (
     file_metrics,
     harness_series,
     output_metrics,
+    printed_numbers,
     step_series,
 )
 from gate.evidence.observations import Boundary, Override, Resumability
@@ -339,7 +340,10 @@ def _script_metrics(
         read.append(output_metrics(metrics.stdout_pattern, output, required=required))
     return ReadMetrics(
         series=tuple(series for source in read for series in source.series),
-        passed_over=tuple(passed for source in read for passed in source.passed_over),
+        passed_over=tuple(passed for source in read for passed in source.passed_over)
+        # who names a source of metrics has chosen what is compared
+        if read
+        else printed_numbers(output),
     )
 
 

@@ -536,6 +536,40 @@ def output_metrics(pattern: str, output: bytes, *, required: bool = True) -> Rea
     return ReadMetrics(series=collector.series(), passed_over=passed.passed_over())
 
 
+# `val_acc=0.91`, `accuracy: 0.91`; a version such as 2.13.0 is no number
+PRINTED: Final = re.compile(
+    r"(?<![\w./-])([A-Za-z_][\w./-]{0,39})[ \t]{0,3}[=:][ \t]{0,3}[-+]?\d{1,20}\.\d{1,20}"
+    r"(?:[eE][-+]?\d{1,3})?(?![\w.])"
+)
+# what says where and how fast a training is; its loss is recorded by the harness
+PROGRESS: Final = re.compile(
+    r"(?i)(?:train[._/-]?)?loss|.*(?:epoch|step|iter|time|sec|speed|elapsed|eta|lr|rate|progress"
+    r"|version|memory|mem|ms|[mg]i?b)s?"
+)
+MAX_PRINTED: Final = 5
+
+
+def printed_numbers(output: bytes) -> tuple[PassedOver, ...]:
+    """The names of numbers that a script only prints, at most five, in the order they come in.
+
+    Not the loss, which is recorded, and nothing that says how far or how fast the training is.
+    Lines above 1000 bytes and behind the first 100,000 are not searched.
+    """
+    names: dict[str, None] = {}
+    for line in output.splitlines()[:MAX_OUTPUT_LINES]:
+        if len(line) > MAX_OUTPUT_LINE_BYTES or b"." not in line:
+            continue
+        for name in PRINTED.findall(line.decode("utf-8", "replace")):
+            if not PROGRESS.fullmatch(name):
+                names.setdefault(name)
+        if len(names) >= MAX_PRINTED:
+            break
+    return tuple(
+        PassedOver(source=MetricSource.STDOUT, name=name, why=WhyPassedOver.PRINTED)
+        for name in [*names][:MAX_PRINTED]
+    )
+
+
 def _add_match(collector: SeriesCollector, match: re.Match[str], number: int, matches: int) -> None:
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     try:

@@ -289,6 +289,7 @@ class WhyPassedOver(StrEnum):
     LINE = "is too long to search"
     MEDIA = "is media or a table"
     RECORD = "is too long to read"
+    PRINTED = "is only printed"
 
 
 class PassedOver(Document):

@@ -481,6 +481,7 @@ def _blind_spots(assessment: Assessment) -> tuple[Finding, ...]:
         *blind_spots.constant_infinities(run),
         *blind_spots.left_out(run),
         *blind_spots.passed_over(run),
+        *blind_spots.only_printed(run),
         *blind_spots.unbounded_tensors(assessment.facts, assessment.decision.outcome),
     )
 

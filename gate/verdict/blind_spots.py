@@ -172,10 +172,31 @@ def left_out(run: RunEvidence) -> tuple[Finding, ...]:
     )
 
 
+def only_printed(run: RunEvidence) -> tuple[Finding, ...]:
+    """Does the script print numbers that no metric has?"""
+    known = {series.name.rpartition("/")[2].lower() for series in run.metrics}
+    names = [
+        passed.name
+        for passed in run.passed_over
+        if passed.why is WhyPassedOver.PRINTED and passed.name.lower() not in known
+    ]
+    if not names:
+        return ()
+    return (
+        Finding(
+            code="printed-not-compared",
+            severity=Severity.NOTICE,
+            message=f"the script prints numbers that are not compared: {', '.join(names)}",
+            remedy="To compare them, match them with train.metrics.stdout_pattern, or write them "
+            "to a file for train.metrics.file.",
+        ),
+    )
+
+
 def passed_over(run: RunEvidence) -> tuple[Finding, ...]:
     """Did the script log anything that is no metric?"""
     logged = [one for one in run.passed_over if one.source is not MetricSource.STDOUT]
-    lines = len(run.passed_over) - len(logged)
+    lines = sum(one.why is WhyPassedOver.LINE for one in run.passed_over)
     messages = [f"{one.name} {one.why}" for one in logged]
     if len(messages) > SHOWN:
         messages[SHOWN:] = [f"and {len(messages) - SHOWN} more"]

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from each_row import each_row
 from harness_folder import exact, step_line
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,12 @@ from gate.errors import EvidenceError
 from gate.evidence import metric_series
 from gate.evidence import metric_series as series
 from gate.evidence.harness_files import MetricLine, StepLine
-from gate.evidence.metric_series import file_metrics, harness_series, output_metrics
+from gate.evidence.metric_series import (
+    file_metrics,
+    harness_series,
+    output_metrics,
+    printed_numbers,
+)
 from gate.evidence.run_evidence import MetricSeries, MetricSource
 from gate.system.files.files import LocalFiles
 
@@ -247,3 +253,20 @@ def test_every_float_comes_through_a_series_bit_for_bit(numbers: list[float]) ->
     assert [point.value.hex() for point in collector.series()[0].points] == [
         number.hex() for number in numbers
     ]
+
+
+@each_row(
+    ("line", "names"),
+    [
+        ("step=3 loss=0.125 val_acc=0.75", ["val_acc"]),
+        ("epoch 2: test/accuracy: 91.25 % time: 3.25 s", ["test/accuracy"]),
+        ("F1 = -1.5e-3, auc=0.5, auc=0.25", ["F1", "auc"]),
+        ("torch: 2.13.0, train_loss=1.5, base_lr=0.1, step_ms=1.5, count=3", []),
+        ("a=1.0 b=1.0 c=1.0 d=1.0 e=1.0 f=1.0", ["a", "b", "c", "d", "e"]),
+        (f"acc=1.0{' ' * 1000}", []),
+        ("\x1b[1macc\x1b[0m=0.5", []),
+    ],
+)
+def test_numbers_that_a_script_prints_are_known_by_their_names(line: str, names: list[str]) -> None:
+    passed = printed_numbers(f"\xe9\n{line}\n".encode("latin-1"))
+    assert [value.name for value in passed] == names

@@ -21,6 +21,7 @@ from gate.verdict.blind_spots import (
     admitted_by_settings,
     equal_runs,
     left_out,
+    only_printed,
     passed_over,
     rare_faults,
     tolerances,
@@ -143,6 +144,17 @@ def test_a_logged_value_that_is_no_metric_is_a_warning_and_a_label_a_notice() ->
         "the script logs values that were not compared: phase is text, acc is a number in quotes, "
         "1 printed line(s) above 1,000 bytes were not searched"
     )
+
+
+def test_numbers_that_are_only_printed_are_named_but_those_that_a_metric_has() -> None:
+    names = ("val_acc", "Loss")
+    printed = [logged(name, WhyPassedOver.PRINTED, MetricSource.STDOUT) for name in names]
+    run = RUN.model_copy(update={"passed_over": tuple(printed)})
+    (notice,) = only_printed(run)
+    assert (notice.code, notice.severity) == ("printed-not-compared", Severity.NOTICE)
+    assert notice.message == "the script prints numbers that are not compared: val_acc"
+    assert "train.metrics.stdout_pattern" in notice.remedy
+    assert passed_over(run) == only_printed(RUN) == ()
 
 
 def test_weights_that_differ_beside_equal_metrics_are_found_with_their_distance() -> None:
