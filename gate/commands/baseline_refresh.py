@@ -139,7 +139,7 @@ def _refuse_unclear(runs: str, workflow: str, source: Path | None, *, failed: bo
         )
     if bool(workflow) != failed:
         raise SettingsError(
-            "--workflow and --failed belong together",
+            "--workflow and --failed need each other",
             hint="A run that passed proposes nothing new: name the failed ones.",
         )
 

@@ -130,14 +130,18 @@ def append_command(  # noqa: PLR0913 - each parameter is an option of the comman
     if textfile is not None:
         FILES.write_bytes(textfile, text_of(samples_of_verdict(line)).encode("utf-8"))
     if pushgateway:
-        try:
-            push(pushgateway, line)
-        except GateError as fault:
-            raise PublishError(
-                f"the line was added, and no metrics were pushed: {fault.message}",
-                hint=f"{fault.hint} Then run the same command again: a line is kept once.",
-                details=fault.details,
-            ) from fault
+        _push(pushgateway, line)
+
+
+def _push(pushgateway: str, line: HistoryLine) -> None:
+    try:
+        push(pushgateway, line)
+    except GateError as fault:
+        raise PublishError(
+            f"the line was added, and no metrics were pushed: {fault.message}",
+            hint=f"{fault.hint} Then run the same command again: a line is kept once.",
+            details=fault.details,
+        ) from fault
 
 
 @history_app.command("show")

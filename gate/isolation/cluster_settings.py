@@ -193,11 +193,11 @@ class ClusterSettings(Document):
                 raise ValueError(message)
             if isinstance(text, bool) and name not in SWITCHES:
                 message = (
-                    f"{name}: {str(text).lower()} is no value of it; write it out, or in quotes"
+                    f"{name}: {str(text).lower()} is not a value of it; quote it if it is a word"
                 )
                 raise ValueError(message)
             if not OPTION_VALUE.match(str(text)):
-                message = f"{name}: {str(text)[:100]!a} has a character that no option needs"
+                message = f"{name}: {str(text)[:100]!a} has a character that is not allowed"
                 raise ValueError(message)
         return value
 

@@ -105,7 +105,7 @@ class IsolationSettings(ContainerSettings):
     def _a_container_is_sized(self) -> Self:
         for name, field in ContainerSettings.model_fields.items():
             if self.image is None and getattr(self, name) != field.default:
-                message = f"{name} is of the container, which needs isolation.image"
+                message = f"{name} needs isolation.image: it is a limit of the container"
                 raise ValueError(message)
         if ALL_GPUS in self.gpus and len(self.gpus) > 1:
             message = "gpus: all includes every other one: name all, or single GPUs"

@@ -174,8 +174,7 @@ def answer_of(
     except OSError as error:
         raise RunError(
             f"{shown} cannot be started: {error.strerror}",
-            hint="It has to be a program, or a script with #! in its first line, that this "
-            "account may execute.",
+            hint="Name a program, or a script that starts with #!, that this account may execute.",
         ) from error
     text = done.stdout[:MAX_ANSWER_BYTES].decode("utf-8", "replace")
     return subprocess.CompletedProcess(command, done.returncode, text)

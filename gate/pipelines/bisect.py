@@ -174,7 +174,7 @@ def _checked_ends(adapters: Adapters, call: BisectCall) -> int:
         swapped = " They are the wrong way round." if base == bad else ""
         shared = "" if base is None else f" Their merge base is {base[:SHORT]}."
         raise SettingsError(
-            f"--good {good[:SHORT]} is no ancestor of --bad {bad[:SHORT]}.{swapped or shared}",
+            f"--good {good[:SHORT]} is not an ancestor of --bad {bad[:SHORT]}.{swapped or shared}",
             hint="Name a good commit that the bad one contains.",
         )
     suspects = git.suspects(bad, (good,), first_parent=call.first_parent)

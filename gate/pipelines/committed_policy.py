@@ -84,9 +84,14 @@ def policy_fault(
 
 
 def policy_sentence(paths: tuple[str, ...], policy: PolicyPaths, commit: str) -> str:
-    """Which part of the policy the commit does not have as it lies here."""
-    names = " and ".join(policy.names_of(paths))
-    return f"{names} would judge, but commit {commit[:12]} does not have that as it is here"
+    """Which part of the policy in the work tree is not that of the commit."""
+    named = policy.names_of(paths)
+    verb = "differs" if len(named) == 1 else "differ"
+    # one that the commit lacks differs as well
+    return (
+        f"{' and '.join(named)} {verb} from commit {commit[:12]}: the gate judges only by what is "
+        "committed"
+    )
 
 
 def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
@@ -96,7 +101,7 @@ def policy_hint(paths: tuple[str, ...], policy: PolicyPaths, git: Git) -> str:
     hidden = [path for path in paths if path not in changed and path not in left_out]
     command = add_and_commit(paths, policy, force=bool(left_out))
     if not hidden:
-        return f"{command}. The gate judges only by what is committed."
+        return f"{command}."
     return (
         "`git ls-files -v` lists with h or S the files whose changes git hides. Clear these marks "
         f"with `git update-index --no-assume-unchanged --no-skip-worktree FILE`, then {command}."

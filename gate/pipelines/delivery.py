@@ -105,7 +105,7 @@ def open_signing_key(secrets: Secrets, *, allow_plain: bool) -> Signer | None:
     return KeyFile(load_private_key(pem, secrets.passphrase(), allow_plain=allow_plain))
 
 
-NOTHING_TRAINED = "nothing was run: the seal of the package that the entry came from stands"
+NOTHING_TRAINED = "nothing was run: the seal of the entry's own package remains valid"
 MAX_NAMED = 3
 IDENTITY_HINT = "Run in a job of GitHub Actions that has the permission `id-token: write`."
 

@@ -232,7 +232,7 @@ class RegistryClient:
     def wrong(self, why: str) -> PublishError:
         """An answer that breaks the registry's own promises."""
         return self._connection.fault(
-            why, ("Nothing of it was used. Contact whoever runs the registry.")
+            why, ("Its answer was ignored. Contact the people who run the registry.")
         )
 
     def _has_blob(self, digest: str) -> bool:

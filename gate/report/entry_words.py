@@ -163,7 +163,7 @@ def quarantine_sentence(verdict: Verdict) -> str:
     what = f"{', '.join(rule.metrics[:SHOWN_PATTERNS])} of the" if rule.metrics else "the"
     words = f"In quarantine until {rule.until}: {what} baseline ({rule.reason})."
     if verdict.base_run is None:
-        words += " It does not apply here: the base commit, which would judge, was not run."
+        words += " It does not apply here: the base commit was not run."
     return words
 
 

@@ -68,14 +68,14 @@ def _words(fault: ErrorDetails, place: KeyPath, model: type[Document]) -> str:
     elif kind == "string_pattern_mismatch":
         words = _form(str(limits["pattern"]), description_of(model, place))
     if fault["loc"][-1:] == (KEY,):
-        return f"is no key here: a key {words.replace('Input should be', 'must be')}"
+        return f"is not a valid key: a key {words.replace('Input should be', 'must be')}"
     return words
 
 
 def _form(pattern: str, description: str) -> str:
     if len(pattern) <= READABLE_PATTERN or not description:
         return f"must match the pattern {pattern}"
-    return f"has another form than it needs. {description.partition('. ')[0].removesuffix('.')}"
+    return f"has the wrong form. {description.partition('. ')[0].removesuffix('.')}"
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Final, Literal, Self
@@ -18,6 +19,7 @@ from gate.settings.delivery_sections import (
     SigningSettings,
 )
 from gate.settings.levels import (
+    EVERY,
     PARTS_SENTENCE,
     CostSettings,
     EnvironmentParts,
@@ -29,8 +31,8 @@ from gate.settings.levels import (
     TensorLimit,
     Tolerance,
     Variants,
+    steps_of,
     why_not_judged,
-    why_undecided,
 )
 from gate.settings.slo import SloSettings
 from gate.settings.train_sections import (
@@ -208,6 +210,28 @@ class NotFiniteAllowed(Document):
     reason: Annotated[str, SaysSomething] = Field(
         min_length=1, max_length=200, description="Why they may. Every report prints it."
     )
+
+
+# the loss that the harness records: its steps are those of the optimizer
+RECORDED_LOSS: Final = "loss"
+
+
+def why_undecided(tolerances: Sequence[Tolerance], max_steps: int) -> str:
+    """Which tolerance decides no step of any metric, or nothing."""
+    for place, rule in enumerate(tolerances):
+        steps = steps_of(rule.steps)
+        if steps and rule.metric == RECORDED_LOSS and not 0 < steps[0] <= max_steps:
+            return (
+                f"compare.tolerances[{place}].steps is {rule.steps}, and the steps of the loss "
+                f"count from 1 to train.max_steps, {max_steps}"
+            )
+        for before, earlier in enumerate(tolerances[:place]):
+            if earlier.metric in {rule.metric, "*"} and earlier.steps in {rule.steps, EVERY}:
+                return (
+                    f"compare.tolerances[{place}] is never used: compare.tolerances[{before}] "
+                    "matches the same metrics and steps, and the first match applies"
+                )
+    return ""
 
 
 class ComparisonSettings(Document):

@@ -6,7 +6,7 @@ No clock is asked here: from `since` to `until` is a bounded span, whenever the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -152,28 +152,6 @@ class Tolerance(Document):
         if self.better_is is None or not (observed < expected or observed > expected):
             return None
         return (observed < expected) == (self.better_is is Direction.LOWER)
-
-
-# the loss that the harness records: its steps are those of the optimizer
-RECORDED_LOSS: Final = "loss"
-
-
-def why_undecided(tolerances: Sequence[Tolerance], max_steps: int) -> str:
-    """Which tolerance decides no step of any metric, or nothing."""
-    for place, rule in enumerate(tolerances):
-        steps = steps_of(rule.steps)
-        if steps and rule.metric == RECORDED_LOSS and not 0 < steps[0] <= max_steps:
-            return (
-                f"compare.tolerances[{place}].steps is {rule.steps}, and the steps of the loss "
-                f"count from 1 to train.max_steps, {max_steps}"
-            )
-        for before, earlier in enumerate(tolerances[:place]):
-            if earlier.metric in {rule.metric, "*"} and earlier.steps in {rule.steps, EVERY}:
-                return (
-                    f"compare.tolerances[{place}] never decides: compare.tolerances[{before}] "
-                    "covers its metrics and steps, and the first that matches decides"
-                )
-    return ""
 
 
 class TensorLimit(Document):
@@ -510,7 +488,7 @@ def _several(variants: dict[str, Variant]) -> dict[str, Variant]:
     for place, name in enumerate(names):
         for other in names[:place]:
             if variants[name] == variants[other]:
-                message = f"{other} and {name} are one training, which has one rank"
+                message = f"{other} and {name} are the same training, so they cannot be ranked"
                 raise ValueError(message)
     return variants
 

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from gate.errors import DocumentError
 from gate.text.document import Document
 from gate.text.json_text import PACKED, reviewable_pieces
+from gate.text.phrases import key_path
 from gate.text.strict_json import MAX_BYTES, outline_of_json
 
 # a typing error or two of a word; what is further away is another word
@@ -171,14 +172,6 @@ def lines_of(
     )
     rest = len(faults) - MAX_FAULTS
     return (*lines, f"and {rest} more") if rest > 0 else lines
-
-
-def key_path(location: KeyPath) -> str:
-    """`a.b[0].c`, as a message names a key."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}"
-    return text.removeprefix(".") or "(the whole file)"
 
 
 def _wrong(fault: ErrorDetails, model: type[Document]) -> str:

@@ -26,3 +26,11 @@ def joined(words: Iterable[str]) -> str:
     """`a, b and c`; of one word that word."""
     *before, last = words
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def key_path(location: tuple[str | int, ...]) -> str:
+    """`a.b[0].c`, as a message names a key."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:80]}"
+    return text.removeprefix(".") or "(the whole file)"

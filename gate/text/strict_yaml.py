@@ -8,8 +8,9 @@ from typing import Any
 import yaml
 
 from gate.errors import SettingsError
-from gate.text.documents import KeyPath, key_path
+from gate.text.phrases import key_path
 
+KeyPath = tuple[str | int, ...]
 MAX_BYTES = 256 * 1024
 MAX_ALIASES = 20
 MAX_DEPTH = 40

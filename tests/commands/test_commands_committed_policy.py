@@ -39,8 +39,8 @@ def test_a_baseline_that_git_ignores_judges_nothing(
     head = project.git("rev-parse", "HEAD")[:12]
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(
-        f"error: the baseline (.repro-gate/baseline) would judge, but commit {head} does not have "
-        "that as it is here\n"
+        f"error: the baseline (.repro-gate/baseline) differs from commit {head}: the gate judges "
+        "only by what is committed\n"
     )
     assert "hint: `git add -f .repro-gate && git commit -m Baseline`." in ended.err
     rows = {row["name"]: row for row in json.loads(run("doctor", "--json").out)["examined"]}
@@ -61,7 +61,7 @@ def test_settings_that_git_was_told_to_overlook_judge_nothing(
     settings.write_text(settings.read_text() + TOLERANT)
     ended = _gate(run, tmp_path, *words)
     assert ended.code == 2
-    assert "the settings file (repro-gate.yml) would judge, but commit " in ended.err
+    assert "the settings file (repro-gate.yml) differs from commit " in ended.err
     assert "git update-index --no-assume-unchanged --no-skip-worktree FILE" in ended.err
     assert not (tmp_path / "out" / "verdict.json").exists()
 

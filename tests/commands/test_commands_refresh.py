@@ -228,7 +228,7 @@ def test_a_proposal_that_cannot_be_used_is_a_row_and_no_end(
     [
         ((), "refresh takes one of --runs, --workflow and --from"),
         (("--runs", "1", "--from", "x"), "refresh takes one of --runs, --workflow and --from"),
-        (("--workflow", "nightly.yml"), "--workflow and --failed belong together"),
+        (("--workflow", "nightly.yml"), "--workflow and --failed need each other"),
         (("--from", "nowhere"), "no such folder"),
         (("--from", "."), "0 files called proposed-baseline.json"),
         (("--runs", "main"), "neither a run's number nor its URL"),

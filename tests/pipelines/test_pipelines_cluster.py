@@ -429,7 +429,10 @@ def test_a_minimum_that_a_job_cannot_have_is_refused(bench: ClusterBench) -> Non
         ("cluster: {engine: slurm, folder: '/a b'}", "absolute path"),
         ("cluster: {engine: slurm, folder: /s, options: {export: ALL}}", "'export' is not one of"),
         ("cluster: {engine: slurm, folder: /s, options: {clusters: b}}", "'clusters' is not"),
-        ("cluster: {engine: slurm, folder: /s, options: {gres: '$(id)'}}", "no option needs"),
+        (
+            "cluster: {engine: slurm, folder: /s, options: {gres: '$(id)'}}",
+            "has a character that is not allowed",
+        ),
         (
             "cluster: {engine: slurm, folder: /s}\nisolation: {mode: uid}",
             "isolation.mode: uid works on the gate's own machine alone",

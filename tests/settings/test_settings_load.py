@@ -147,7 +147,7 @@ def test_a_value_that_cannot_work_is_refused(lines: str, fault: str) -> None:
     [
         (
             "isolation: {image: 'python:3.12'}",
-            "isolation.image: has another form than it needs. Image that the training runs in, ",
+            "isolation.image: has the wrong form. Image that the training runs in, ",
         ),
         (
             "runs: {parallel: 1}",
@@ -155,7 +155,7 @@ def test_a_value_that_cannot_work_is_refused(lines: str, fault: str) -> None:
         ),
         (
             "slo: {targets: {M11: 0.5}}",
-            "slo.targets.M11: is no key here: a key must be 'M1', 'M2', 'M3', 'M4', 'M5', 'M6', ",
+            "slo.targets.M11: is not a valid key: a key must be 'M1', 'M2', 'M3', 'M4', ",
         ),
         (
             "preprocess: {out: a, command: 5}",

@@ -187,20 +187,26 @@ def test_other_numbers_are_what_they_look_like(number: str) -> None:
         ("compare: {tolerances: [{metric: loss, steps: 21-30}]}", "is 21-30, and the steps of"),
         (
             "compare: {tolerances: [{metric: '*', ulp: 1}, {metric: loss, ulp: 2}]}",
-            "line 5: compare.tolerances[1]: never decides: compare.tolerances[0] covers its ",
+            "line 5: compare.tolerances[1]: is never used: compare.tolerances[0] matches the ",
         ),
         (
             "compare: {tolerances: [{metric: a, steps: 1-2}, {metric: a, steps: 1-2}]}",
-            "compare.tolerances[1]: never decides",
+            "compare.tolerances[1]: is never used",
         ),
-        ("slo: {gates: {'a b': {}}}", "slo.gates.a b: is no key here: a key must match the "),
-        ("slo: {gates: {'.x': {}}}", "slo.gates..x: is no key here"),
+        ("slo: {gates: {'a b': {}}}", "slo.gates.a b: is not a valid key: a key must match the "),
+        ("slo: {gates: {'.x': {}}}", "slo.gates..x: is not a valid key"),
         ("  metrics: {wandb_keys: [a]}", "wandb_keys selects from wandb, which is not set"),
         ("  metrics: {tensorboard_tags: [a]}", "tensorboard_tags selects from tensorboard, "),
         ("  metrics: {trackio_keys: [a]}", "trackio_keys selects from trackio, which is not set"),
         ("  env: {A: a}\n  pass_env: [A]", "train: A is in env and in pass_env"),
-        ("isolation: {pids: 20}", "pids is of the container, which needs isolation.image"),
-        ("isolation: {gpus: ['0']}", "gpus is of the container, which needs isolation.image"),
+        (
+            "isolation: {pids: 20}",
+            "pids needs isolation.image",
+        ),
+        (
+            "isolation: {gpus: ['0']}",
+            "gpus needs isolation.image",
+        ),
         (
             f"isolation: {{image: 'sha256:{'0' * 64}', gpus: [all, '0']}}",
             "gpus: all includes every other one",
@@ -209,13 +215,13 @@ def test_other_numbers_are_what_they_look_like(number: str) -> None:
         ("cluster: {queue_seconds: 9}", "cluster: queue_seconds needs an engine"),
         (
             "cluster: {engine: slurm, folder: /s, options: {partition: true}}",
-            "cluster.options: partition: true is no value of it",
+            "cluster.options: partition: true is not a value of it",
         ),
         ("diagnosis: {escalate: false, budget_seconds: 9}", "budget_seconds limits the runs that"),
         ("signing: {trusted_keys: ../k.json}", "signing.trusted_keys: must be a relative path"),
         (
             "variants: {a: {arguments: x}, b: {arguments: x}}",
-            "line 5: variants: a and b are one training, which has one rank",
+            "line 5: variants: a and b are the same training, so they cannot be ranked",
         ),
     ],
 )

@@ -122,7 +122,7 @@ HISTORY_REFUSALS: Final[Refusals] = MappingProxyType(
         409: Words("the history was changed by another job", "The next run adds its own line."),
         422: Words(
             "the branch of the history could not be moved",
-            "Check that no rule of the repository protects the branch repro-gate-history.",
+            "Let this job push to the branch repro-gate-history: a rule may protect it.",
         ),
     }
 )
