@@ -182,7 +182,7 @@ def test_a_name_in_json_stays_the_name_that_it_is() -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_no_view_that_is_wrapped_begins_a_line_with_a_command(width: int) -> None:
     stream = io.StringIO()
-    console = Console(file=CommandFree(stream), width=width)
+    console = Console(file=cast("TextIO", CommandFree(stream)), width=width)
     for fill in range(width + 2):
         text = f"{'x' * fill} ::error::y ##[error]z"
         console.print(Sentence(text), crop=False)
