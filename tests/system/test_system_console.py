@@ -14,7 +14,7 @@ import time
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 import pytest
 from each_row import each_row
